@@ -1,0 +1,36 @@
+"""What people and scripts may ask of a live run, and how it tells them that it is over."""
+
+from __future__ import annotations
+
+import getpass
+import uuid
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tbtui.journal.events import CommandVerb
+
+RUN = "run"
+"""The target that means the whole run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A request to the engine, written to the journal before it is carried out.
+
+    Nobody is answered directly: what came of it is read from the journal.
+    """
+
+    verb: CommandVerb
+    target: str
+    """A trial's id, or `RUN`."""
+    actor: str = field(default_factory=getpass.getuser)
+    reason: str = ""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How a run ended, and why in one line."""
+
+    status: Literal["finished", "failed", "interrupted"]
+    reason: str

@@ -1,0 +1,430 @@
+"""The vocabulary of a run: every event that the engine writes and every view reads.
+
+Events are facts in the past tense, frozen, and complete in themselves: a view needs nothing but
+the events before them. Times are not in the events: the journal stamps each one. Large things
+(tokens, terminal output) are stored once elsewhere in the run directory and referred to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class Outcome(StrEnum):
+    """How a trial ended. Only the policy's own doing may ever be trained on."""
+
+    SOLVED = "solved"
+    FAILED = "failed"
+    AGENT_TIMEOUT = "agent_timeout"
+    """Out of time or out of turns before the agent said that it was done."""
+    CONTEXT_OVERFLOW = "context_overflow"
+    OUTPUT_TRUNCATED = "output_truncated"
+    PARSE_ERROR = "parse_error"
+    AGENT_ERROR = "agent_error"
+    SETUP_ERROR = "setup_error"
+    SANDBOX_LOST = "sandbox_lost"
+    VERIFIER_ERROR = "verifier_error"
+    PROVIDER_ERROR = "provider_error"
+    CANCELLED = "cancelled"
+    HUMAN_TOUCHED = "human_touched"
+
+
+class TrialPhase(StrEnum):
+    """What a trial is doing now."""
+
+    QUEUED = "queued"
+    SETUP = "setup"
+    """The sandbox is being made, the agent is being installed."""
+    MODEL = "model"
+    """Waiting for the policy's next completion."""
+    ACTING = "acting"
+    """Commands are running in the terminal."""
+    PAUSED = "paused"
+    VERIFYING = "verifying"
+    TEARDOWN = "teardown"
+    FINISHED = "finished"
+
+
+class RunPhase(StrEnum):
+    """What the whole run is doing now."""
+
+    STARTING = "starting"
+    EVALUATING = "evaluating"
+    SAMPLING = "sampling"
+    TRAINING = "training"
+    SAVING = "saving"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+
+
+Purpose = Literal["train", "eval"]
+CommandVerb = Literal["pause", "resume", "stop", "cancel"]
+
+
+class Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TrialEvent(Event):
+    """An event of one trial."""
+
+    trial: str
+    """Unique in the run; also the name of the trial's directory under `trials/`."""
+
+
+class TaskRecord(BaseModel):
+    """A task as the run knows it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    kind: str | None = None
+    difficulty: str | None = None
+    split: Purpose
+
+
+class RunStarted(Event):
+    kind: Literal["run_started"] = "run_started"
+    run: str
+    pid: int
+    host: str
+    tbtui_version: str
+    harbor_version: str
+    policy: str
+    model_name: str
+    parameters: int | None
+    context_limit: int
+    environment: str
+    environment_reason: str
+    tasks_dir: str
+    tasks: tuple[TaskRecord, ...]
+    settings: dict[str, Any]
+    """Every setting in force, by name."""
+
+
+class RunPhaseChanged(Event):
+    kind: Literal["run_phase_changed"] = "run_phase_changed"
+    phase: RunPhase
+    step: int
+    """Optimiser steps done so far."""
+    detail: str = ""
+
+
+class RunPaused(Event):
+    kind: Literal["run_paused"] = "run_paused"
+
+
+class RunResumed(Event):
+    kind: Literal["run_resumed"] = "run_resumed"
+
+
+class RunFinished(Event):
+    kind: Literal["run_finished"] = "run_finished"
+    status: Literal["finished", "failed", "interrupted"]
+    reason: str
+
+
+class StepStarted(Event):
+    """A batch of groups begins. `step` counts from 1."""
+
+    kind: Literal["step_started"] = "step_started"
+    step: int
+    groups: dict[str, str]
+    """Group id -> task name."""
+
+
+class EvalStarted(Event):
+    kind: Literal["eval_started"] = "eval_started"
+    step: int
+    tasks: int
+    trials: int
+    temperature: float
+
+
+class TrialQueued(TrialEvent):
+    """An attempt at a task enters the queue."""
+
+    kind: Literal["trial_queued"] = "trial_queued"
+    label: str
+    """Short, for the screen: `copy-03/2`."""
+    task: str
+    group: str
+    step: int
+    purpose: Purpose
+    attempt: int = 1
+    budget_sec: float
+    """Active time that the agent has; pauses don't count."""
+
+
+class TrialPhaseChanged(TrialEvent):
+    kind: Literal["trial_phase_changed"] = "trial_phase_changed"
+    phase: TrialPhase
+    detail: str = ""
+
+
+class TurnStarted(TrialEvent):
+    """The agent asks the policy what to do. Turns count from 1."""
+
+    kind: Literal["turn_started"] = "turn_started"
+    turn: int
+
+
+class TurnSampled(TrialEvent):
+    """The policy answered. Token ids, log-probabilities and pieces are in the samples table."""
+
+    kind: Literal["turn_sampled"] = "turn_sampled"
+    turn: int
+    sample: int
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    mean_logprob: float
+    min_logprob: float
+    stop_reason: Literal["stop", "length"]
+    weights_version: int
+    seconds: float
+
+
+class AgentCommand(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    keystrokes: str
+    duration_sec: float
+
+
+class TurnParsed(TrialEvent):
+    """What Terminus-2 understood of the completion."""
+
+    kind: Literal["turn_parsed"] = "turn_parsed"
+    turn: int
+    analysis: str
+    plan: str
+    commands: tuple[AgentCommand, ...]
+    task_complete: bool
+    error: str | None = None
+    """What the parser could not read; the agent is told and tries again."""
+    warning: str | None = None
+
+
+class TurnObserved(TrialEvent):
+    """The terminal answered; this text opens the next prompt."""
+
+    kind: Literal["turn_observed"] = "turn_observed"
+    turn: int
+    observation: str
+    seconds: float
+
+
+class PhaseSeconds(BaseModel):
+    """Where a trial's wall time went, in seconds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    queue: float = 0.0
+    setup: float = 0.0
+    sampling: float = 0.0
+    commands: float = 0.0
+    paused: float = 0.0
+    verifying: float = 0.0
+    teardown: float = 0.0
+
+
+class TrialFinished(TrialEvent):
+    kind: Literal["trial_finished"] = "trial_finished"
+    outcome: Outcome
+    reason: str
+    """One line: why this outcome."""
+    verdict: float | None
+    """What the verifier said, untouched; None when it never spoke."""
+    reward: float | None
+    """What training may use; None is *no reward*, never zero."""
+    turns: int
+    seconds: PhaseSeconds
+    verifier_output: str = ""
+
+
+class TrialRetried(TrialEvent):
+    """`trial` is given up; `successor` takes its place in the group."""
+
+    kind: Literal["trial_retried"] = "trial_retried"
+    successor: str
+    reason: str
+
+
+class TrialScore(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    reward: float | None
+    advantage: float | None
+    """None: left out of the group and its baseline."""
+    tokens: int
+    """Action tokens that the trial would contribute."""
+
+
+class GroupScored(Event):
+    kind: Literal["group_scored"] = "group_scored"
+    step: int
+    group: str
+    task: str
+    disposition: Literal["trained", "constant", "short"]
+    """`constant`: all rewards equal, nothing to learn; `short`: too few members left."""
+    baseline: float | None
+    trials: dict[str, TrialScore]
+
+
+class StepFinished(Event):
+    kind: Literal["step_finished"] = "step_finished"
+    step: int
+    weights_version: int
+    metrics: dict[str, float]
+
+
+class EvalFinished(Event):
+    """Held-out tasks, attempted with the weights of `step`. Unscored trials are not counted."""
+
+    kind: Literal["eval_finished"] = "eval_finished"
+    step: int
+    weights_version: int
+    temperature: float
+    pass_rate: float | None
+    scored: int
+    unscored: int
+    by_kind: dict[str, float]
+
+
+class CheckpointSaved(Event):
+    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
+    step: int
+    weights_version: int
+    path: str
+    """Relative to the run directory."""
+
+
+class CommandIssued(Event):
+    """A person or a script asked for something."""
+
+    kind: Literal["command_issued"] = "command_issued"
+    command: str
+    verb: CommandVerb
+    target: str
+    """A trial's id, or `run`."""
+    actor: str
+    reason: str = ""
+
+
+class CommandDone(Event):
+    kind: Literal["command_done"] = "command_done"
+    command: str
+    ok: bool
+    result: str
+
+
+class TrialPaused(TrialEvent):
+    """The trial stands at its turn boundary; its time budget stands still."""
+
+    kind: Literal["trial_paused"] = "trial_paused"
+
+
+class TrialResumed(TrialEvent):
+    kind: Literal["trial_resumed"] = "trial_resumed"
+
+
+class WorkerStarted(Event):
+    kind: Literal["worker_started"] = "worker_started"
+    worker: int
+    pid: int
+
+
+class WorkerLost(Event):
+    kind: Literal["worker_lost"] = "worker_lost"
+    worker: int
+    pid: int
+    reason: str
+    trials: tuple[str, ...]
+
+
+class PolicyMeasured(Event):
+    """The policy's queue, once a second while it changes."""
+
+    kind: Literal["policy_measured"] = "policy_measured"
+    activity: str
+    in_flight: int
+    running: int
+    completed: int
+    sampled_tokens: int
+    p50_sec: float | None
+    p95_sec: float | None
+
+
+class ProcessMeasured(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    role: str
+    pid: int
+    rss_mb: float
+    cpu: float
+    """Cores in use since the last measurement; 1.0 is one core."""
+
+
+class ResourcesMeasured(Event):
+    kind: Literal["resources_measured"] = "resources_measured"
+    processes: tuple[ProcessMeasured, ...]
+    engine_lag_ms: float
+    """Worst delay of the engine's event loop since the last measurement."""
+
+
+class Noted(Event):
+    """Something a person should know that is no other event."""
+
+    kind: Literal["noted"] = "noted"
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+AnyEvent = Annotated[
+    RunStarted
+    | RunPhaseChanged
+    | RunPaused
+    | RunResumed
+    | RunFinished
+    | StepStarted
+    | EvalStarted
+    | TrialQueued
+    | TrialPhaseChanged
+    | TurnStarted
+    | TurnSampled
+    | TurnParsed
+    | TurnObserved
+    | TrialFinished
+    | TrialRetried
+    | GroupScored
+    | StepFinished
+    | EvalFinished
+    | CheckpointSaved
+    | CommandIssued
+    | CommandDone
+    | TrialPaused
+    | TrialResumed
+    | WorkerStarted
+    | WorkerLost
+    | PolicyMeasured
+    | ResourcesMeasured
+    | Noted,
+    Field(discriminator="kind"),
+]
+
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event of the journal."""
+
+    seq: int
+    time: float
+    """Seconds since the epoch."""
+    event: AnyEvent

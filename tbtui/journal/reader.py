@@ -1,0 +1,99 @@
+"""Reads a run's journal, finished or still growing."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from tbtui.journal.events import EVENT, Entry
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.samples import SampleRecord, unpack_floats, unpack_ids, unpack_texts
+from tbtui.journal.writer import FORMAT, JournalError
+
+
+class JournalReader:
+    """Any number of readers may follow one run; none of them holds up its writer.
+
+    Opens a database that another thread or process is writing. Raises `JournalError` when the
+    file is not a journal of this version.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        try:
+            self._db = sqlite3.connect(f"file:{run.database}?mode=ro", uri=True)
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        except sqlite3.Error as error:
+            raise JournalError(f"{run.database}: can't read the journal ({error})") from error
+        if version != FORMAT:
+            raise JournalError(
+                f"{run.database}: journal format {version}, this tbtui reads {FORMAT}"
+            )
+
+    def read(self, after: int, limit: int = 1000) -> list[Entry]:
+        """Up to `limit` events that follow sequence number `after` (0: from the start)."""
+        rows = self._db.execute(
+            "SELECT seq, time, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
+            (after, limit),
+        ).fetchall()
+        return [_entry(row) for row in rows]
+
+    def read_trial(self, trial: str, after: int = 0) -> list[Entry]:
+        """Every event that names the trial, in order."""
+        rows = self._db.execute(
+            "SELECT seq, time, kind, body FROM events WHERE trial = ? AND seq > ? ORDER BY seq",
+            (trial, after),
+        ).fetchall()
+        return [_entry(row) for row in rows]
+
+    def last_seq(self) -> int:
+        (seq,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+        return int(seq)
+
+    def samples(self, trial: str) -> list[SampleRecord]:
+        """Every model call of a trial in order, prompts restored in full."""
+        records: list[SampleRecord] = []
+        tail: tuple[int, ...] = ()
+        for row in self._db.execute(
+            "SELECT turn, carried, new_prompt_ids, completion_ids, logprobs, pieces, prompt_text,"
+            " stop_reason, weights_version, temperature, seconds"
+            " FROM samples WHERE trial = ? ORDER BY id",
+            (trial,),
+        ):
+            prompt = tail[: row[1]] + unpack_ids(row[2])
+            completion = unpack_ids(row[3])
+            tail = prompt + completion
+            records.append(
+                SampleRecord(
+                    trial=trial,
+                    turn=row[0],
+                    prompt_ids=prompt,
+                    completion_ids=completion,
+                    logprobs=unpack_floats(row[4]),
+                    pieces=unpack_texts(row[5]),
+                    prompt_text=unpack_texts(row[6])[0],
+                    stop_reason=row[7],
+                    weights_version=row[8],
+                    temperature=row[9],
+                    seconds=row[10],
+                )
+            )
+        return records
+
+    def sample_tokens(self, sample: int) -> list[tuple[str, float]]:
+        """Text and log-probability of each token of one completion."""
+        row = self._db.execute(
+            "SELECT pieces, logprobs FROM samples WHERE id = ?", (sample,)
+        ).fetchone()
+        if row is None:
+            return []
+        return list(zip(unpack_texts(row[0]), unpack_floats(row[1]).tolist(), strict=True))
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _entry(row: tuple[int, float, str, str]) -> Entry:
+    seq, time, kind, body = row
+    # The body is stored without its kind, which has a column of its own.
+    opened = f'{{"kind":"{kind}"' + ("," + body[1:] if len(body) > 2 else "}")
+    return Entry(seq, time, EVENT.validate_json(opened))

@@ -1,0 +1,68 @@
+"""How a completion's tokens are stored: once, compact, exact.
+
+A prompt almost always begins with the previous prompt and completion of its trial, so only what
+is new is stored, with the number of tokens that carry over.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRecord:
+    """One model call of a trial, exactly as it happened."""
+
+    trial: str
+    turn: int
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: npt.NDArray[np.float32]
+    pieces: tuple[str, ...]
+    """Text of each completion token."""
+    prompt_text: str
+    """The user's part of this turn (what is new in the prompt), as text."""
+    stop_reason: str
+    weights_version: int
+    temperature: float
+    seconds: float
+
+
+def shared_prefix(previous: Sequence[int], current: Sequence[int]) -> int:
+    """How many leading tokens two sequences share."""
+    if tuple(current[: len(previous)]) == tuple(previous):
+        return len(previous)
+    return next(
+        (i for i, (a, b) in enumerate(zip(previous, current, strict=False)) if a != b),
+        min(len(previous), len(current)),
+    )
+
+
+def pack_ids(ids: Sequence[int]) -> bytes:
+    return zlib.compress(np.asarray(ids, dtype="<i4").tobytes(), 1)
+
+
+def unpack_ids(blob: bytes) -> tuple[int, ...]:
+    return tuple(np.frombuffer(zlib.decompress(blob), dtype="<i4").tolist())
+
+
+def pack_floats(values: npt.NDArray[np.float32]) -> bytes:
+    return values.astype("<f4").tobytes()
+
+
+def unpack_floats(blob: bytes) -> npt.NDArray[np.float32]:
+    return np.frombuffer(blob, dtype="<f4").astype(np.float32)
+
+
+def pack_texts(texts: Sequence[str]) -> bytes:
+    return zlib.compress(json.dumps(list(texts), ensure_ascii=False).encode(), 1)
+
+
+def unpack_texts(blob: bytes) -> tuple[str, ...]:
+    return tuple(json.loads(zlib.decompress(blob)))

@@ -1,0 +1,147 @@
+"""The one hand that writes a run's journal."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from tbtui.journal.events import AnyEvent, CheckpointSaved, TrialEvent
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.samples import SampleRecord, pack_floats, pack_ids, pack_texts, shared_prefix
+
+FORMAT = 1
+_SCHEMA = f"""
+PRAGMA user_version = {FORMAT};
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY,
+    time REAL NOT NULL,
+    kind TEXT NOT NULL,
+    trial TEXT,
+    body TEXT NOT NULL
+);
+CREATE INDEX events_by_trial ON events (trial, seq) WHERE trial IS NOT NULL;
+CREATE INDEX events_by_kind ON events (kind, seq);
+CREATE TABLE samples (
+    id INTEGER PRIMARY KEY,
+    trial TEXT NOT NULL,
+    turn INTEGER NOT NULL,
+    carried INTEGER NOT NULL,
+    new_prompt_ids BLOB NOT NULL,
+    completion_ids BLOB NOT NULL,
+    logprobs BLOB NOT NULL,
+    pieces BLOB NOT NULL,
+    prompt_text BLOB NOT NULL,
+    stop_reason TEXT NOT NULL,
+    weights_version INTEGER NOT NULL,
+    temperature REAL NOT NULL,
+    seconds REAL NOT NULL
+);
+CREATE INDEX samples_by_trial ON samples (trial, id);
+CREATE TABLE checkpoints (
+    step INTEGER PRIMARY KEY,
+    weights_version INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    seq INTEGER NOT NULL
+);
+"""
+
+
+def _create(database: Path) -> None:
+    """Make an empty journal; it appears under its name complete, for readers that wait for it."""
+    unfinished = database.with_suffix(".new")
+    with contextlib.closing(sqlite3.connect(unfinished, isolation_level=None)) as db:
+        db.executescript(_SCHEMA)
+    unfinished.rename(database)
+
+
+class JournalError(Exception):
+    """The journal can't be written or read; the message is one line for a person."""
+
+
+class JournalWriter:
+    """Appends events and samples; every append is on its own durable against a killed process.
+
+    SQLite in WAL mode, one transaction an append: readers never block it and it never waits for
+    them. Used from one thread. Every method raises `JournalError` when the disk refuses.
+    """
+
+    def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._where = run.database
+        self._tails: dict[str, tuple[int, ...]] = {}
+        try:
+            _create(run.database)
+            self._db = sqlite3.connect(run.database, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+        except (OSError, sqlite3.Error) as error:
+            raise JournalError(f"{run.database}: can't start the journal ({error})") from error
+
+    def append(self, event: AnyEvent) -> int:
+        """Write one event; returns its sequence number."""
+        trial = event.trial if isinstance(event, TrialEvent) else None
+        try:
+            seq = self._db.execute(
+                "INSERT INTO events (time, kind, trial, body) VALUES (?, ?, ?, ?)",
+                (self._clock(), event.kind, trial, event.model_dump_json(exclude={"kind"})),
+            ).lastrowid
+            assert seq is not None
+            if isinstance(event, CheckpointSaved):
+                self._db.execute(
+                    "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)",
+                    (event.step, event.weights_version, event.path, seq),
+                )
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._where}: can't write the journal ({error})") from error
+        return seq
+
+    def add_sample(self, sample: SampleRecord) -> int:
+        """Write one model call; returns its id."""
+        carried = shared_prefix(self._tails.get(sample.trial, ()), sample.prompt_ids)
+        self._tails[sample.trial] = sample.prompt_ids + sample.completion_ids
+        try:
+            row = self._db.execute(
+                "INSERT INTO samples (trial, turn, carried, new_prompt_ids, completion_ids,"
+                " logprobs, pieces, prompt_text, stop_reason, weights_version, temperature,"
+                " seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    sample.trial,
+                    sample.turn,
+                    carried,
+                    pack_ids(sample.prompt_ids[carried:]),
+                    pack_ids(sample.completion_ids),
+                    pack_floats(sample.logprobs),
+                    pack_texts(sample.pieces),
+                    pack_texts([sample.prompt_text]),
+                    sample.stop_reason,
+                    sample.weights_version,
+                    sample.temperature,
+                    sample.seconds,
+                ),
+            ).lastrowid
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._where}: can't write the journal ({error})") from error
+        assert row is not None
+        return row
+
+    def forget(self, trial: str) -> None:
+        """The trial is over: no further sample of it will come."""
+        self._tails.pop(trial, None)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,16 @@
+"""Settings that all tests share."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Harbor's LiteLLM would otherwise try the network three times at import.
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+# No deadline: a machine's pace is not a property of the code.
+settings.register_profile(
+    "tbtui", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tbtui")
