@@ -1,0 +1,3 @@
+#!/bin/bash
+cd /app || exit 1
+cp items.csv index.log

@@ -1,0 +1,9 @@
+castle
+quick
+cloud
+island
+apple
+lazy
+orange
+lemon
+lazy

@@ -1,0 +1,1 @@
+"""Double-entry bookkeeping in whole cents."""

@@ -1,0 +1,4 @@
+#!/bin/bash
+set -euo pipefail
+cp /solution/migrate.py /app/migrate.py
+python3 /app/migrate.py /app/library.db

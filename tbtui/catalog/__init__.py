@@ -1,0 +1,1 @@
+"""Tasks: finding them, checking them, and splitting them into training and held-out."""

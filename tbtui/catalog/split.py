@@ -1,0 +1,106 @@
+"""Divides tasks into those that train and those held out for evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tbtui.catalog.load import TaskInfo
+from tbtui.catalog.tasks import CatalogError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Tasks by use, each part in the catalog's order.
+
+    `unused` holds tasks declared held out that an explicit list of evaluation tasks leaves out:
+    they are not evaluated, and must not be trained on either.
+    """
+
+    train: tuple[TaskInfo, ...]
+    heldout: tuple[TaskInfo, ...]
+    unused: tuple[TaskInfo, ...] = ()
+
+    def __post_init__(self) -> None:
+        kept_out = {task.name for task in (*self.heldout, *self.unused)}
+        paths = {task.path.resolve() for task in (*self.heldout, *self.unused)}
+        for task in self.train:
+            if task.name in kept_out or task.path.resolve() in paths:
+                raise CatalogError(
+                    f"task {task.name!r} would be trained on and held out: remove its second copy"
+                )
+
+
+def split_tasks(
+    tasks: Sequence[TaskInfo], *, eval_split: float, seed: int, eval_tasks: Sequence[str] = ()
+) -> Split:
+    """Splits `tasks`.
+
+    Names in `eval_tasks` decide alone if there are any (tasks declared held out still never
+    train). Else each data set in which some task declares `[metadata] split` is divided as
+    declared, its undeclared tasks training; from each other data set the fraction `eval_split`,
+    in [0, 1), is held out, chosen by `seed`.
+
+    A task's place in a chosen split depends on its own name and `seed` alone, so adding tasks
+    moves no other (but for the one that is picked where a small data set would else have none).
+
+    Raises:
+        CatalogError: `eval_split` out of range, an unknown name, or nothing left to train on.
+    """
+    if not 0 <= eval_split < 1:
+        raise CatalogError(
+            f"eval_split is {eval_split:g}: give a fraction of at least 0 and less than 1"
+        )
+    if eval_tasks:
+        heldout = _listed(tasks, eval_tasks)
+    else:
+        heldout = frozenset[str]().union(
+            *(_of_dataset(dataset, eval_split, seed) for dataset in _datasets(tasks))
+        )
+    declared = frozenset(task.name for task in tasks if task.split == "heldout")
+    train = tuple(task for task in tasks if task.name not in heldout | declared)
+    if not train:
+        raise CatalogError(
+            f"all {len(tasks)} tasks are held out, none is left to train on: "
+            "lower eval_split, or list fewer eval_tasks"
+        )
+    return Split(
+        train=train,
+        heldout=tuple(task for task in tasks if task.name in heldout),
+        unused=tuple(task for task in tasks if task.name in declared - heldout),
+    )
+
+
+def _listed(tasks: Sequence[TaskInfo], eval_tasks: Sequence[str]) -> frozenset[str]:
+    names = [task.name for task in tasks]
+    for name in eval_tasks:
+        if name not in names:
+            raise CatalogError(f"eval_tasks: no task {name!r}{nearest(name, names)}")
+    return frozenset(eval_tasks)
+
+
+def _datasets(tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
+    groups: dict[str, list[TaskInfo]] = {}
+    for task in tasks:
+        groups.setdefault(task.dataset, []).append(task)
+    return list(groups.values())
+
+
+def _of_dataset(dataset: Sequence[TaskInfo], eval_split: float, seed: int) -> frozenset[str]:
+    """Names of the held-out tasks of one data set."""
+    if any(task.split is not None for task in dataset):
+        return frozenset(task.name for task in dataset if task.split == "heldout")
+    if eval_split == 0 or len(dataset) < 2:
+        return frozenset()
+    ranks = {task.name: _rank(task.name, seed) for task in dataset}
+    chosen = {name for name, rank in ranks.items() if rank < eval_split}
+    first, last = min(ranks, key=ranks.__getitem__), max(ranks, key=ranks.__getitem__)
+    # Both parts get at least one task, however small the data set.
+    return frozenset(chosen | {first}) - {last}
+
+
+def _rank(name: str, seed: int) -> float:
+    """A number in [0, 1), uniform over names, the same on every machine."""
+    digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48

@@ -1,0 +1,173 @@
+"""`tbtui tasks list` and `tbtui tasks check`: the rows behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from task_writer import MINIMAL_TOML, Files, WriteTask
+
+from tbtui.catalog.check import deep_check
+from tbtui.catalog.report import check_directory, summary, task_rows
+from tbtui.catalog.split import split_tasks
+from tbtui.catalog.tasks import CatalogError, discover
+from tbtui.catalog.toml_lines import line_of
+from tbtui.resources import tasks_dir
+
+
+async def test_a_sound_task(write_task: WriteTask, tmp_path: Path) -> None:
+    write_task("sound")
+    (task,) = discover(tmp_path).tasks
+    assert await deep_check(task) == ()
+
+
+@pytest.mark.parametrize(
+    ("toml", "files", "expected"),
+    [
+        (
+            "[agent]\ntimeout_secs = 5\n",
+            {},
+            ("task.toml:2", "warning", "agent.timeout_secs; did you mean 'timeout_sec'"),
+        ),
+        ("colour = 1\n", {}, ("task.toml:1", "warning", "unknown key colour")),
+        (
+            MINIMAL_TOML,
+            {"environment/Dockerfile": "RUN true\n"},
+            ("Dockerfile:1", "error", "does not start with FROM"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"environment/Dockerfile": "# nothing\n"},
+            ("Dockerfile", "error", "no instruction"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"environment/Dockerfile": "FROM a\nRUN x && \\\n  y\nCOPPY a b\n"},
+            ("Dockerfile:4", "error", "'COPPY'; did you mean 'COPY'"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"environment/Dockerfile": "FROM a\nCOPY --chmod=755 data.csv /app/\n"},
+            ("Dockerfile:2", "error", "copies 'data.csv'"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"tests/test.sh": "#!/bin/bash\nreward.txt\nif true; then\n"},
+            ("test.sh:4", "error", "shell syntax: syntax error: unexpected end of file"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"solution/solve.sh": "#!/bin/bash\necho (\n"},
+            ("solve.sh:2", "error", "shell syntax"),
+        ),
+        (MINIMAL_TOML, {"tests/test.sh": "reward.txt\n"}, ("test.sh:1", "error", "no #! line")),
+        (
+            MINIMAL_TOML,
+            {"tests/test.sh": "#!/bin/bash\r\nreward.txt\r\n"},
+            ("test.sh:1", "error", "Windows line ends"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"tests/test.sh": "#!/bin/bash\nexit 0\n"},
+            ("test.sh", "warning", "nothing in tests/ mentions reward.txt"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"solution/solve.sh": None},
+            ("solution", "warning", "no solution/solve.sh"),
+        ),
+    ],
+)
+async def test_defects(
+    write_task: WriteTask,
+    tmp_path: Path,
+    toml: str,
+    files: Files,
+    expected: tuple[str, str, str],
+) -> None:
+    write_task("task", toml=toml, files=files)
+    (task,) = discover(tmp_path).tasks
+    found = await deep_check(task)
+    where, severity, text = expected
+    assert any(
+        defect.where.endswith(f"/{where}")
+        and defect.severity == severity
+        and text in defect.message
+        for defect in found
+    ), found
+    assert all(defect.remedy for defect in found)
+
+
+async def test_what_docker_alone_can_resolve_is_left_to_it(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    dockerfile = (
+        "ARG BASE=debian\nFROM $BASE AS build\nRUN <<EOF\nNOT AN INSTRUCTION\nEOF\n"
+        "COPY --from=build /x /y\nADD https://example.com/a /a\nCOPY *.csv /app/\n"
+        'COPY ["a b", "/app/"]\n'
+    )
+    write_task("task", files={"environment/Dockerfile": dockerfile})
+    (task,) = discover(tmp_path).tasks
+    assert await deep_check(task) == ()
+
+
+async def test_a_script_that_is_not_executable(write_task: WriteTask, tmp_path: Path) -> None:
+    path = write_task("task")
+    (path / "tests" / "test.sh").chmod(0o644)
+    (task,) = discover(tmp_path).tasks
+    (defect,) = await deep_check(task)
+    assert (defect.severity, defect.message) == ("warning", "is not executable")
+
+
+async def test_report(write_task: WriteTask, tmp_path: Path) -> None:
+    write_task("good")
+    write_task("broken", toml="[agent\n")
+    write_task("spoiled", files={"environment/Dockerfile": "RUN x\n", "solution/solve.sh": None})
+    report = await check_directory(tmp_path)
+    assert (report.found, report.usable, report.errors, report.warnings) == (3, 1, 2, 1)
+    assert [(row.task, row.where, row.severity) for row in report.rows] == [
+        ("broken", "broken/task.toml:1", "error"),
+        ("spoiled", "spoiled/environment/Dockerfile:1", "error"),
+        ("spoiled", "spoiled/solution", "warning"),
+    ]
+
+
+async def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match="no tasks in"):
+        await check_directory(tmp_path)
+
+
+async def test_the_bundled_tasks_pass() -> None:
+    report = await check_directory(tasks_dir())
+    assert report.rows == ()
+    assert report.usable == report.found > 12
+
+
+def test_rows(write_task: WriteTask, tmp_path: Path) -> None:
+    write_task(
+        "sort",
+        toml='[metadata]\ndifficulty = "hard"\nkind = "k"\nsplit = "heldout"\n',
+        files={"instruction.md": "\n# Sort *all* [names]\nmore"},
+    )
+    write_task("other")
+    split = split_tasks(discover(tmp_path).tasks, eval_split=0.5, seed=0)
+    rows = {row.name: row for row in task_rows(split)}
+    assert (rows["sort"].use, rows["other"].use) == ("heldout", "train")
+    assert (rows["sort"].difficulty, rows["sort"].category) == ("hard", "k")
+    assert rows["sort"].summary == "Sort *all* [names]"
+    assert rows["other"].agent_timeout_sec == 900
+
+
+def test_summaries_fit_on_a_line() -> None:
+    assert summary("") == ""
+    assert len(summary("word " * 100)) == 100
+
+
+def test_lines_of_keys() -> None:
+    text = '# c\na.b = 1\n[x]\ny = 2\n[[z]]\nq = 1\n[[z]]\nq = 2\n[z.deep]\nr = 3\n"k l" = 4\n'
+    assert line_of(text, ("a", "b")) == 2
+    assert line_of(text, ("x", "y")) == 4
+    assert line_of(text, ("x", "missing")) == 3
+    assert line_of(text, ("z", 1, "q")) == 8
+    assert line_of(text, ("z", 0)) == 5
+    assert line_of(text, ("nowhere",)) is None

@@ -1,0 +1,297 @@
+"""Which tasks a directory holds, what is wrong with the broken ones, and that it is fast."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from task_writer import MINIMAL_TOML, WriteTask
+
+from tbtui import resources
+from tbtui.catalog.load import DEFAULT_AGENT_TIMEOUT_SEC, Defect
+from tbtui.catalog.tasks import CatalogError, discover
+from tbtui.resources import tasks_dir, themes_dir
+
+FULL_TOML = """
+schema_version = "1.4"
+[task]
+name = "acme/sort-names"
+keywords = ["ignored", "when", "tagged"]
+[metadata]
+difficulty = "easy"
+category = "shell"
+kind = "sort"
+tags = ["sort", "text"]
+split = "heldout"
+[agent]
+timeout_sec = 300
+[verifier]
+timeout_sec = 42.5
+[environment]
+network_mode = "no-network"
+"""
+
+
+def messages(defects: tuple[Defect, ...]) -> list[tuple[str, int | None, str]]:
+    return [(defect.path.name, defect.line, defect.message) for defect in defects]
+
+
+def test_a_task_and_its_properties(write_task: WriteTask, tmp_path: Path) -> None:
+    path = write_task(
+        "sort-names", toml=FULL_TOML, files={"instruction.md": "# canary x\n\nSort.\n"}
+    )
+    catalog = discover(tmp_path)
+    assert catalog.defects == ()
+    (task,) = catalog.require_tasks()
+    assert (task.name, task.path, task.dataset) == ("sort-names", path, tmp_path.name)
+    assert task.instruction == "Sort.\n"
+    assert (task.difficulty, task.category, task.kind) == ("easy", "shell", "sort")
+    assert (task.tags, task.split) == (("sort", "text"), "heldout")
+    assert (task.agent_timeout_sec, task.verifier_timeout_sec) == (300.0, 42.5)
+    assert not task.allows_network
+    assert task.has_solution
+    assert task.steps == ()
+
+
+def test_defaults(write_task: WriteTask, tmp_path: Path) -> None:
+    write_task("plain", files={"solution/solve.sh": None})
+    (task,) = discover(tmp_path).tasks
+    assert (task.difficulty, task.category, task.kind, task.tags) == (None, None, None, ())
+    assert task.split is None
+    assert task.agent_timeout_sec == DEFAULT_AGENT_TIMEOUT_SEC
+    assert task.allows_network
+    assert not task.has_solution
+
+
+def test_datasets_in_a_directory_and_a_single_task(write_task: WriteTask, tmp_path: Path) -> None:
+    for dataset, name in (("b", "two"), ("b", "one"), ("a", "three")):
+        write_task(name, root=tmp_path / dataset)
+    write_task("zero")
+    write_task("buried", root=tmp_path / "a" / "deeper")
+    (tmp_path / "README.md").write_text("no task")
+    (tmp_path / ".git" / "x").mkdir(parents=True)
+    found = [(task.dataset, task.name) for task in discover(tmp_path).tasks]
+    assert found == [("a", "three"), ("b", "one"), ("b", "two"), (tmp_path.name, "zero")]
+    (single,) = discover(tmp_path / "b" / "one").tasks
+    assert (single.dataset, single.name) == ("b", "one")
+
+
+def test_steps(write_task: WriteTask, tmp_path: Path) -> None:
+    toml = (
+        '[[steps]]\nname = "first"\n[steps.agent]\ntimeout_sec = 70\n[[steps]]\nname = "second"\n'
+    )
+    write_task(
+        "stepped",
+        toml=toml,
+        files={
+            "instruction.md": None,
+            "steps/first/instruction.md": "Begin.",
+            "steps/second/instruction.md": "End.",
+        },
+    )
+    (task,) = discover(tmp_path).tasks
+    assert task.steps == ("first", "second")
+    assert task.instruction == "Begin.\n\nEnd."
+    assert task.agent_timeout_sec == 70
+
+
+def test_every_defect_is_reported_and_the_others_still_run(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    write_task("good")
+    write_task(
+        "worst",
+        toml='[agent]\ntimeout_sec = "soon"\n\n[verifier]\nenvironment_mode = "apart"\n',
+        files={
+            "instruction.md": b"\xff\xfe",
+            "environment/Dockerfile": None,
+            "tests/test.sh": None,
+        },
+    )
+    catalog = discover(tmp_path)
+    assert [task.name for task in catalog.tasks] == ["good"]
+    assert {defect.task for defect in catalog.defects} == {"worst"}
+    assert messages(catalog.defects) == [
+        (
+            "task.toml",
+            2,
+            "agent.timeout_sec: Input should be a valid number, unable to parse string as a number",
+        ),
+        ("task.toml", 5, "verifier.environment_mode: Input should be 'shared' or 'separate'"),
+        ("instruction.md", None, "not UTF-8 text (byte 0)"),
+        ("test.sh", None, "missing tests/test.sh"),
+        ("environment", None, "missing environment directory"),
+    ]
+    assert all(defect.remedy for defect in catalog.defects)
+
+
+@pytest.mark.parametrize(
+    ("toml", "files", "expected"),
+    [
+        (None, {}, ("task.toml", None, "missing task.toml")),
+        ("[agent\n", {}, ("task.toml", 1, "Expected ']' at the end of a table declaration")),
+        ("a = 1\nb =\n", {}, ("task.toml", 2, "Invalid value")),
+        ("\n[metadata]\nsplit = 'test'\n", {}, ("task.toml", 3, "metadata.split is 'test'")),
+        (MINIMAL_TOML, {"instruction.md": " \n"}, ("instruction.md", None, "empty")),
+        (MINIMAL_TOML, {"instruction.md": None}, ("instruction.md", None, "missing")),
+        (
+            MINIMAL_TOML,
+            {"environment/Dockerfile": None, "environment/x": ""},
+            ("environment", None, "no Dockerfile or docker-compose.yaml"),
+        ),
+        ('[environment]\nos = "windows"\n', {}, ("test.bat", None, "missing tests/test.bat")),
+        ('[task]\nname = "x"\n', {}, ("task.toml", 2, "'org/name'")),
+        (
+            "[[artifacts]]\nsource='a'\n[[artifacts]]\nsource='../b'\n",
+            {},
+            ("task.toml", 4, "must not contain '..'"),
+        ),
+        ("[agent]\ntimeout_sec = 0\n", {}, ("task.toml", 2, "agent.timeout_sec is 0")),
+        ("[verifier]\ntimeout_sec = nan\n", {}, ("task.toml", 2, "verifier.timeout_sec is nan")),
+        (
+            "[agent]\nuser = 1.5\n",
+            {},
+            ("task.toml", 2, "agent.user: Input should be a valid string, or Input should be a"),
+        ),
+    ],
+)
+def test_defects(
+    write_task: WriteTask,
+    tmp_path: Path,
+    toml: str | None,
+    files: dict[str, str | bytes | None],
+    expected: tuple[str, int | None, str],
+) -> None:
+    write_task("broken", toml=toml, files=files)
+    catalog = discover(tmp_path)
+    assert catalog.tasks == ()
+    name, line, text = expected
+    assert any(
+        (defect.path.name, defect.line) == (name, line) and text in defect.message
+        for defect in catalog.defects
+    ), messages(catalog.defects)
+    with pytest.raises(CatalogError, match=r"no usable task in .*tbtui tasks check"):
+        catalog.require_tasks()
+
+
+def test_a_broken_task_of_steps_is_not_asked_for_what_it_need_not_have(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    files = {"instruction.md": None, "tests/test.sh": None, "steps/a/instruction.md": "A."}
+    write_task("stepped", toml="[[steps]\n", files=files)
+    assert [defect.path.name for defect in discover(tmp_path).defects] == ["task.toml"]
+
+
+def test_an_image_or_compose_file_replaces_the_dockerfile(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    write_task(
+        "image",
+        toml='[environment]\ndocker_image = "debian"\n',
+        files={"environment/Dockerfile": None},
+    )
+    write_task(
+        "compose",
+        files={"environment/Dockerfile": None, "environment/docker-compose.yaml": "services: {}"},
+    )
+    assert [task.name for task in discover(tmp_path).tasks] == ["compose", "image"]
+
+
+def test_links_out_of_the_task(write_task: WriteTask, tmp_path: Path) -> None:
+    path = write_task("linked")
+    (path / "tests" / "inside").symlink_to("test.sh")
+    (path / "tests" / "passwd").symlink_to("/etc/passwd")
+    (defect,) = discover(tmp_path).defects
+    assert defect.path == path / "tests" / "passwd"
+    assert "symbolic link out of the task" in defect.message
+
+
+def test_a_name_is_taken_once(write_task: WriteTask, tmp_path: Path) -> None:
+    first = write_task("same", root=tmp_path / "a")
+    second = write_task("same", root=tmp_path / "b")
+    catalog = discover(tmp_path)
+    assert [task.path for task in catalog.tasks] == [first]
+    (defect,) = catalog.defects
+    assert defect.path == second
+    assert str(first) in defect.message
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("missing", "does not exist"), ("file", "is not a directory"), ("empty", "no tasks in")],
+)
+def test_unusable_directories(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty" / "sub").mkdir(parents=True)
+    with pytest.raises(CatalogError, match=reason) as caught:
+        discover(tmp_path / name)
+    assert "tasks_dir" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_directories(write_task: WriteTask, tmp_path: Path) -> None:
+    write_task("open")
+    closed = write_task("closed")
+    closed.chmod(0)
+    try:
+        catalog = discover(tmp_path)
+        with pytest.raises(CatalogError, match="is not readable"):
+            discover(closed)
+    finally:
+        closed.chmod(0o755)
+    assert [task.name for task in catalog.tasks] == ["open"]
+    assert [defect.message for defect in catalog.defects] == ["the directory is not readable"]
+
+
+def test_a_task_by_name(write_task: WriteTask, tmp_path: Path) -> None:
+    write_task("copy-file")
+    catalog = discover(tmp_path)
+    assert catalog.task("copy-file").name == "copy-file"
+    with pytest.raises(CatalogError, match="did you mean 'copy-file'"):
+        catalog.task("copyfile")
+
+
+def test_discovery_does_not_import_harbor(write_task: WriteTask, tmp_path: Path) -> None:
+    for number in range(3):
+        write_task(f"task-{number}")
+    code = (
+        "import sys; from pathlib import Path; from tbtui.catalog.report import task_rows\n"
+        "from tbtui.catalog.tasks import discover\n"
+        f"assert len(discover(Path({str(tmp_path)!r})).tasks) == 3\n"
+        "assert not {'harbor', 'litellm', 'textual'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_bundled_directories() -> None:
+    assert (tasks_dir() / "workshop").is_dir()
+    assert themes_dir().is_dir()
+
+
+def load_resources(package: Path) -> ModuleType:
+    """`tbtui.resources`, as if the package lay at `package`."""
+    package.mkdir(parents=True)
+    copy = shutil.copy(str(resources.__file__), package / "resources.py")
+    spec = importlib.util.spec_from_file_location("resources_elsewhere", copy)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_bundled_directories_of_an_installed_wheel(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "tbtui"
+    installed = load_resources(package)
+    (tmp_path / "site-packages" / "tasks").mkdir()  # some other project's
+    with pytest.raises(FileNotFoundError, match="reinstall tbtui"):
+        installed.tasks_dir()
+    (package / "bundled" / "tasks").mkdir(parents=True)
+    assert installed.tasks_dir() == package / "bundled" / "tasks"
