@@ -1,0 +1,119 @@
+"""Byte-level BPE with Terminus-2's fixed texts as single tokens.
+
+Any text can be encoded and any ids decoded. A special token is only ever put in by id: text that
+happens to read `<|end|>` is encoded as plain characters.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from tbtui.policies.base import PolicyError
+
+END = "<|end|>"
+USER = "<|user|>"
+ASSISTANT = "<|asst|>"
+_SPECIAL = (END, USER, ASSISTANT)
+
+
+def _byte_of_character() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for (as in GPT-2)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    table = {chr(byte): byte for byte in printable}
+    return table | {chr(256 + rank): byte for rank, byte in enumerate(others)}
+
+
+class LocalTokenizer:
+    """Text to token ids and back."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `PolicyError` when `path` is not a tokenizer of this kind."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise PolicyError(f"{path}: {error.strerror}") from error
+        self.path = path
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
+        try:
+            self._tokenizer = Tokenizer.from_str(text)
+        except ValueError as error:
+            raise PolicyError(f"{path} is not a tokenizer file: {error}") from error
+        self._tokenizer.encode_special_tokens = True
+        self.vocab_size = self._tokenizer.get_vocab_size()
+        added = self._tokenizer.get_added_tokens_decoder()
+        specials = {token.content: id for id, token in added.items() if token.special}
+        if set(specials) != set(_SPECIAL):
+            raise PolicyError(f"{path} is not a tokenizer of the embedded policy")
+        self.end_id, self.user_id, self.assistant_id = (specials[name] for name in _SPECIAL)
+        self._special_names = {id: name for name, id in specials.items()}
+        byte_of = _byte_of_character()
+        self._bytes: list[bytes] = [b""] * self.vocab_size
+        for token, id in self._tokenizer.get_vocab().items():
+            fixed = id in added
+            self._bytes[id] = token.encode() if fixed else bytes(byte_of[char] for char in token)
+        self.fixed_texts = tuple(t.content for t in added.values() if not t.special)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
+        return type(self), (self.path,)
+
+    def encode(self, text: str) -> list[int]:
+        # Lone surrogates have no UTF-8 form; they come from undecodable bytes.
+        clean = text.encode(errors="replace").decode()
+        ids: list[int] = self._tokenizer.encode(clean, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids` without special tokens; undecodable bytes become U+FFFD."""
+        kept = [self._bytes[id] for id in ids if id not in self._special_names]
+        return b"".join(kept).decode(errors="replace")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token; special tokens by name.
+
+        A character split over several tokens belongs to the last of them.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        pieces = []
+        for id in ids:
+            name = self._special_names.get(id)
+            if name is None:
+                pieces.append(decoder.decode(self._bytes[id]))
+            else:
+                pieces.append(decoder.decode(b"", final=True) + name)
+        rest = decoder.decode(b"", final=True)
+        if rest:
+            pieces[-1] += rest
+        return pieces
+
+
+def train_tokenizer(
+    texts: Iterable[str], fixed_texts: Sequence[str], vocab_size: int, path: Path
+) -> LocalTokenizer:
+    """Learn the merges from `texts`, add `fixed_texts` as tokens, write the result to `path`."""
+    tokenizer = Tokenizer(models.BPE())
+    # White space is never part of a word's token, so a name is the same token wherever it stands
+    # and a small model can simply copy it.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\s+"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - len(fixed_texts),
+        special_tokens=[AddedToken(name, special=True, normalized=False) for name in _SPECIAL],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed_texts])
+    path.write_text(tokenizer.to_str(pretty=True) + "\n", encoding="utf-8")
+    return LocalTokenizer(path)

@@ -1,0 +1,71 @@
+"""Segments: every sampled token exactly once, whatever the history."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbtui.algorithm.segments import Call, merge
+
+ids = st.lists(st.integers(0, 50), min_size=1, max_size=8).map(tuple)
+
+
+def call(prompt: tuple[int, ...], completion: tuple[int, ...]) -> Call:
+    return Call(prompt, completion, -np.arange(1, len(completion) + 1, dtype=np.float32))
+
+
+@st.composite
+def trials(draw: st.DrawFn) -> list[Call]:
+    """Calls that extend each other, with now and then a rewritten history."""
+    calls: list[Call] = []
+    history: tuple[int, ...] = ()
+    for _ in range(draw(st.integers(1, 6))):
+        prompt = draw(ids) if draw(st.integers(0, 4)) == 0 else history + draw(ids)
+        calls.append(call(prompt, draw(ids)))
+        history = prompt + calls[-1].completion_ids
+    return calls
+
+
+@given(trials())
+def test_every_sampled_token_is_trained_on_exactly_once(calls: list[Call]) -> None:
+    segments = merge(calls)
+    drawn = [token for c in calls for token in c.completion_ids]
+    kept = [int(token) for s in segments for token in s.tokens[s.mask]]
+    assert kept == drawn
+    logprobs = np.concatenate([s.logprobs[s.mask] for s in segments])
+    np.testing.assert_array_equal(logprobs, np.concatenate([c.logprobs for c in calls]))
+
+
+@given(trials())
+def test_each_completion_is_preceded_by_its_own_prompt(calls: list[Call]) -> None:
+    segments = merge(calls)
+    prefixes = [tuple(s.tokens[:n].tolist()) for s in segments for n in range(len(s.tokens) + 1)]
+    for c in calls:
+        assert c.prompt_ids + c.completion_ids in prefixes
+
+
+@given(trials())
+def test_the_first_token_is_never_trained_on(calls: list[Call]) -> None:
+    assert not any(segment.mask[0] for segment in merge(calls))
+
+
+def test_turns_that_extend_each_other_become_one_sequence() -> None:
+    segments = merge([call((1, 2), (3,)), call((1, 2, 3, 4), (5, 6))])
+    assert [s.tokens.tolist() for s in segments] == [[1, 2, 3, 4, 5, 6]]
+    assert segments[0].mask.tolist() == [False, False, True, False, True, True]
+
+
+def test_a_rewritten_history_opens_a_new_segment() -> None:
+    segments = merge([call((1, 2), (3,)), call((1, 9), (5,))])
+    assert [s.tokens.tolist() for s in segments] == [[1, 2, 3], [1, 9, 5]]
+
+
+def test_a_prompt_that_stops_inside_the_history_opens_a_new_segment() -> None:
+    assert len(merge([call((1, 2), (3, 4)), call((1, 2, 3), (7,))])) == 2
+
+
+def test_missing_log_probabilities_are_an_error() -> None:
+    with pytest.raises(ValueError, match="2 tokens but 1 log-probabilities"):
+        merge([Call((1,), (2, 3), np.zeros(1, np.float32))])

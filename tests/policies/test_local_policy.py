@@ -1,0 +1,204 @@
+"""The embedded policy through its real process."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tbtui.algorithm.datum import Datum
+from tbtui.policies.base import (
+    ContextOverflowError,
+    Message,
+    PolicyError,
+    Sample,
+    SampleRequest,
+    TrainSettings,
+)
+from tbtui.policies.local import client as client_module
+from tbtui.policies.local.checkpoint_file import read_checkpoint, write_checkpoint
+from tbtui.policies.local.client import LocalPolicy
+from tbtui.policies.local.shipped import SHIPPED
+
+
+@pytest.fixture
+async def policy() -> AsyncIterator[LocalPolicy]:
+    policy = LocalPolicy()
+    await policy.start()
+    yield policy
+    await policy.close()
+
+
+def request_for(policy: LocalPolicy, text: str, seed: int, **changes: object) -> SampleRequest:
+    prompt = policy.renderer.render([Message("user", text)])
+    request = SampleRequest(prompt, max_tokens=24, temperature=1.0, seed=seed)
+    return dataclasses.replace(request, **changes)  # type: ignore[arg-type]
+
+
+def datum_of(request: SampleRequest, drawn: Sample, advantage: float) -> Datum:
+    prompt, count = len(request.prompt_ids), len(drawn.completion_ids)
+    length = prompt + count
+    mask = np.arange(length) >= prompt
+    logprobs = np.zeros(length, np.float32)
+    logprobs[prompt:] = drawn.logprobs
+    return Datum(
+        tokens=np.array([*request.prompt_ids, *drawn.completion_ids], np.int32),
+        mask=mask,
+        logprobs=logprobs,
+        advantages=np.full(length, advantage, np.float32),
+        weights=np.full(length, 1 / count, np.float32),
+    )
+
+
+async def test_samples_train_publish_save_and_load(policy: LocalPolicy, tmp_path: Path) -> None:
+    assert policy.info.name == "local"
+    assert policy.info.parameters == 770_944
+    requests = [request_for(policy, f"Say {i}", seed=i) for i in range(40)]
+    samples = await asyncio.gather(*(policy.sample(request) for request in requests))
+    assert {drawn.weights_version for drawn in samples} == {0}
+    status = policy.status()
+    assert (status.in_flight, status.completed, status.activity) == (0, 40, "idle")
+    assert status.sampled_tokens == sum(len(drawn.completion_ids) for drawn in samples)
+    assert len(status.latencies) == 40
+
+    data = [
+        datum_of(request, drawn, 1.0 if i % 2 else -1.0)
+        for i, (request, drawn) in enumerate(zip(requests, samples, strict=True))
+    ]
+    result = await policy.train_step(data, TrainSettings(learning_rate=1e-3, grad_clip=0.3))
+    for drawn, logprobs in zip(samples, result.logprobs, strict=True):
+        np.testing.assert_allclose(logprobs, drawn.logprobs, atol=1e-5)
+    assert result.grad_norm > 0
+
+    # The trained weights are sampled from only once they are published.
+    before = await policy.sample(requests[0])
+    assert before.completion_ids == samples[0].completion_ids
+    assert await policy.publish() == 1
+    after = await policy.sample(requests[0])
+    assert after.weights_version == 1
+    assert not np.array_equal(after.logprobs[:1], before.logprobs[:1])
+
+    await policy.save(tmp_path / "step-1")
+    await policy.load(SHIPPED)
+    assert (await policy.sample(requests[0])).weights_version == 0
+    await policy.load(tmp_path / "step-1")
+    again = await policy.sample(requests[0])
+    assert again.weights_version == 1
+    np.testing.assert_array_equal(again.logprobs, after.logprobs)
+
+
+async def test_temperatures_share_a_batch_and_are_kept_apart(policy: LocalPolicy) -> None:
+    hot = [request_for(policy, "Say it", seed=7, temperature=t) for t in (0.0, 0.05, 1.0, 3.0)]
+    together = await asyncio.gather(*(policy.sample(request) for request in hot))
+    alone = [await policy.sample(request) for request in hot]
+    for first, second in zip(together, alone, strict=True):
+        assert first.completion_ids == second.completion_ids
+        np.testing.assert_allclose(first.logprobs, second.logprobs, atol=1e-4)
+    assert not together[0].logprobs.any()
+
+
+async def test_refusals(policy: LocalPolicy, foreign_checkpoint: Path, tmp_path: Path) -> None:
+    limit = policy.info.context_limit
+    full = request_for(policy, "x", 0, prompt_ids=(5,) * limit)
+    with pytest.raises(ContextOverflowError, match=f"{limit} tokens; the context limit is {limit}"):
+        await policy.sample(full)
+    almost = dataclasses.replace(full, prompt_ids=(5,) * (limit - 2), max_tokens=50)
+    assert len((await policy.sample(almost)).completion_ids) <= 2
+    with pytest.raises(PolicyError, match="is not a checkpoint of the embedded policy"):
+        await policy.load(foreign_checkpoint)
+    with pytest.raises(PolicyError, match=r"has no policy\.npz"):
+        await policy.load(tmp_path)
+    other = dataclasses.replace(read_checkpoint(SHIPPED), tokenizer_digest="0" * 64)
+    write_checkpoint(tmp_path / "other", other)
+    with pytest.raises(PolicyError, match="another tokenizer"):
+        await policy.load(tmp_path / "other")
+    request = request_for(policy, "Say", 1)
+    datum = datum_of(request, await policy.sample(request), 1.0)
+    with pytest.raises(PolicyError, match="has no loss 'gspo'"):
+        await policy.train_step([datum], TrainSettings(1e-4, loss="gspo"))
+    untrained = dataclasses.replace(datum, mask=np.zeros_like(datum.mask))
+    with pytest.raises(PolicyError, match="no trained tokens"):
+        await policy.train_step([untrained], TrainSettings(1e-4))
+    broken = dataclasses.replace(datum, advantages=np.full_like(datum.advantages, np.nan))
+    with pytest.raises(PolicyError, match="not finite"):
+        await policy.train_step([broken], TrainSettings(1e-4))
+    assert await policy.publish() == 0  # none of them took a step
+
+
+async def test_a_wrong_checkpoint_fails_the_start(foreign_checkpoint: Path) -> None:
+    policy = LocalPolicy(foreign_checkpoint)
+    with pytest.raises(PolicyError, match="is not a checkpoint of the embedded policy"):
+        await policy.start()
+
+
+async def test_another_harbor_fails_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def drifted(_: str) -> None:
+        raise PolicyError("drift")
+
+    monkeypatch.setattr(client_module, "check_installed_harbor", drifted)
+    with pytest.raises(PolicyError, match="drift"):
+        await LocalPolicy().start()
+
+
+async def test_killed_in_the_middle_of_requests(policy: LocalPolicy) -> None:
+    pid = policy.status().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # so that nothing can be answered before the end
+    asked = [
+        asyncio.ensure_future(policy.sample(request_for(policy, "Say", seed=i))) for i in range(3)
+    ]
+    while policy.status().running < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    for request in asked:
+        with pytest.raises(PolicyError, match="killed by SIGKILL"):
+            await request
+    with pytest.raises(PolicyError, match="killed by SIGKILL"):
+        await policy.publish()
+
+
+async def test_close_answers_what_waits_and_ends_the_process() -> None:
+    policy = LocalPolicy(linger=60)
+    await policy.start()
+    asked = asyncio.ensure_future(policy.sample(request_for(policy, "Say", seed=1)))
+    await asyncio.sleep(0)
+    pid = policy.status().pid
+    await policy.close()
+    with pytest.raises(PolicyError, match="closed"):
+        await asked
+    assert pid is not None
+    assert not psutil.pid_exists(pid)
+
+
+_PARENT = """
+import asyncio, sys
+from tbtui.policies.local.client import LocalPolicy
+
+async def main():
+    policy = LocalPolicy()
+    await policy.start()
+    print(policy.status().pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_the_process_leaves_when_its_parent_dies() -> None:
+    with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    psutil.wait_procs([child], timeout=30)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
