@@ -1,0 +1,346 @@
+"""One box, seen by its owner: start it, run commands in it, move files, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import itertools
+import marshal
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+import tbtui
+from tbtui.rollout.environments import idmap
+from tbtui.rollout.environments.cgroups import BoxCgroup, find_cgroups, make_box_cgroup
+from tbtui.rollout.environments.channel import ControlChannel
+from tbtui.rollout.environments.errors import ExecTimeoutError, SandboxError, SandboxStartError
+from tbtui.rollout.environments.ledger import Ledger
+from tbtui.rollout.environments.output import OutputReader
+from tbtui.rollout.environments.plan import BoxPlan
+from tbtui.rollout.environments.transfer import receive
+
+_START = "import sys; sys.path.append({root!r}); from {module} import main; main()"
+_INIT_MODULE = "tbtui.rollout.environments.box_init"
+_PACKAGE_ROOT = str(Path(tbtui.__file__).resolve().parent.parent)
+_KILL_SECONDS = 5.0
+_MAX_DOWNLOAD_FILES = 100_000
+_numbers = itertools.count()
+
+StreamName = Literal["stdout", "stderr"]
+OutputSink = Callable[[StreamName, bytes], None]
+"""Called with each chunk as it arrives."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """`exit_code` is 128 + the signal's number for a command that was killed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class Box:
+    """A running box. Made by `Box.start`; used on the event loop it was started on."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: BoxPlan,
+        channel: ControlChannel,
+        process: asyncio.subprocess.Process,
+        cgroup: BoxCgroup,
+        ledger: Ledger,
+    ) -> None:
+        self.name = name
+        self.init_pid: int | None = None
+        """The host's number for process 1 of the box."""
+        self._plan = plan
+        self._channel = channel
+        self._process = process
+        self._cgroup = cgroup
+        self._ledger = ledger
+        self._readers: list[OutputReader] = []
+
+    @staticmethod
+    async def start(plan: BoxPlan, label: str, *, command: list[str] | None = None) -> Box:
+        """Makes a box and waits until it serves.
+
+        Args:
+            plan: What it contains.
+            label: Goes into its name, which the ledger and its control groups carry.
+            command: What starts `box_init` in place of this interpreter (bubblewrap); the number
+                of the control socket's descriptor is appended.
+
+        Raises:
+            SandboxStartError: which step failed and why.
+        """
+        number = os.getpid() + next(_numbers)
+        safe = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[-60:]
+        name = f"{safe}-{os.getpid()}-{os.urandom(3).hex()}"
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel = ControlChannel(ours)
+        ledger = Ledger()
+        cgroup = make_box_cgroup(find_cgroups(), name, plan.limits)
+        ledger.record(name, [], list(cgroup.directories))
+        errors = tempfile.TemporaryFile()  # noqa: SIM115
+        box: Box | None = None
+        try:
+            with theirs, errors:
+                process = await asyncio.create_subprocess_exec(
+                    *(command or start_command()),
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=errors,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,
+                )
+                theirs.close()
+                box = Box(name, plan, channel, process, cgroup, ledger)
+                await box._set_up(number, assembled=command is not None, errors=errors)
+        except BaseException as error:
+            if box is not None:
+                await box.stop()
+            else:
+                channel.close("never started")
+                cgroup.remove()
+                ledger.forget(name)
+            if isinstance(error, OSError):
+                raise SandboxStartError(f"can't start a sandbox: {error}") from error
+            raise
+        return box
+
+    async def _set_up(self, number: int, *, assembled: bool, errors: IO[bytes]) -> None:
+        cgroup = self._cgroup
+        if cgroup.directories:
+            cgroup.add(self._process.pid)
+        ids = None
+        if not assembled:
+            ids = idmap.id_range(number, euid=os.geteuid(), own_map=idmap.own_id_map())
+        cores = frozenset(os.sched_getaffinity(0))
+        wire = self._plan.wire(
+            maps_range=ids is not None,
+            assembled=assembled,
+            cgroups=cgroup.held,
+            cpu_set=self._plan.limits.cpu_set(cores, number),
+        )
+        plan_file = os.memfd_create("box-plan", os.MFD_CLOEXEC)
+        try:
+            os.write(plan_file, marshal.dumps(wire))
+            await self._channel.send_setup(b"plan", [plan_file])
+        finally:
+            os.close(plan_file)
+        while (line := await self._channel.receive_setup_line()) != "ready":
+            kind, _, rest = line.partition(" ")
+            if kind == "namespaces" and ids is not None:
+                idmap.write_id_maps(self._process.pid, ids)
+                await self._channel.send_setup(b"go")
+            elif kind == "init":
+                self.init_pid = int(rest)
+            else:
+                raise SandboxStartError(f"can't start a sandbox: {rest or _last_words(errors)}")
+        self._channel.begin()
+        if self.init_pid is None:
+            self.init_pid = _only_child(self._process.pid)
+        pids = [self._process.pid, *([self.init_pid] if self.init_pid else [])]
+        self._ledger.record(self.name, pids, list(cgroup.directories))
+
+    @property
+    def lost(self) -> str | None:
+        """Why the box is gone, or None while it runs."""
+        return self._channel.lost
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        cwd: str = "/",
+        user: str | None = None,
+        timeout_sec: float | None = None,
+        sink: OutputSink | None = None,
+    ) -> CommandResult:
+        """Runs a command to its end, whatever daemons it leaves.
+
+        Of each output stream the first and last 4 MiB are kept.
+
+        Raises:
+            ExecTimeoutError: it ran longer than `timeout_sec`; its process group was killed.
+            SandboxLostError: the box died.
+            SandboxError: the box can't start another process.
+        """
+        loop = asyncio.get_running_loop()
+        pipes = [os.pipe(), os.pipe()]
+        readers = []
+        names: tuple[StreamName, StreamName] = ("stdout", "stderr")
+        for name, (end, _) in zip(names, pipes, strict=True):
+            on_chunk = None if sink is None else functools.partial(sink, name)
+            readers.append(OutputReader(loop, end, on_chunk))
+        try:
+            try:
+                number, future = await self._channel.submit(
+                    "exec",
+                    list(argv),
+                    dict(environment),
+                    cwd,
+                    user,
+                    descriptors=[pipes[0][1], pipes[1][1]],
+                )
+            finally:
+                for _, end in pipes:
+                    os.close(end)
+            try:
+                async with asyncio.timeout(timeout_sec):
+                    answer = await future
+            except TimeoutError:
+                await self._kill(number)
+                await asyncio.wait([future], timeout=_KILL_SECONDS)
+                raise ExecTimeoutError(f"Command timed out after {timeout_sec} seconds") from None
+            except asyncio.CancelledError:
+                await self._kill(number)
+                raise
+            if answer.detail:
+                raise SandboxError(f"can't run a command in the sandbox: {answer.detail}")
+            for reader in readers:
+                reader.finish()
+        except BaseException:
+            for reader in readers:
+                reader.close()
+            raise
+        self._readers = [r for r in (*self._readers, *readers) if not r.closed]
+        stdout, stderr = (reader.output.text() for reader in readers)
+        return CommandResult(answer.status, stdout, stderr)
+
+    async def make_directories(self, paths: Sequence[str], mode: int | None = None) -> None:
+        """`mkdir -p`, and `chmod mode` when one is given. Raises OSError as these would."""
+        await self._channel.request("mkdir", list(paths), mode)
+
+    async def put_file(
+        self,
+        source: int,
+        target: str,
+        *,
+        mode: int,
+        owner: str | None = None,
+    ) -> None:
+        """Writes the open file `source` to `target`, replacing what is there, never through it."""
+        await self._channel.request("put", target, mode, owner, descriptors=[source])
+
+    async def put_link(self, target: str, path: str) -> None:
+        """A symbolic link at `path`."""
+        await self._channel.request("link", path, target)
+
+    async def mode_of(self, path: str) -> int | None:
+        """`st_mode` of the file at `path`, links followed inside the box; None: there is none."""
+        try:
+            answer = await self._channel.request("stat", path)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP}:
+                return None
+            raise
+        return int(answer.detail) if answer.detail.isdigit() else None
+
+    async def get(self, path: str, target: Path, *, overwrite: bool = True) -> int:
+        """Copies a file, or the files below a directory, to the host; the number of files.
+
+        Links, devices and FIFOs stay behind. Never writes outside `target`.
+
+        Raises:
+            SandboxError: there is no such file, or it is larger than the box may be.
+        """
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as pipe:
+            try:
+                number, future = await self._channel.submit("get", path, descriptors=[writing])
+            finally:
+                os.close(writing)
+            writer = asyncio.get_running_loop().run_in_executor(
+                None,
+                lambda: receive(
+                    pipe,
+                    target,
+                    max_bytes=self._plan.limits.storage_bytes,
+                    max_files=_MAX_DOWNLOAD_FILES,
+                    overwrite=overwrite,
+                ),
+            )
+            try:
+                files = await asyncio.shield(writer)
+            except BaseException:
+                # Ends the sender, and with it the thread's stream, before the pipe is closed.
+                await self._kill(number)
+                await asyncio.wait([writer])
+                raise
+            answer = await future
+        if answer.status:
+            raise SandboxError(f"can't read {path} in the sandbox: no such file, or not readable")
+        return files
+
+    async def open_fifo(self, path: str) -> int:
+        """Makes a FIFO in the box; a non-blocking descriptor to read it by, owned by the caller."""
+        answer = await self._channel.request("fifo", path)
+        if answer.descriptor is None:
+            raise SandboxError(f"no FIFO at {path}")
+        return answer.descriptor
+
+    async def freeze(self) -> None:
+        """Stops every process of the box."""
+        await self._channel.request("freeze")
+
+    async def thaw(self) -> None:
+        """Lets them go on."""
+        await self._channel.request("thaw")
+
+    async def stop(self) -> None:
+        """Ends the box and everything in it. Nothing is left, in memory or on disk. Idempotent."""
+        self._channel.close("the sandbox was stopped")
+        for reader in self._readers:
+            reader.close()
+        # By the kernel, not by request: it must work on a box that does not answer. The process
+        # we started ends when everything in the box has.
+        first = self.init_pid if self.init_pid is not None else self._process.pid
+        for pid in (first, self._process.pid):
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), _KILL_SECONDS)
+        await asyncio.to_thread(self._cgroup.remove)
+        self._ledger.forget(self.name)
+
+    async def _kill(self, number: int) -> None:
+        with contextlib.suppress(SandboxError):
+            await self._channel.submit("kill", number)
+
+
+def start_command(interpreter: str = sys.executable, root: str = _PACKAGE_ROOT) -> list[str]:
+    """How `box_init` is started: no site-packages, no environment, nothing of the user's."""
+    code = _START.format(root=root, module=_INIT_MODULE)
+    return [interpreter, "-I", "-S", "-c", code]
+
+
+def _only_child(pid: int) -> int | None:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None
+
+
+def _last_words(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    lines = errors.read(65_536).decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "its first process ended without a word"

@@ -1,0 +1,269 @@
+"""First process of a box: makes the namespaces and the file tree, then serves requests.
+
+Runs as `python -I -S` in a process of its own, with an empty environment and one inherited file
+descriptor, the control socket. It imports only what it needs from the standard library's C side:
+`json`, `socket` and `signal` alone would triple its start-up time.
+
+Order of things, and what goes over the control socket:
+  1. new namespaces; `namespaces` -> the owner writes the uid map -> `go` (only when the owner maps
+     a range; a single id is mapped from here),
+  2. fork into the new pid namespace; the parent reports `init <pid>` and then only waits,
+  3. the child, process 1 of the box, builds the tree on one size-limited tmpfs, pivots into it,
+     gives up what it no longer needs, reports `ready` and serves (`box_server`).
+Any failure is reported as `error <text>`.
+"""
+
+# Importing pathlib would cost more than making a box.
+# ruff: noqa: PTH102, PTH103, PTH106, PTH110, PTH112, PTH114
+# ruff: noqa: PTH120, PTH123
+from __future__ import annotations
+
+import _socket
+import ctypes
+import fcntl
+import marshal
+import os
+import struct
+import sys
+
+from tbtui.rollout.environments import box_server
+
+TYPE_CHECKING = False  # importing typing itself would double the start-up time
+if TYPE_CHECKING:
+    from typing import Any
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
+# statvfs flags a remount inside a user namespace must repeat, or the kernel refuses it.
+_LOCKED_FLAGS = MS_NOSUID | MS_NODEV | MS_NOEXEC | 1024 | 2048 | (1 << 21)
+_ST_RELATIME = 4096  # in statvfs; MS_RELATIME is another number
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+# What Docker leaves to a container's root, by number in linux/capability.h: chown, dac_override,
+# fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw, sys_chroot, mknod,
+# audit_write, setfcap.
+_KEPT_CAPABILITIES = frozenset([0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31])
+_STAGE = "/tmp"  # any directory that always exists: the tmpfs goes over it, in our mounts only
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class SetupError(Exception):
+    """The box could not be made; the text says which step failed and why."""
+
+
+def _check(result: int, step: str) -> None:
+    if result != 0:
+        raise SetupError(f"{step}: {os.strerror(ctypes.get_errno())}")
+
+
+def _mount(
+    source: str, target: str, kind: str | None = None, flags: int = 0, options: str | None = None
+) -> None:
+    _check(
+        _libc.mount(
+            os.fsencode(source),
+            os.fsencode(target),
+            kind.encode() if kind else None,
+            ctypes.c_ulong(flags),
+            options.encode() if options else None,
+        ),
+        f"mount {kind or 'bind'} {source} on {target}",
+    )
+
+
+def _bind(source: str, target: str, read_only: bool) -> None:
+    _mount(source, target, None, MS_BIND | MS_REC)
+    if read_only:
+        current = os.statvfs(target).f_flag
+        keep = current & _LOCKED_FLAGS | ((1 << 21) if current & _ST_RELATIME else 0)
+        # Never set-user-id, never devices, from a directory of the host.
+        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | keep
+        _mount("none", target, None, flags)
+
+
+def _loopback_up() -> None:
+    control = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    request = struct.pack("16sh22x", b"lo", 0)
+    (flags,) = struct.unpack_from("h", fcntl.ioctl(control.fileno(), _SIOCGIFFLAGS, request), 16)
+    up = struct.pack("16sh22x", b"lo", flags | _IFF_UP)
+    fcntl.ioctl(control.fileno(), _SIOCSIFFLAGS, up)
+    control.close()
+
+
+def _overlay(root: str, directory: str) -> None:
+    """A writable view of a host directory, or a read-only one where overlayfs is not to be had.
+
+    A directory that exists in the upper layer belongs to box-root, so files can be added to it;
+    one that exists only below still belongs to the host's root, whom the box doesn't know.
+    """
+    upper, work = f"{_STAGE}/upper{directory}", f"{_STAGE}/work{directory}"
+    target = root + directory
+    for path in (upper, work, target):
+        os.makedirs(path)
+    for name in box_server.WRITABLE_BELOW:
+        below = f"{directory}/{name}"
+        if os.path.isdir(below) and not os.path.islink(below):
+            os.makedirs(f"{upper}/{name}", exist_ok=True)
+    options = f"lowerdir={directory},upperdir={upper},workdir={work},userxattr"
+    try:
+        _mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)
+    except SetupError:
+        _bind(directory, target, read_only=True)
+
+
+def _devices(root: str) -> None:
+    # On the box's own tmpfs, so that what is written under /dev counts against its size.
+    for name in _DEVICES:
+        os.close(os.open(f"{root}/dev/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
+        _bind(f"/dev/{name}", f"{root}/dev/{name}", read_only=False)
+    options = "newinstance,ptmxmode=0666,mode=620"
+    _mount("devpts", f"{root}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
+
+
+def _build_tree(plan: dict[str, Any], sources: list[int]) -> str:
+    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    options = f"mode=0755,size={plan['storage_bytes']},nr_inodes={plan['inodes']}"
+    _mount("box", _STAGE, "tmpfs", MS_NOSUID | MS_NODEV, options)
+    root = f"{_STAGE}/root"
+    os.mkdir(root, 0o755)
+    _mount(root, root, None, MS_BIND)  # pivot_root wants a mount point
+    box_server.populate(root, plan)
+    for directory in plan["overlays"]:
+        _overlay(root, directory)
+    _mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _devices(root)
+    for descriptor, (_, target, read_only) in zip(sources, plan["binds"], strict=True):
+        source = f"/proc/self/fd/{descriptor}"
+        if os.path.isdir(source):
+            os.makedirs(root + target, exist_ok=True)
+        elif not os.path.exists(root + target):
+            os.makedirs(os.path.dirname(root + target), exist_ok=True)
+            os.close(os.open(root + target, os.O_CREAT | os.O_WRONLY, 0o644))
+        _bind(source, root + target, read_only)
+        os.close(descriptor)
+    return root
+
+
+def _enter(root: str) -> None:
+    os.mkdir(f"{root}/.old")
+    os.chdir(root)
+    _check(_libc.pivot_root(b".", b".old"), "pivot_root")
+    os.chdir("/")
+    _check(_libc.umount2(b"/.old", MNT_DETACH), "unmount the host's tree")
+    os.rmdir("/.old")
+
+
+def _give_up_privileges() -> None:
+    # No user namespaces inside the box: they would give its processes the kernel's whole
+    # privileged surface. Only CAP_SYS_RESOURCE, dropped below, could set this back.
+    with open("/proc/sys/user/max_user_namespaces", "w") as setting:
+        setting.write("0")
+    for path in ("/proc/sys", "/proc/sysrq-trigger"):
+        if os.path.exists(path):
+            _bind(path, path, read_only=True)
+    last = int(open("/proc/sys/kernel/cap_last_cap").read())  # noqa: SIM115
+    for capability in range(last + 1):
+        if capability not in _KEPT_CAPABILITIES:
+            _check(_libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0), "drop a capability")
+    _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    # This process never executes anything after the namespaces were made, so with this its
+    # memory and descriptors are out of reach of everything in the box, box-root included.
+    _check(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "undumpable")
+
+
+def _init(control: _socket.socket, plan: dict[str, Any], sources: list[int]) -> None:
+    # A box must not outlive the process above it; that process is single-threaded, so the signal
+    # can't come from the end of some thread. The owner's death is seen as EOF on the socket.
+    _check(_libc.prctl(PR_SET_PDEATHSIG, box_server.SIGKILL, 0, 0, 0), "prctl")
+    _check(_libc.sethostname(b"box", 3), "sethostname")
+    if plan["own_network"]:
+        _loopback_up()
+    _enter(_build_tree(plan, sources))
+    box_server.set_limits(plan)
+    _give_up_privileges()
+    control.send(b"ready")
+    box_server.Server(control, plan).serve()
+
+
+def _unshare(control: _socket.socket, plan: dict[str, Any]) -> list[int]:
+    """Makes the namespaces; descriptors of what is to be bound into the box."""
+    uid, gid = os.geteuid(), os.getegid()
+    namespaces = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWUTS
+    namespaces |= os.CLONE_NEWIPC | os.CLONE_NEWCGROUP
+    if plan["own_network"]:
+        namespaces |= os.CLONE_NEWNET
+    os.unshare(namespaces)
+    # In the new mounts, or they couldn't be bound; still as the owner, who may be allowed to
+    # enter directories that the box's root is not; and before a tmpfs hides any of them.
+    sources = [os.open(source, os.O_PATH) for source, _, _ in plan["binds"]]
+    if plan["maps_range"]:
+        control.send(b"namespaces")
+        if control.recv(16) != b"go":
+            os._exit(0)
+        os.setresgid(0, 0, 0)
+        os.setgroups([])
+        os.setresuid(0, 0, 0)
+        return sources
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"0 {uid} 1"),
+        ("gid_map", f"0 {gid} 1"),
+    ):
+        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        os.write(descriptor, text.encode())
+        os.close(descriptor)
+    return sources
+
+
+def _hide_command_line() -> None:
+    """Anyone in the box may read /proc/1/cmdline; the host's paths in ours are not for it."""
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, fields 48 and 49
+    title = b"box-init"
+    if start and end - start > len(title):
+        ctypes.memmove(start, title + bytes(end - start - len(title)), end - start)
+
+
+def _read_plan(control: _socket.socket) -> dict[str, Any]:
+    # As a file: a plan can be longer than a message may be.
+    _, ancillary, _, _ = control.recvmsg(16, 64)
+    descriptor: int = struct.unpack("i", ancillary[0][2][:4])[0]
+    with open(descriptor, "rb") as file:
+        file.seek(0)
+        plan: dict[str, Any] = marshal.load(file)
+    return plan
+
+
+def main() -> None:
+    """Entry point: `python -I -S -c "...; main()" <descriptor of the control socket>`."""
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    control = _socket.socket(fileno=descriptor)
+    os.umask(0o022)
+    # Under memory pressure the host's own programs go last.
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("300")
+    _hide_command_line()
+    try:
+        plan = _read_plan(control)
+        if plan["assembled"]:  # bubblewrap made the tree and put us in it
+            box_server.populate("", plan)
+            box_server.set_limits(plan)
+            _check(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "undumpable")
+            control.send(b"ready")
+            box_server.Server(control, plan).serve()
+        sources = _unshare(control, plan)
+        child = os.fork()
+        if child == 0:
+            _init(control, plan, sources)
+        control.send(f"init {child}".encode())
+        control.close()
+        os.waitpid(child, 0)
+    except (OSError, SetupError, KeyError) as error:
+        control.send(f"error {error}".encode()[:4096])
+        os._exit(1)
+    os._exit(0)

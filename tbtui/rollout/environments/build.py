@@ -1,0 +1,287 @@
+"""Follows a Dockerfile inside a running box.
+
+FROM is accepted as it is: the box's userland is the host's. Steps run anew in every box; there is
+no cache. A step that can't be honoured fails the trial's environment, with file, line and step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+import re
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harbor.environments.base import SandboxBuildFailedError
+from harbor.environments.definition import COMPOSE_FILE_NAME, DOCKERFILE_NAME
+
+from tbtui.rollout.environments.box import Box
+from tbtui.rollout.environments.dockerfile import (
+    DockerfileError,
+    Instruction,
+    expand,
+    json_form,
+    parse_dockerfile,
+    without_heredoc_marks,
+    words,
+)
+from tbtui.rollout.environments.errors import ExecTimeoutError
+from tbtui.rollout.environments.packages import missing_packages, split_apt
+from tbtui.rollout.environments.plan import BASE_ENVIRONMENT
+from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree
+
+_OTHER = "use environment_type=docker for this task"
+_NO_EFFECT = frozenset(
+    ["LABEL", "EXPOSE", "CMD", "ENTRYPOINT", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK"]
+)
+_QUOTED_OUTPUT = 2000
+_URL = re.compile(r"(https?|ftp|git|ssh)://|git@")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a Dockerfile leaves behind besides files."""
+
+    workdir: str = "/app"
+    environment: dict[str, str] = field(default_factory=dict)
+    user: str = "root"
+    shell: tuple[str, ...] = ("/bin/bash", "-c")
+
+    def at(self, workdir: str) -> Image:
+        """The same with another working directory."""
+        return replace(self, workdir=workdir)
+
+
+def check_definition(environment_dir: Path, docker_image: str | None) -> None:
+    """Whether the sandbox can build this environment at all.
+
+    Raises:
+        SandboxBuildFailedError: what it needs instead.
+    """
+    compose = environment_dir / COMPOSE_FILE_NAME
+    if compose.exists():
+        raise SandboxBuildFailedError(
+            f"{compose}: the sandbox runs one box, not Docker Compose services: {_OTHER}"
+        )
+    if (environment_dir / DOCKERFILE_NAME).exists():
+        return
+    if docker_image:
+        raise SandboxBuildFailedError(
+            f"{environment_dir.parent.name}: its environment is the image {docker_image}, "
+            f"which only a container engine can run: {_OTHER}"
+        )
+    raise SandboxBuildFailedError(
+        f"{environment_dir / DOCKERFILE_NAME}: no such file; "
+        "a task needs one, if only with FROM and WORKDIR"
+    )
+
+
+async def build_image(
+    box: Box, dockerfile: Path, *, timeout_sec: float, log: logging.Logger
+) -> Image:
+    """Follows every step of `dockerfile` in `box`; its directory is the build context.
+
+    Raises:
+        SandboxBuildFailedError: a step can't be honoured or fails.
+    """
+    line, text = 0, ""
+    try:
+        instructions = _read(dockerfile)
+        builder = _Builder(box, dockerfile.parent, log)
+        async with asyncio.timeout(timeout_sec):
+            for instruction in instructions:
+                line, text = instruction.line, instruction.text
+                await builder.follow(instruction)
+    except DockerfileError as error:
+        raise SandboxBuildFailedError(f"{dockerfile}:{error.line}: {error}") from error
+    except (TimeoutError, ExecTimeoutError) as error:
+        message = f"{dockerfile}:{line}: not done within {timeout_sec} s: {text}"
+        raise SandboxBuildFailedError(message) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SandboxBuildFailedError(f"{dockerfile}:{line}: {text}: {reason}") from error
+    except UnicodeDecodeError as error:
+        raise SandboxBuildFailedError(f"{dockerfile}: not UTF-8 text") from error
+    return builder.image
+
+
+def _read(dockerfile: Path) -> list[Instruction]:
+    return parse_dockerfile(dockerfile.read_text(encoding="utf-8"))
+
+
+class _Builder:
+    def __init__(self, box: Box, context: Path, log: logging.Logger) -> None:
+        self.image = Image(workdir="/")
+        self._box = box
+        self._context = context.resolve()
+        self._log = log
+        self._arguments: dict[str, str] = {}
+        self._based = False
+
+    async def follow(self, step: Instruction) -> None:
+        """Raises DockerfileError, OSError, or ExecTimeoutError."""
+        if not self._based and step.keyword not in {"FROM", "ARG"}:
+            raise DockerfileError(step.line, f"{step.keyword} before FROM")
+        if step.keyword in _NO_EFFECT:
+            return
+        variables = {**self._arguments, **self.image.environment}
+        match step.keyword:
+            case "FROM":
+                self._from(step)
+            case "ARG":
+                for word in words(step.arguments, variables):
+                    name, _, default = word.partition("=")
+                    self._arguments.setdefault(name, default)
+            case "ENV":
+                self._env(step, variables)
+            case "WORKDIR":
+                path = self._path(expand(step.arguments.strip("\"'"), variables))
+                await self._box.make_directories([path])
+                self.image = self.image.at(path)
+            case "USER":
+                self.image = replace(self.image, user=expand(step.arguments, variables))
+            case "SHELL":
+                shell = json_form(step.arguments)
+                if not shell:
+                    raise DockerfileError(step.line, "SHELL needs its JSON form")
+                self.image = replace(self.image, shell=tuple(shell))
+            case "VOLUME":
+                paths = json_form(step.arguments) or words(step.arguments, variables)
+                await self._box.make_directories([self._path(path) for path in paths])
+            case "COPY" | "ADD":
+                await self._copy(step, variables)
+            case "RUN":
+                await self._run(step, variables)
+            case _:
+                raise DockerfileError(step.line, f"{step.keyword} has no meaning here: {_OTHER}")
+
+    def _from(self, step: Instruction) -> None:
+        if self._based:
+            message = f"a second build stage ({step.text}) can't be built in the sandbox: {_OTHER}"
+            raise DockerfileError(step.line, message)
+        self._based = True
+        self._log.debug("%s: the sandbox uses this host's own userland", step.text)
+
+    def _env(self, step: Instruction, variables: dict[str, str]) -> None:
+        pairs = words(step.arguments, variables)
+        if pairs and "=" not in pairs[0]:  # the old form: ENV name the whole rest
+            name, _, rest = step.arguments.partition(" ")
+            pairs = [f"{name}={expand(rest.strip(), variables)}"]
+        added = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        self.image = replace(self.image, environment={**self.image.environment, **added})
+
+    def _path(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join(self.image.workdir, path))
+
+    async def _copy(self, step: Instruction, variables: dict[str, str]) -> None:
+        flags, rest = step.flags()
+        for flag in ("from", "checksum", "exclude", "parents"):
+            if flag in flags:
+                message = f"{step.keyword} --{flag} can't be done in the sandbox: {_OTHER}"
+                raise DockerfileError(step.line, message)
+        ownership = Ownership(
+            owner=expand(flags["chown"], variables) if "chown" in flags else None,
+            mode=_octal(step, flags["chmod"]) if "chmod" in flags else None,
+        )
+        named = json_form(rest) or words(without_heredoc_marks(rest), variables)
+        if len(named) + len(step.heredocs) < 2 or not named:
+            raise DockerfileError(step.line, f"{step.keyword} needs a source and a destination")
+        *sources, destination = named
+        target = self._path(destination)
+        into = destination.endswith("/") or destination in {".", ".."}
+        for heredoc in step.heredocs:
+            body = heredoc.body if heredoc.literal else expand(heredoc.body, variables)
+            await self._put_text(body, f"{target}/{heredoc.name}" if into else target)
+        found = [path for source in sources for path in self._sources(step, source)]
+        into = into or len(found) > 1 or await self._is_directory(target)
+        for path in found:
+            if path.is_dir():
+                await upload_tree(self._box, path, target, ownership)
+            else:
+                name = f"{target.rstrip('/')}/{path.name}" if into else target
+                await upload_file(self._box, path, name, ownership)
+
+    def _sources(self, step: Instruction, source: str) -> list[Path]:
+        if _URL.match(source):
+            message = f"{step.keyword} of a URL needs the network: put {source} into environment/"
+            raise DockerfileError(step.line, message)
+        if step.keyword == "ADD" and re.search(r"\.(tar|tgz|tar\.\w+)$", source):
+            message = f"ADD would unpack {source}: use COPY and RUN tar"
+            raise DockerfileError(step.line, message)
+        relative = posixpath.normpath(source.lstrip("/") or ".")
+        if re.search(r"[*?\[]", relative):
+            found = sorted(self._context.glob(relative))
+        else:
+            found = [self._context / relative]
+        for path in found:
+            # Docker never follows a link out of the build context, nor a "..".
+            if not path.resolve().is_relative_to(self._context):
+                raise DockerfileError(step.line, f"{source!r} lies outside environment/")
+        if not found or not all(path.exists() for path in found):
+            raise DockerfileError(step.line, f"{source!r} is not in environment/")
+        return [path.resolve() if path.is_dir() else path for path in found]
+
+    async def _is_directory(self, path: str) -> bool:
+        mode = await self._box.mode_of(path)
+        return mode is not None and mode & 0o170000 == 0o040000
+
+    async def _put_text(self, text: str, target: str) -> None:
+        with tempfile.TemporaryFile() as file:
+            file.write(text.encode())
+            file.seek(0)
+            await self._box.put_file(file.fileno(), target, mode=0o644)
+
+    async def _run(self, step: Instruction, variables: dict[str, str]) -> None:
+        _, command = step.flags()
+        argv = json_form(command)
+        if argv is None:
+            command = self._without_packages(step, command)
+            if not command:
+                return
+            argv = [*self.image.shell, self._script(step, command)]
+        result = await self._box.run(
+            argv,
+            environment={**BASE_ENVIRONMENT, **variables},
+            cwd=self.image.workdir,
+            user=None if self.image.user in {"root", "0"} else self.image.user,
+        )
+        if result.exit_code:
+            said = (result.stderr or result.stdout).strip()[-_QUOTED_OUTPUT:]
+            message = f"exit code {result.exit_code} of {step.text}\n{said}"
+            if "apt" in command or "pip install" in command or "curl" in command:
+                message += f"\n(no package can be installed in the sandbox: {_OTHER})"
+            raise DockerfileError(step.line, message)
+
+    def _without_packages(self, step: Instruction, command: str) -> str:
+        apt = None if step.heredocs else split_apt(command)
+        if apt is None:
+            return command
+        missing = missing_packages(apt.packages)
+        if missing:
+            names = " ".join(missing)
+            raise DockerfileError(
+                step.line,
+                f"nothing can be installed in the sandbox, and this host lacks {names}: "
+                f"`apt-get install {names}` on the host, or {_OTHER}",
+            )
+        self._log.info("%s: this host has these packages already", step.text)
+        return apt.rest
+
+    def _script(self, step: Instruction, command: str) -> str:
+        if not step.heredocs:
+            return command
+        bare = without_heredoc_marks(command)
+        if not bare:
+            return step.heredocs[0].body
+        # `RUN python3 <<EOF`: the shell reads the document itself.
+        bodies = "".join(f"{doc.body}{doc.name}\n" for doc in step.heredocs)
+        return f"{command}\n{bodies}"
+
+
+def _octal(step: Instruction, text: str) -> int:
+    try:
+        return int(text, 8)
+    except ValueError:
+        raise DockerfileError(step.line, f"--chmod={text} is not an octal mode") from None

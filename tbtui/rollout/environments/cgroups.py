@@ -1,0 +1,159 @@
+"""Control groups for a box's totals, where this process may make them (v2, or v1).
+
+As root nearly always; an unprivileged user where the session manager has delegated a subtree.
+Without one the box's own limits (`limits`, `box_server`) stand in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tbtui.rollout.environments.limits import RESERVED_PROCESSES, BoxLimits
+
+CgroupKind = Literal["v2", "v1", "none"]
+_CONTROLLERS: tuple[str, ...] = ("memory", "pids", "cpu")
+_REMOVE_SECONDS = 2.0
+_YOUNG_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupHost:
+    """Where groups can be made: the parent directory for each controller."""
+
+    kind: CgroupKind
+    parents: dict[str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxCgroup:
+    """The groups made for one box."""
+
+    held: frozenset[str]
+    """Of "memory", "pids", "cpu": the totals the kernel now holds."""
+    directories: tuple[Path, ...]
+
+    def add(self, pid: int) -> None:
+        """Moves a process, and with it everything it will start, into the box's groups."""
+        for directory in self.directories:
+            (directory / "cgroup.procs").write_text(str(pid))
+
+    def remove(self) -> None:
+        """Ends what may still run in the groups and removes them."""
+        remove_cgroups(list(self.directories))
+
+
+def find_cgroups(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> CgroupHost:
+    """The groups this process may make children in; kind "none" when there are none."""
+    try:
+        lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
+    except OSError:
+        return CgroupHost("none", {})
+    own = {controller: path for _, names, path in lines for controller in names.split(",")}
+    if (root / "cgroup.controllers").exists():
+        here = root / own.get("", "/").lstrip("/")
+        # A group with processes in it can't hand controllers to children, so a sibling it is.
+        for parent in (here.parent if here != root else here, root):
+            enabled = _words(parent / "cgroup.subtree_control")
+            names = [name for name in _CONTROLLERS if name in enabled]
+            if names and os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK):
+                return CgroupHost("v2", dict.fromkeys(names, parent))
+        return CgroupHost("none", {})
+    parents: dict[str, Path] = {}
+    for name in _CONTROLLERS:
+        directory = root / name / own.get(name, "/").lstrip("/")
+        if name in own and os.access(directory, os.W_OK):
+            parents[name] = directory
+    return CgroupHost("v1" if parents else "none", parents)
+
+
+def make_box_cgroup(host: CgroupHost, box: str, limits: BoxLimits) -> BoxCgroup:
+    """Makes groups with the box's limits; what the kernel refuses is left out of `held`."""
+    held: set[str] = set()
+    directories: list[Path] = []
+    for controller, parent in host.parents.items():
+        if controller == "cpu" and limits.cpus is None:
+            continue
+        directory = parent / f"tbtui-{box}"
+        try:
+            directory.mkdir(exist_ok=True)
+            if directory not in directories:
+                directories.append(directory)
+            for name, value in _settings(host.kind, controller, limits):
+                (directory / name).write_text(value)
+        except OSError:
+            continue
+        held.add(controller)
+    return BoxCgroup(frozenset(held), tuple(directories))
+
+
+def remove_cgroups(directories: list[Path]) -> None:
+    """Removes groups, ending processes still in them; one that is gone already is fine."""
+    deadline = time.monotonic() + _REMOVE_SECONDS
+    for directory in directories:
+        while True:
+            try:
+                directory.rmdir()
+                break
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+            for pid in _words(directory / "cgroup.procs"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.005)
+
+
+def remove_orphans(host: CgroupHost, alive: Callable[[int], bool]) -> int:
+    """Removes empty groups beside ours whose owner, named in the group's name, is dead.
+
+    For groups whose ledger entry is lost. One younger than a minute may be that of a box being
+    made in another container, whose processes we can't see.
+    """
+    removed = 0
+    for parent in set(host.parents.values()):
+        for group in parent.glob("tbtui-*-*"):
+            owner = group.name.split("-")[-2]
+            try:
+                old = time.time() - group.stat().st_mtime > _YOUNG_SECONDS
+                if old and owner.isdigit() and not alive(int(owner)):
+                    group.rmdir()
+                    removed += 1
+            except OSError:
+                continue  # in use, or gone
+    return removed
+
+
+def _settings(kind: CgroupKind, controller: str, limits: BoxLimits) -> list[tuple[str, str]]:
+    # What the box writes to its tmpfs is charged to its memory group as well.
+    memory = str(limits.memory_bytes + limits.storage_bytes)
+    period = 100_000
+    quota = str((limits.cpus or 0) * period)
+    v2 = kind == "v2"
+    match controller:
+        case "memory":
+            return [("memory.max" if v2 else "memory.limit_in_bytes", memory)]
+        case "pids":
+            return [("pids.max", str(limits.processes + RESERVED_PROCESSES))]
+        case _:
+            if v2:
+                return [("cpu.max", f"{quota} {period}")]
+            return [("cpu.cfs_period_us", str(period)), ("cpu.cfs_quota_us", quota)]
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

@@ -1,0 +1,84 @@
+"""What a box may use, so that nothing it does hurts the host."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+
+MIB = 1 << 20
+DEFAULT_MEMORY_MB = 2048
+DEFAULT_STORAGE_MB = 1024
+DEFAULT_PROCESSES = 512
+DEFAULT_CPU_SECONDS = 3600
+OPEN_FILES = 4096
+RESERVED_PROCESSES = 64
+"""Kept for what the owner starts in the box, on top of `processes`."""
+BYTES_PER_INODE = 4096
+# Everything written in a box lies in memory: one box may take this part of the host's at most.
+_LARGEST_SHARE_OF_RAM = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLimits:
+    """Limits of one box; all of its processes together unless said otherwise."""
+
+    memory_bytes: int
+    """Processes' memory. Held by a control group where one is writable, else by a limit on each
+    process's private memory and a watch on the total."""
+    storage_bytes: int
+    """Everything the box writes anywhere, /tmp and /dev/shm included; also the largest file."""
+    processes: int
+    """Processes and threads."""
+    cpu_seconds: int
+    """CPU time of each process."""
+    cpus: int | None
+    """Cores it may use; None: all of the host's."""
+
+    def rlimits(self, *, memory_cgroup: bool) -> list[tuple[int, int]]:
+        """(resource, value) pairs for `setrlimit`."""
+        limits = [
+            (resource.RLIMIT_NPROC, self.processes + RESERVED_PROCESSES),
+            (resource.RLIMIT_CPU, self.cpu_seconds),
+            (resource.RLIMIT_FSIZE, self.storage_bytes),
+            (resource.RLIMIT_NOFILE, OPEN_FILES),
+            (resource.RLIMIT_CORE, 0),
+        ]
+        if not memory_cgroup:
+            # RLIMIT_DATA, not RLIMIT_AS: runtimes reserve address space they never touch.
+            limits.append((resource.RLIMIT_DATA, self.memory_bytes))
+        return limits
+
+    def cpu_set(self, available: frozenset[int], box_number: int) -> list[int]:
+        """Cores to run on, spread over the host's by the box's number; empty: no restriction."""
+        if self.cpus is None or self.cpus >= len(available):
+            return []
+        cores = sorted(available)
+        first = box_number * self.cpus
+        return sorted({cores[(first + i) % len(cores)] for i in range(self.cpus)})
+
+
+def total_memory_bytes() -> int:
+    """The host's RAM."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def box_limits(
+    *,
+    memory_mb: int | None = None,
+    storage_mb: int | None = None,
+    cpus: int | None = None,
+    processes: int = DEFAULT_PROCESSES,
+    cpu_seconds: int = DEFAULT_CPU_SECONDS,
+    host_memory_bytes: int | None = None,
+) -> BoxLimits:
+    """Limits from a task's wishes, with defaults, cut to what this host can bear."""
+    ram = host_memory_bytes or total_memory_bytes()
+    storage = (storage_mb or DEFAULT_STORAGE_MB) * MIB
+    return BoxLimits(
+        memory_bytes=min((memory_mb or DEFAULT_MEMORY_MB) * MIB, ram // 2),
+        storage_bytes=min(storage, max(64 * MIB, ram // _LARGEST_SHARE_OF_RAM)),
+        processes=processes,
+        cpu_seconds=cpu_seconds,
+        cpus=cpus,
+    )

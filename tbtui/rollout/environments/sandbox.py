@@ -1,0 +1,308 @@
+"""The sandbox as a Harbor environment, plugged in by import path.
+
+Differences from a container, all of them visible to a task:
+  * the userland is the host's own, whatever the Dockerfile's FROM names,
+  * the network is off unless task.toml itself says `network_mode = "public"`,
+  * files of the host's /usr can't be changed in place, only added to or replaced; package
+    managers don't work,
+  * everything written lies in memory and ends with the box.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, override
+
+from harbor.environments.base import BaseEnvironment, ExecResult, OutputCallback, OutputStream
+from harbor.environments.capabilities import (
+    EnvironmentCapabilities,
+    EnvironmentResourceCapabilities,
+)
+from harbor.models.task.config import NetworkMode
+from harbor.models.trial.paths import EnvironmentPaths
+
+from tbtui.rollout.environments import bubblewrap
+from tbtui.rollout.environments.box import Box, OutputSink
+from tbtui.rollout.environments.build import Image, build_image, check_definition
+from tbtui.rollout.environments.commands import direct_argv
+from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, SandboxStartError
+from tbtui.rollout.environments.limits import (
+    DEFAULT_CPU_SECONDS,
+    DEFAULT_PROCESSES,
+    BoxLimits,
+    box_limits,
+)
+from tbtui.rollout.environments.pane_tap import PaneTap
+from tbtui.rollout.environments.plan import BASE_ENVIRONMENT, Bind, plan_box
+from tbtui.rollout.environments.upload import upload_file, upload_tree
+
+Backend = Literal["namespaces", "bubblewrap"]
+_PANE = EnvironmentPaths.agent_dir / "terminus_2.pane"
+_DEFAULT_WORKDIR = "/app"
+_ROOT_NAMES = frozenset(["root", "0", "root:root", "0:0"])
+
+
+def _queue_sink(chunks: asyncio.Queue[tuple[OutputStream, bytes] | None]) -> OutputSink:
+    return lambda stream, chunk: chunks.put_nowait((stream, chunk))
+
+
+def _make_directory(path: Path) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+
+
+async def _stream(
+    chunks: asyncio.Queue[tuple[OutputStream, bytes] | None], callback: OutputCallback
+) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")
+    decoders = {"stdout": decoder(errors="replace"), "stderr": decoder(errors="replace")}
+    while (item := await chunks.get()) is not None:
+        stream, chunk = item
+        await callback(decoders[stream].decode(chunk), stream)
+
+
+class SandboxEnvironment(BaseEnvironment):
+    """One box for one trial.
+
+    Args (beyond Harbor's, given as `environment.kwargs`):
+        backend: What makes the box.
+        processes: Most processes and threads at a time.
+        cpu_seconds: CPU time of each process.
+        visible: Further host paths shown read-only at the same place in the box.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        backend: Backend = "namespaces",
+        processes: int = DEFAULT_PROCESSES,
+        cpu_seconds: int = DEFAULT_CPU_SECONDS,
+        visible: tuple[str, ...] | list[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        self._backend: Backend = backend
+        self._processes = processes
+        self._cpu_seconds = cpu_seconds
+        self._visible = tuple(visible)
+        self._box: Box | None = None
+        self._tap: PaneTap | None = None
+        self._image = Image()
+        super().__init__(*args, **kwargs)
+
+    @staticmethod
+    @override
+    def type() -> str:
+        return "sandbox"
+
+    @property
+    @override
+    def capabilities(self) -> EnvironmentCapabilities:
+        # Not `mounted`: a directory shared with the host would let the box plant links for the
+        # host to write through, and fill its disk. Logs are copied out instead.
+        return EnvironmentCapabilities(disable_internet=True)
+
+    @classmethod
+    @override
+    def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
+        return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True)
+
+    @override
+    def _validate_definition(self) -> None:
+        # Not here: an exception out of the constructor would cost the trial its result file.
+        # `start` checks, and reports a failed environment.
+        return
+
+    @property
+    def box(self) -> Box:
+        """The running box.
+
+        Raises:
+            SandboxLostError: not started, or stopped.
+        """
+        if self._box is None:
+            raise SandboxLostError("the sandbox is not running")
+        return self._box
+
+    @property
+    def limits(self) -> BoxLimits:
+        """What this trial's box may use."""
+        return box_limits(
+            memory_mb=self._effective_memory_mb,
+            storage_mb=self._effective_storage_mb,
+            cpus=self._effective_cpus,
+            processes=self._processes,
+            cpu_seconds=self._cpu_seconds,
+        )
+
+    @property
+    def network(self) -> bool:
+        """Whether the box shares the host's network.
+
+        Harbor's default is a public network, which here would mean the host's own, with every
+        service that listens on its localhost. So the task has to say so itself.
+        """
+        stated = "network_mode" in self.task_env_config.model_fields_set
+        stated = stated or self.task_env_config.allow_internet is True
+        return stated and self._network_policy.network_mode == NetworkMode.PUBLIC
+
+    @override
+    async def start(self, force_build: bool) -> None:
+        """Makes the box and follows the Dockerfile.
+
+        Raises:
+            SandboxBuildFailedError: the task's environment can't be built here.
+            SandboxStartError: this host can't make the box.
+        """
+        check_definition(self.environment_dir, self.task_env_config.docker_image)
+        grants = [Bind(path, path) for path in self._visible]
+        for mount in self._mounts:
+            target = PurePosixPath(mount["target"])
+            if target.is_relative_to(EnvironmentPaths.logs_dir):
+                continue  # Harbor's own log directories: private here, copied out later
+            if mount["type"] != "bind":
+                raise SandboxStartError(f"only bind mounts work in the sandbox, not {mount}")
+            grants.append(Bind(mount["source"], str(target), bool(mount.get("read_only"))))
+        plan = plan_box(self.limits, network=self.network, grants=tuple(grants))
+        if self._backend == "bubblewrap":
+            self._box = await bubblewrap.start_box(plan, self.session_id)
+        else:
+            self._box = await Box.start(plan, self.session_id)
+        try:
+            if self.trial_paths.agent_dir.is_dir():
+                pane = self.trial_paths.agent_dir / _PANE.name
+                self._tap = await PaneTap.open(self._box, str(_PANE), pane)
+            await self._build()
+        except BaseException:
+            await self.stop(delete=True)
+            raise
+
+    async def _build(self) -> None:
+        timeout = self.task_env_config.build_timeout_sec
+        self._image = await build_image(
+            self.box, self.environment_dir / "Dockerfile", timeout_sec=timeout, log=self.logger
+        )
+        workdir = self.task_env_config.workdir or self._image.workdir
+        if not workdir.startswith("/"):
+            workdir = f"/{workdir}"
+        self._image = self._image.at(workdir)
+        await self.box.make_directories([workdir])
+
+    @override
+    async def stop(self, delete: bool) -> None:
+        """Ends the box. It leaves nothing, so `delete` makes no difference."""
+        box, self._box = self._box, None
+        try:
+            if box is not None:
+                # To its end even when this task is cancelled meanwhile.
+                await asyncio.shield(box.stop())
+        finally:
+            if self._tap is not None:
+                self._tap.close()
+                self._tap = None
+
+    @override
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Runs a command to its end.
+
+        Raises:
+            ExecTimeoutError: it took longer than `timeout_sec`.
+            SandboxLostError: the box is gone.
+        """
+        resolved = self._resolve_user(user)
+        account = str(resolved) if resolved is not None else self._image.user
+        environment = {
+            **BASE_ENVIRONMENT,
+            **self._image.environment,
+            **(self._merge_env(env) or {}),
+        }
+        switched = account not in _ROOT_NAMES
+        if switched and "HOME" not in self._image.environment:
+            environment.pop("HOME")  # the account's own, from the box's /etc/passwd
+        callback = self._output_callback()
+        chunks: asyncio.Queue[tuple[OutputStream, bytes] | None] = asyncio.Queue()
+        sink: OutputSink | None = None
+        streaming: asyncio.Task[None] | None = None
+        if callback is not None:
+            sink = _queue_sink(chunks)
+            streaming = asyncio.create_task(_stream(chunks, callback))
+        try:
+            result = await self.box.run(
+                direct_argv(command) or ["/bin/bash", "-c", command],
+                environment=environment,
+                cwd=cwd or self._image.workdir,
+                user=account if switched else None,
+                timeout_sec=timeout_sec,
+                sink=sink,
+            )
+        finally:
+            if streaming is not None:
+                chunks.put_nowait(None)
+                await streaming
+        return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code)
+
+    @override
+    async def ensure_dirs(self, dirs: Any, *, chmod: bool = True) -> ExecResult | None:
+        """As Harbor's, without starting programs for it."""
+        if dirs:
+            paths = [str(path) for path in dirs]
+            await self.box.make_directories(paths, 0o777 if chmod else None)
+        return None
+
+    @override
+    async def is_dir(self, path: str, user: str | int | None = None) -> bool:
+        mode = await self.box.mode_of(path)
+        return mode is not None and stat.S_ISDIR(mode)
+
+    @override
+    async def is_file(self, path: str, user: str | int | None = None) -> bool:
+        mode = await self.box.mode_of(path)
+        return mode is not None and stat.S_ISREG(mode)
+
+    @override
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        target = str(target_path)
+        if await self.is_dir(target):
+            target = f"{target.rstrip('/')}/{Path(source_path).name}"
+        await upload_file(self.box, Path(source_path), target)
+
+    @override
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        await upload_tree(self.box, Path(source_dir), str(target_dir))
+
+    @override
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        target = Path(target_path)
+        _make_directory(target.parent)
+        if await self.box.get(str(source_path), target) != 1:
+            raise SandboxError(f"{source_path} in the sandbox is not one regular file")
+
+    @override
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
+        """Copies regular files and directories; links and special files stay behind.
+
+        What the host already has in the trial's agent directory is its own record and is not
+        replaced by what the box put under the same name.
+        """
+        target = Path(target_dir)
+        _make_directory(target)
+        own_record = target == Path(self.trial_paths.agent_dir)
+        if own_record and self._tap is not None:
+            self._tap.drain()
+        await self.box.get(str(source_dir), target, overwrite=not own_record)
+
+    async def freeze(self) -> None:
+        """Stops every process in the box until `thaw`; `exec` still works meanwhile."""
+        await self.box.freeze()
+
+    async def thaw(self) -> None:
+        """Lets the box's processes go on."""
+        await self.box.thaw()

@@ -1,0 +1,83 @@
+"""Copies files of the host into a box."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tbtui.rollout.environments.box import Box
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What COPY's --chown and --chmod ask for; None: box-root, and the file's own mode.
+
+    `owner` is `user`, `user:group` or numbers, as the box's own /etc/passwd knows them.
+    """
+
+    owner: str | None = None
+    mode: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    kind: Literal["directory", "file", "link"]
+    source: Path
+    name: str
+
+
+async def upload_file(
+    box: Box, source: Path, target: str, ownership: Ownership | None = None
+) -> None:
+    """Copies one file to the path `target`; makes the directories above it.
+
+    Raises:
+        OSError: the source can't be read, or the box can't write the target.
+    """
+    wanted = ownership or Ownership()
+    descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode & 0o777
+        # Whatever the host's umask was, the box's own users must be able to read it.
+        mode = mode | 0o444 if wanted.mode is None else wanted.mode
+        await box.put_file(descriptor, target, mode=mode, owner=wanted.owner)
+    finally:
+        os.close(descriptor)
+
+
+async def upload_tree(
+    box: Box, source: Path, target: str, ownership: Ownership | None = None
+) -> None:
+    """Copies what is below the directory `source` to below `target`; links stay links.
+
+    Raises:
+        OSError: as for `upload_file`.
+    """
+    target = target.rstrip("/")
+    await box.make_directories([target or "/"])
+    for entry in _walk(source):
+        path = f"{target}/{entry.name}"
+        match entry.kind:
+            case "directory":
+                await box.make_directories([path])
+            case "link":
+                await box.put_link(str(entry.source.readlink()), path)
+            case "file":
+                await upload_file(box, entry.source, path, ownership)
+
+
+def _walk(source: Path) -> Iterator[_Entry]:
+    for directory, names, files in os.walk(source):
+        base = Path(directory)
+        for name in sorted([*names, *files]):
+            path = base / name
+            inner = path.relative_to(source).as_posix()
+            if path.is_symlink():
+                yield _Entry("link", path, inner)
+            elif path.is_dir():
+                yield _Entry("directory", path, inner)
+            elif path.is_file():
+                yield _Entry("file", path, inner)

@@ -1,0 +1,206 @@
+"""What ties a running trial to its worker: control, completions, events, and notes on the agent.
+
+Harbor builds the agent from an import path and serialisable arguments, so a live object can't be
+handed to it. `LINK` carries it instead: a context variable that is set in the trial's own task
+before Harbor is called, and read by the agent's constructor in that task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from tbtui.journal.events import TrialPhase
+from tbtui.rollout.budget import Budget
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    FailedPhase,
+    FinishReason,
+    FromWorker,
+    PauseEntered,
+    PauseLeft,
+    PhaseEntered,
+    SampleWanted,
+    TrialSpec,
+)
+from tbtui.rollout.recording import Recorder, Recording
+
+
+class AgentEnded(BaseException):
+    """Ends the agent's run from wherever it is.
+
+    A BaseException, because Terminus-2 retries or swallows every Exception that comes out of a
+    call to the model.
+    """
+
+    def __init__(self, finish: FinishReason, reason: str = "") -> None:
+        super().__init__(reason or finish)
+        self.finish: FinishReason = finish
+        self.reason = reason
+
+
+class ContextOverflow(Exception):
+    """The prompt is too long for the policy."""
+
+
+class TrialControl:
+    """What people asked of a trial. Asked at any time, obeyed at the turn boundary."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self.stopping = asyncio.Event()
+        self.cancelled = False
+
+    @property
+    def paused(self) -> bool:
+        return not self._open.is_set() and not self.stopping.is_set()
+
+    def pause(self) -> None:
+        self._open.clear()
+
+    def resume(self) -> None:
+        self._open.set()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self._open.set()
+
+    async def until_open(self) -> None:
+        await self._open.wait()
+
+
+@dataclass
+class AgentNotes:
+    """What is known of the agent's run so far."""
+
+    finish: FinishReason = "not_run"
+    reason: str = ""
+    turns: int = 0
+    """Completions that the main agent asked for."""
+    last_parse_error: str | None = None
+    last_truncated: bool = False
+    sampling_sec: float = 0.0
+    paused_sec: float = 0.0
+
+
+class TrialLink:
+    """One trial's end of the worker's channel."""
+
+    def __init__(
+        self,
+        spec: TrialSpec,
+        *,
+        post: Callable[[FromWorker], None],
+        requests: Iterator[int],
+        recorder: Recorder,
+    ) -> None:
+        self.spec = spec
+        self.post = post
+        self._recorder = recorder
+        self._recording: Recording | None = None
+        self.control = TrialControl()
+        self.budget = Budget(spec.budget_sec)
+        self.notes = AgentNotes()
+        self.stage: FailedPhase = "environment"
+        """Where the trial is; if it fails, where it failed."""
+        self._requests = requests
+        self._answers: dict[int, asyncio.Future[Completion | CompletionFailed]] = {}
+
+    def begin_recording(self, recording: Recording) -> None:
+        self._recording = recording
+        self._recorder.add(recording)
+
+    def finish_recording(self) -> None:
+        if self._recording is not None:
+            self._recorder.finish(self._recording)
+            self._recording = None
+
+    def enter(self, phase: TrialPhase, detail: str = "") -> None:
+        self.post(PhaseEntered(self.spec.trial, phase, detail))
+
+    async def boundary(self) -> None:
+        """Stand here while paused, with the budget standing still.
+
+        Raises:
+            AgentEnded: a person stopped the trial.
+        """
+        control = self.control
+        if control.paused:
+            self.enter(TrialPhase.PAUSED)
+            self.post(PauseEntered(self.spec.trial))
+            since = time.monotonic()
+            try:
+                with self.budget.held():
+                    await control.until_open()
+            finally:
+                self.notes.paused_sec += time.monotonic() - since
+                self.post(PauseLeft(self.spec.trial))
+        if control.stopping.is_set():
+            raise AgentEnded("stopped")
+
+    async def sample(
+        self, messages: Sequence[tuple[str, str]], *, turn: int, purpose: str
+    ) -> Completion:
+        """Ask the engine for a completion and wait for it.
+
+        Raises:
+            AgentEnded: the policy failed, or a person stopped the trial meanwhile.
+            ContextOverflow: the prompt is too long.
+        """
+        request = next(self._requests)
+        future: asyncio.Future[Completion | CompletionFailed]
+        future = asyncio.get_running_loop().create_future()
+        self._answers[request] = future
+        self.enter(TrialPhase.MODEL, "" if purpose == "turn" else purpose)
+        since = time.monotonic()
+        try:
+            self.post(SampleWanted(request, self.spec.trial, turn, tuple(messages), purpose))
+            answer = await self._answer_or_stop(future)
+        finally:
+            self.notes.sampling_sec += time.monotonic() - since
+            del self._answers[request]
+        if isinstance(answer, Completion):
+            return answer
+        if answer.kind == "context_overflow":
+            raise ContextOverflow(answer.reason)
+        raise AgentEnded("provider_error", answer.reason)
+
+    async def _answer_or_stop(
+        self, answer: asyncio.Future[Completion | CompletionFailed]
+    ) -> Completion | CompletionFailed:
+        # Nothing of this turn has been done yet, so a stop need not wait for a slow model.
+        stopping = asyncio.ensure_future(self.control.stopping.wait())
+        try:
+            await asyncio.wait((answer, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        if not answer.done():
+            raise AgentEnded("stopped")
+        return answer.result()
+
+    def deliver(self, answer: Completion | CompletionFailed) -> bool:
+        """Hand in the answer to a request of this trial; False if nobody waits for it."""
+        future = self._answers.get(answer.request)
+        if future is None or future.done():
+            return False
+        future.set_result(answer)
+        return True
+
+
+LINK: ContextVar[TrialLink] = ContextVar("tbtui_trial_link")
+
+
+@contextlib.contextmanager
+def linked(link: TrialLink) -> Iterator[None]:
+    """Make `link` the one that an agent built in this block will find."""
+    token = LINK.set(link)
+    try:
+        yield
+    finally:
+        LINK.reset(token)

@@ -1,0 +1,221 @@
+"""What the engine and a rollout worker say to each other over their channel.
+
+Pickled dataclasses: both ends are the same program. Token ids never reach a worker: it asks for
+a completion with chat messages and gets text, and the engine records the tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialPhase
+
+FinishReason = Literal[
+    "completed",  # the agent confirmed task_complete with a valid answer
+    "max_turns",
+    "budget",  # out of active time
+    "stopped",  # a person ended it at a turn boundary; verified all the same
+    "cancelled",  # ended without verdict
+    "context_overflow",
+    "output_truncated",  # the last completion hit max_tokens and nothing valid followed
+    "terminal_ended",  # the agent ended its own shell; the sandbox still answers
+    "sandbox_lost",  # the sandbox stopped answering
+    "provider_error",  # the policy failed
+    "not_run",  # the agent never got to act
+    "error",  # the agent raised
+]
+
+FailedPhase = Literal["environment", "agent_setup", "agent", "verifier", "teardown"]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSpec:
+    """What Harbor's EnvironmentConfig is told: a known type or an import path, and kwargs."""
+
+    type: str | None
+    import_path: str | None
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSpec:
+    """One attempt at one task."""
+
+    trial: str
+    task_dir: Path
+    trials_dir: Path
+    environment: EnvironmentSpec
+    model_name: str
+    max_turns: int
+    budget_sec: float
+    """Active seconds of the agent; pauses don't count."""
+    context_limit: int
+    max_tokens: int
+    enable_summarize: bool = False
+    parser_name: Literal["json", "xml"] = "json"
+
+
+# engine -> worker
+
+
+@dataclass(frozen=True, slots=True)
+class StartTrial:
+    spec: TrialSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ControlTrial:
+    trial: str
+    verb: Literal["pause", "resume", "stop", "cancel"]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The policy's answer to `SampleWanted` number `request`.
+
+    `truncated`: it was cut at max_tokens. Terminus-2 then asks again, as a turn of its own.
+    """
+
+    request: int
+    text: str
+    truncated: bool
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionFailed:
+    """No completion: the prompt is too long for the model, or the policy failed."""
+
+    request: int
+    kind: Literal["context_overflow", "provider_error"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Finish nothing, clean up everything, leave."""
+
+
+ToWorker = StartTrial | ControlTrial | Completion | CompletionFailed | Shutdown
+
+# worker -> engine
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """Harbor is imported; trials may start."""
+
+    pid: int
+    harbor_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEntered:
+    trial: str
+    phase: TrialPhase
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleWanted:
+    """The agent wants a completion: the whole conversation, the newest message last.
+
+    `turn` counts the main agent's calls from 1, repeated calls after a truncated completion
+    included: no two calls with the purpose "turn" share a number. A call that is no turn of the
+    main agent (summarisation) names itself in `purpose`.
+    """
+
+    request: int
+    """Unique among all workers of a pool."""
+    trial: str
+    turn: int
+    messages: tuple[tuple[str, str], ...]
+    """(role, content) pairs."""
+    purpose: str = "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUnderstood:
+    """What Terminus-2 read in the completion. After an `error` nothing is executed."""
+
+    trial: str
+    turn: int
+    analysis: str
+    plan: str
+    commands: tuple[AgentCommand, ...]
+    task_complete: bool
+    error: str | None
+    warning: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSeen:
+    """The terminal after the turn's commands, as the next prompt will show it."""
+
+    trial: str
+    turn: int
+    observation: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PauseEntered:
+    trial: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseLeft:
+    trial: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFacts:
+    """Everything that is known of a trial that ended; `outcome.decide` makes an outcome of it."""
+
+    finish: FinishReason
+    turns: int
+    verdict: float | None
+    """The verifier's `reward`; None when it never spoke."""
+    exception_type: str | None
+    """Class name of the exception that ended the trial, if any."""
+    exception_message: str | None
+    failed_phase: FailedPhase | None
+    """Where the exception was raised; None when there was none."""
+    last_parse_error: str | None
+    """Set when the agent's last completion could not be read."""
+    seconds: PhaseSeconds
+    verifier_output: str = ""
+    """The end of what the verifier printed."""
+    last_truncated: bool = False
+    """The agent's last completion was cut at max_tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDone:
+    trial: str
+    facts: TrialFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Once a second."""
+
+    trials: int
+    loop_lag_sec: float
+
+
+FromWorker = (
+    WorkerReady
+    | PhaseEntered
+    | SampleWanted
+    | TurnUnderstood
+    | TurnSeen
+    | PauseEntered
+    | PauseLeft
+    | TrialDone
+    | Heartbeat
+)

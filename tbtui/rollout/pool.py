@@ -1,0 +1,320 @@
+"""The engine's side of the rollout workers: processes that run trials.
+
+Everything here runs on the engine's event loop. Handlers are called on it, one message at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tbtui.ipc import Channel, ChannelClosedError, spawn, wait_for_exit
+from tbtui.rollout.environments.ledger import reap_leftovers
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    ControlTrial,
+    FromWorker,
+    SampleWanted,
+    Shutdown,
+    StartTrial,
+    ToWorker,
+    TrialDone,
+    TrialSpec,
+    WorkerReady,
+)
+
+WorkerId = int
+"""Counts from 1; a successor gets a number of its own."""
+
+SILENCE_SEC = 30
+"""A worker that sends nothing for this long, not even a heartbeat, is killed."""
+START_SEC = 120
+"""A worker that has not imported Harbor by then is killed."""
+STOP_SEC = 20.0
+"""How long a worker may take to clean up when it is told to leave."""
+LEAVE_SEC = 3.0
+"""How long a worker may take to end once its channel is closed."""
+_FAILED_STARTS = 3
+
+_log = logging.getLogger(__name__)
+
+
+class WorkersFailedError(Exception):
+    """No worker can be started; the message is one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLostInfo:
+    """A worker that ended without being asked to. Its trials are gone with it."""
+
+    worker: WorkerId
+    pid: int
+    reason: str
+    trials: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class _Worker:
+    number: WorkerId
+    process: subprocess.Popen[bytes]
+    channel: Channel[ToWorker, FromWorker]
+    log: Path
+    ready: bool = False
+    trials: set[str] = field(default_factory=set)
+    silent_ticks: int = 0
+    killed_for: str | None = None
+    service: asyncio.Task[None] | None = None
+
+
+class WorkerPool:
+    """Runs trials in `n_workers` processes and replaces those that die.
+
+    `on_message` gets every message with the number of its worker; `on_lost` gets the workers that
+    died, were killed for their silence, or could not be started. An exception in either, or the
+    inability to start workers, ends up in `failed`, which the engine must watch.
+    """
+
+    def __init__(
+        self,
+        n_workers: int,
+        log_dir: Path,
+        on_message: Callable[[WorkerId, FromWorker], None],
+        on_lost: Callable[[WorkerLostInfo], None],
+        *,
+        silence_sec: float = SILENCE_SEC,
+        worker_module: str = "tbtui.rollout.worker",
+    ) -> None:
+        self._size = n_workers
+        self._log_dir = log_dir
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._silence_sec = silence_sec
+        self._worker_module = worker_module
+        self._workers: dict[WorkerId, _Worker] = {}
+        self._last_number = 0
+        self._failed_starts = 0
+        self._home: dict[str, _Worker] = {}
+        """Trial -> where it runs."""
+        self._asked: dict[int, str] = {}
+        """Request -> the trial that waits for the answer."""
+        self._unplaced: deque[TrialSpec] = deque()
+        self._first_ready = asyncio.Event()
+        self._stopping = False
+        self._watchdog: asyncio.Task[None] | None = None
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Never has a result; its exception is what went wrong with the pool itself."""
+
+    async def start(self) -> None:
+        """Start all workers at once; returns when the first is ready for trials.
+
+        Raises:
+            WorkersFailedError: none of them starts.
+        """
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        for _ in range(self._size):
+            await self._spawn()
+        self._watchdog = asyncio.create_task(self._watch(), name="rollout watchdog")
+        ready = asyncio.create_task(self._first_ready.wait())
+        try:
+            await asyncio.wait((ready, self.failed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+        if self.failed.done():
+            await self.stop()
+            self.failed.result()
+
+    @property
+    def pids(self) -> dict[WorkerId, int]:
+        """The living workers' processes."""
+        return {worker.number: worker.process.pid for worker in self._workers.values()}
+
+    def start_trial(self, spec: TrialSpec) -> None:
+        """Start a trial on the least loaded worker, as soon as one is ready.
+
+        Raises:
+            ValueError: a trial of that name is running or waiting.
+        """
+        if spec.trial in self._home or any(spec.trial == s.trial for s in self._unplaced):
+            raise ValueError(f"trial {spec.trial} is running")
+        self._unplaced.append(spec)
+        self._place()
+
+    def control(
+        self, trial: str, verb: Literal["pause", "resume", "stop", "cancel"], reason: str = ""
+    ) -> bool:
+        """Pass a command on; False if no such trial runs on a worker (any more, or yet)."""
+        worker = self._home.get(trial)
+        return worker is not None and self._post(worker, ControlTrial(trial, verb, reason))
+
+    def withdraw(self, trial: str) -> bool:
+        """Forget a trial that waits for a worker; False if it does not wait."""
+        for spec in self._unplaced:
+            if spec.trial == trial:
+                self._unplaced.remove(spec)
+                return True
+        return False
+
+    def reply(self, answer: Completion | CompletionFailed) -> bool:
+        """Send an answer to the worker that asked; False if it is not waiting any more."""
+        worker = self._home.get(self._asked.pop(answer.request, ""))
+        return worker is not None and self._post(worker, answer)
+
+    async def stop(self) -> None:
+        """End all workers and wait for them; they cancel their trials and clean up after them."""
+        self._stopping = True
+        self._unplaced.clear()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        workers = list(self._workers.values())
+        for worker in workers:
+            if worker.ready:
+                self._post(worker, Shutdown())
+            else:
+                # It would hear nothing before it has imported Harbor, and has nothing to clean up.
+                _kill(worker.process)
+        await asyncio.gather(*(self._wait_or_kill(worker) for worker in workers))
+        services = [worker.service for worker in workers if worker.service is not None]
+        await asyncio.gather(*services, return_exceptions=True)
+
+    # Workers
+
+    async def _spawn(self) -> None:
+        self._last_number += 1
+        number = self._last_number
+        log = self._log_dir / f"worker-{number}.log"
+        with log.open("ab") as output:
+            process, sock = spawn(self._worker_module, [str(number)], log=output)
+        channel: Channel[ToWorker, FromWorker] = await Channel.over(sock)
+        worker = _Worker(number, process, channel, log)
+        self._workers[number] = worker
+        worker.service = asyncio.create_task(self._serve(worker), name=f"rollout worker {number}")
+
+    async def _serve(self, worker: _Worker) -> None:
+        try:
+            async for message in worker.channel:
+                self._receive(worker, message)
+            await self._bury(worker)
+        except Exception as error:  # noqa: BLE001  it is passed on to whoever watches the pool
+            self._fail(error)
+
+    def _receive(self, worker: _Worker, message: FromWorker) -> None:
+        worker.silent_ticks = 0
+        match message:
+            case WorkerReady():
+                worker.ready = True
+                self._failed_starts = 0
+                self._first_ready.set()
+                self._place()
+            case SampleWanted():
+                self._asked[message.request] = message.trial
+            case TrialDone():
+                worker.trials.discard(message.trial)
+                self._forget(message.trial)
+                self._place()
+            case _:
+                pass
+        self._on_message(worker.number, message)
+
+    async def _bury(self, worker: _Worker) -> None:
+        # Without its channel the process is dead, on its way out, or of no use.
+        await self._wait_or_kill(worker, STOP_SEC if self._stopping else LEAVE_SEC)
+        await worker.channel.close()
+        del self._workers[worker.number]
+        trials = tuple(sorted(worker.trials))
+        for trial in trials:
+            self._forget(trial)
+        if self._stopping:
+            return
+        # Its sandboxes ended with it, but nobody has written them off.
+        await asyncio.to_thread(reap_leftovers)
+        reason = worker.killed_for or _how_it_ended(worker.process)
+        _log.warning("rollout worker %d lost: %s", worker.number, reason)
+        if not worker.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= _FAILED_STARTS * self._size:
+                raise WorkersFailedError(f"rollout workers don't start: {_last_line(worker.log)}")
+        self._on_lost(WorkerLostInfo(worker.number, worker.process.pid, reason, trials))
+        await self._spawn()
+        self._place()
+
+    async def _wait_or_kill(self, worker: _Worker, patience_sec: float = STOP_SEC) -> None:
+        if await wait_for_exit(worker.process, patience_sec) is None:
+            _log.error("rollout worker %d does not leave and is killed", worker.number)
+            _kill(worker.process)
+            await wait_for_exit(worker.process, STOP_SEC)
+
+    async def _watch(self) -> None:
+        # Ticks are counted, not seconds: if this loop stood still itself, it proves nothing.
+        while True:
+            await asyncio.sleep(1.0)
+            for worker in tuple(self._workers.values()):
+                worker.silent_ticks += 1
+                limit = self._silence_sec if worker.ready else START_SEC
+                if worker.silent_ticks > limit and worker.killed_for is None:
+                    worker.killed_for = f"silent for {limit:g} s, killed"
+                    _kill(worker.process)
+
+    # Trials
+
+    def _place(self) -> None:
+        while self._unplaced:
+            ready = [worker for worker in self._workers.values() if worker.ready]
+            if not ready or self._stopping:
+                return
+            worker = min(ready, key=lambda candidate: len(candidate.trials))
+            # Workers that are about to be ready get their share, so a batch is spread evenly.
+            fair = -(-(len(self._home) + len(self._unplaced)) // self._size)
+            if len(worker.trials) >= fair:
+                return
+            spec = self._unplaced.popleft()
+            worker.trials.add(spec.trial)
+            self._home[spec.trial] = worker
+            self._post(worker, StartTrial(spec))
+
+    def _forget(self, trial: str) -> None:
+        self._home.pop(trial, None)
+        for request in [r for r, asker in self._asked.items() if asker == trial]:
+            del self._asked[request]
+
+    def _post(self, worker: _Worker, message: ToWorker) -> bool:
+        # A worker that is dying loses what it is sent; its trials are reported lost all the same.
+        try:
+            worker.channel.post(message)
+        except ChannelClosedError:
+            return False
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # watched or not, no complaint when it is collected
+        else:
+            _log.error("another failure of the rollout pool", exc_info=error)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # it leads a process group of its own
+
+
+def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
+    status = process.returncode
+    if status is not None and status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"ended with exit status {status}"
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")[-50:]
+    return next((line.strip() for line in reversed(lines) if line.strip()), f"see {log}")

@@ -1,0 +1,81 @@
+"""The parts of Harbor that are private, or not promised, and that this package relies on.
+
+One list, checked when a worker starts and in a test, so that a new Harbor fails at once and by
+name instead of in the middle of a run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from harbor.agents.terminus_2.terminus_2 import Terminus2
+from harbor.agents.terminus_2.terminus_xml_plain_parser import TerminusXMLPlainParser
+from harbor.agents.terminus_2.tmux_session import TmuxSession
+from harbor.environments.base import BaseEnvironment
+from harbor.trial.hooks import TrialEvent
+from harbor.trial.trial import Trial
+
+_METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "Terminus2._init_llm": (Terminus2._init_llm, ()),
+    "Terminus2._get_parser": (Terminus2._get_parser, ()),
+    "Terminus2._run_agent_loop": (
+        Terminus2._run_agent_loop,
+        ("initial_prompt", "chat", "original_instruction"),
+    ),
+    "Terminus2._handle_llm_interaction": (
+        Terminus2._handle_llm_interaction,
+        ("chat", "prompt", "original_instruction", "session"),
+    ),
+    "Terminus2._execute_commands": (Terminus2._execute_commands, ("commands", "session")),
+    "Terminus2._run_subagent": (Terminus2._run_subagent, ("filename_suffix",)),
+    "Terminus2._count_total_tokens": (Terminus2._count_total_tokens, ("chat",)),
+    "Terminus2._limit_output_length": (Terminus2._limit_output_length, ("output",)),
+    "Terminus2._dump_trajectory": (Terminus2._dump_trajectory, ()),
+    "Terminus2._save_subagent_trajectory": (Terminus2._save_subagent_trajectory, ()),
+    "TmuxSession.capture_pane": (TmuxSession.capture_pane, ()),
+    "TmuxSession.get_incremental_output": (TmuxSession.get_incremental_output, ()),
+    "TmuxSession.is_session_alive": (TmuxSession.is_session_alive, ()),
+    "TerminusXMLPlainParser.salvage_truncated_response": (
+        TerminusXMLPlainParser.salvage_truncated_response,
+        ("truncated_response",),
+    ),
+    "BaseEnvironment.empty_dirs": (BaseEnvironment.empty_dirs, ("dirs", "chmod")),
+    "BaseEnvironment.stop": (BaseEnvironment.stop, ("delete",)),
+    "Trial.add_hook": (Trial.add_hook, ("event", "hook")),
+}
+_ATTRIBUTES: dict[str, tuple[type, tuple[str, ...]]] = {
+    "Terminus2": (Terminus2, ("_llm", "_parser", "_session", "_pending_completion")),
+    "Trial": (Trial, ("paths", "agent_env_paths")),
+}
+_EVENTS = ("ENVIRONMENT_START", "AGENT_START", "AGENT_END", "VERIFICATION_START")
+
+
+class HarborDriftError(Exception):
+    """The installed Harbor is not as this program expects; the message says where."""
+
+
+def drift() -> list[str]:
+    """Everything in the installed Harbor that is missing or has lost a parameter."""
+    found = []
+    for name, (method, wanted) in _METHODS.items():
+        missing = set(wanted) - set(inspect.signature(method).parameters)
+        found += [f"{name} has no parameter `{parameter}`" for parameter in sorted(missing)]
+    for name, (owner, attributes) in _ATTRIBUTES.items():
+        constructor: Any = owner.__dict__["__init__"]
+        missing = set(attributes) - set(constructor.__code__.co_names)
+        found += [f"{name}.__init__ sets no `{attribute}`" for attribute in sorted(missing)]
+    found += [f"TrialEvent has no {e}" for e in _EVENTS if e not in TrialEvent.__members__]
+    return found
+
+
+def check() -> None:
+    """Raise `HarborDriftError` if the installed Harbor is not as expected."""
+    if found := drift():
+        raise HarborDriftError(
+            f"Harbor {version('harbor')} differs from what tbtui was written for:"
+            f" {'; '.join(found)}. Install a Harbor that pyproject.toml names, or adapt"
+            " tbtui/rollout/terminus.py and tbtui/rollout/seam.py."
+        )

@@ -1,0 +1,372 @@
+"""Terminus-2 as Harbor ships it, with the engine's policy as its model and a gate at each turn.
+
+`GatedTerminus` is plugged into a Harbor trial by import path. It changes nothing about what the
+model is shown or how its answers are read. What it adds:
+
+- every call to the model goes through the trial's link, and waits at the gate first;
+- the time budget counts active seconds only;
+- why the run ended is known exactly, and a run that the policy ended badly is still verified;
+- files that Harbor writes into the agent's directory are put there by renaming, because the
+  agent can write to that directory and could have planted a link to a file of the host.
+
+The private parts of Harbor that this relies on are listed in `seam.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, override
+
+from harbor.agents.terminus_2.terminus_2 import Command, Terminus2
+from harbor.agents.terminus_2.terminus_xml_plain_parser import TerminusXMLPlainParser
+from harbor.agents.terminus_2.tmux_session import TmuxSession
+from harbor.environments.base import BaseEnvironment
+from harbor.llms.base import (
+    BaseLLM,
+    ContextLengthExceededError,
+    LLMResponse,
+    OutputLengthExceededError,
+)
+from harbor.llms.chat import Chat
+from harbor.models.metric import UsageInfo
+
+from tbtui.journal.events import AgentCommand, TrialPhase
+from tbtui.rollout.link import LINK, AgentEnded, ContextOverflow, TrialLink
+from tbtui.rollout.messages import FinishReason, TurnSeen, TurnUnderstood
+from tbtui.rollout.parsing import GuardedParser, scrub
+from tbtui.rollout.recording import Recording
+
+IMPORT_PATH = "tbtui.rollout.terminus:GatedTerminus"
+PANE_WIDTH = 160
+PANE_HEIGHT = 40
+
+_DUMP_EVERY_SEC = 5.0
+_FIRST_SCREEN_SEC = 5.0
+_PROBE_SEC = 10
+
+_log = logging.getLogger(__name__)
+
+
+class PolicyFailedError(Exception):
+    """The policy gave no completion; the message is its reason."""
+
+
+class SandboxLostError(Exception):
+    """The sandbox does not answer any more."""
+
+
+class AgentBrokenError(Exception):
+    """The agent ran into a time limit that is not its budget."""
+
+
+class LinkedLLM(BaseLLM):
+    """The engine's policy, reached through the trial's link."""
+
+    def __init__(self, link: TrialLink) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._link = link
+        # Terminus-2 tries to salvage a truncated XML answer too, but then fails on what it gets.
+        self._salvager: TerminusXMLPlainParser | None = None
+        if link.spec.parser_name == "xml":
+            self._salvager = TerminusXMLPlainParser()  # type: ignore[no-untyped-call]
+        self.purpose: str | None = None
+        """What the next calls are for, while they are no turns of the main agent."""
+        self.chars_per_token = 4.0
+
+    @override
+    async def call(
+        self, prompt: str, message_history: list[dict[str, Any]] | None = None, **kwargs: Any
+    ) -> LLMResponse:
+        """Ask for one completion.
+
+        Raises:
+            AgentEnded: stopped by a person, out of turns, or the policy failed.
+            ContextLengthExceededError, OutputLengthExceededError: as Terminus-2 expects them.
+        """
+        link, notes = self._link, self._link.notes
+        # Terminus-2's short summary is the only call that has no history and no sub-agent.
+        purpose = self.purpose or ("turn" if message_history is not None else "summarize-short")
+        await link.boundary()
+        if purpose == "turn":
+            if notes.turns >= link.spec.max_turns:
+                raise AgentEnded("max_turns")
+            notes.turns += 1
+        messages = [(str(m["role"]), str(m["content"])) for m in message_history or ()]
+        messages.append(("user", prompt))
+        try:
+            completion = await link.sample(messages, turn=max(notes.turns, 1), purpose=purpose)
+        except ContextOverflow as error:
+            if purpose == "turn":
+                notes.turns -= 1  # the policy was never asked
+            raise ContextLengthExceededError(str(error)) from error
+        text = scrub(completion.text)
+        chars = len(text) + sum(len(content) for _, content in messages)
+        tokens = completion.prompt_tokens + completion.completion_tokens
+        self.chars_per_token = max(1.0, chars / max(1, tokens))
+        if completion.truncated and (salvaged := self._salvaged(text)) is not None:
+            text = salvaged
+        elif completion.truncated:
+            if purpose == "turn":
+                self._note_truncated()
+            raise OutputLengthExceededError(
+                f"the completion was cut at {link.spec.max_tokens} tokens", truncated_response=text
+            )
+        if purpose == "turn":
+            notes.last_truncated = False
+        return LLMResponse(
+            content=text,
+            model_name=link.spec.model_name,
+            usage=UsageInfo(
+                prompt_tokens=completion.prompt_tokens,
+                completion_tokens=completion.completion_tokens,
+                cache_tokens=0,
+                cost_usd=0.0,
+            ),
+        )
+
+    def _salvaged(self, text: str) -> str | None:
+        if self._salvager is None:
+            return None
+        salvaged, _ = self._salvager.salvage_truncated_response(text)
+        return salvaged
+
+    def _note_truncated(self) -> None:
+        link, notes = self._link, self._link.notes
+        notes.last_truncated = True
+        error = f"the completion was cut at {link.spec.max_tokens} tokens"
+        notes.last_parse_error = error
+        link.post(TurnUnderstood(link.spec.trial, notes.turns, "", "", (), False, error, None))
+
+    @override
+    def get_model_context_limit(self) -> int:
+        return self._link.spec.context_limit
+
+    @override
+    def get_model_output_limit(self) -> int | None:
+        return self._link.spec.max_tokens
+
+
+class GatedTerminus(Terminus2):
+    """Terminus-2 under tbtui's control. Must be built where `LINK` is set."""
+
+    def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
+        self._link = LINK.get()
+        self._environment: BaseEnvironment | None = None
+        self._last_dump = time.monotonic()
+        self._running = False
+        self._confirmed = False
+        self._linked_llm = LinkedLLM(self._link)
+        super().__init__(logs_dir, *args, **kwargs)
+
+    @override
+    def _init_llm(self, *args: Any, **kwargs: Any) -> BaseLLM:
+        return self._linked_llm
+
+    @override
+    def _get_parser(self) -> GuardedParser:
+        parser = super()._get_parser()  # type: ignore[no-untyped-call]
+        self._guarded = GuardedParser(parser)
+        return self._guarded
+
+    @override
+    async def setup(self, environment: BaseEnvironment) -> None:
+        link = self._link
+        link.stage = "agent_setup"
+        link.enter(TrialPhase.SETUP, "terminal")
+        self._environment = environment
+        await super().setup(environment)
+        session = self._live_session()
+        # The shell needs a moment; without this the first prompt may show a blank screen.
+        deadline = time.monotonic() + _FIRST_SCREEN_SEC
+        screen = await session.capture_pane()
+        while not screen.strip() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+            screen = await session.capture_pane()
+        paths = environment.trial_paths
+        link.begin_recording(
+            Recording(
+                paths.agent_dir / "terminus_2.pane",
+                paths.trial_dir / "recording.cast",
+                width=PANE_WIDTH,
+                height=PANE_HEIGHT,
+                first_screen=screen,
+            )
+        )
+
+    def _live_session(self) -> TmuxSession:
+        if self._session is None:
+            raise RuntimeError("the agent has no terminal yet")
+        return self._session
+
+    @override
+    async def _run_agent_loop(
+        self, initial_prompt: str, chat: Chat, original_instruction: str = ""
+    ) -> None:
+        """Run until the agent is done or ended.
+
+        Returning lets Harbor verify; raising makes it skip the verifier.
+
+        Raises:
+            PolicyFailedError, SandboxLostError, AgentBrokenError: nothing to verify.
+        """
+        budget = self._link.budget
+        self._running = True
+        self._confirmed = False
+        try:
+            async with budget.spending():
+                await super()._run_agent_loop(initial_prompt, chat, original_instruction)
+            self._finish(await self._why_returned())
+        except AgentEnded as ended:
+            self._finish(ended.finish, ended.reason)
+            if ended.finish == "provider_error":
+                raise PolicyFailedError(ended.reason) from None
+        except ContextLengthExceededError as error:
+            self._finish("context_overflow", str(error))
+        except TimeoutError as error:
+            if not budget.spent:
+                # As a TimeoutError Harbor would take it for the agent's own time-out.
+                self._finish("error", str(error))
+                raise AgentBrokenError(f"an operation timed out: {error}") from error
+            self._finish("budget")
+        except SandboxLostError:
+            self._finish("sandbox_lost")
+            raise
+        except Exception as error:
+            self._finish("error", str(error))
+            raise
+        finally:
+            self._running = False
+
+    def _finish(self, finish: FinishReason, reason: str = "") -> None:
+        notes = self._link.notes
+        # In a task of several steps the first step that went wrong tells.
+        if notes.finish in ("not_run", "completed"):
+            notes.finish, notes.reason = finish, reason
+
+    async def _why_returned(self) -> FinishReason:
+        """Terminus-2 returns when done, when out of turns, and when its terminal is gone."""
+        if self._confirmed:
+            return "completed"
+        if await self._live_session().is_session_alive():
+            return "max_turns"
+        if self._environment is None or not await answers(self._environment):
+            raise SandboxLostError("the sandbox does not answer any more")
+        return "terminal_ended"
+
+    @override
+    async def _handle_llm_interaction(
+        self,
+        chat: Chat,
+        prompt: str,
+        original_instruction: str = "",
+        session: TmuxSession | None = None,
+    ) -> tuple[list[Command], bool, str, str, str, LLMResponse]:
+        understood = await super()._handle_llm_interaction(
+            chat, prompt, original_instruction, session
+        )
+        commands, complete, feedback, analysis, plan, _ = understood
+        link, notes, result = self._link, self._link.notes, self._guarded.last
+        # Terminus-2 goes by this mark, not by the parser's error.
+        error = (result.error or feedback) if "ERROR:" in feedback else None
+        notes.last_parse_error = error
+        self._confirmed = complete and error is None and self._pending_completion
+        link.post(
+            TurnUnderstood(
+                link.spec.trial,
+                notes.turns,
+                analysis,
+                plan,
+                tuple(
+                    AgentCommand(keystrokes=c.keystrokes, duration_sec=c.duration_sec)
+                    for c in commands
+                ),
+                complete,
+                error,
+                result.warning or None,
+            )
+        )
+        return understood
+
+    @override
+    async def _execute_commands(
+        self, commands: list[Command], session: TmuxSession
+    ) -> tuple[bool, str]:
+        link = self._link
+        link.enter(TrialPhase.ACTING)
+        since = time.monotonic()
+        try:
+            timed_out, observation = await super()._execute_commands(commands, session)
+        except RuntimeError as error:
+            # tmux refused the keys. Either the terminal is gone, which the loop finds out next,
+            # or they are such keys as no terminal takes, which is for the policy to mend.
+            if not await session.is_session_alive():
+                timed_out, observation = False, ""
+            else:
+                _log.info("%s: keys refused: %s", link.spec.trial, error)
+                screen = self._limit_output_length(await session.get_incremental_output())
+                timed_out, observation = False, f"The terminal refused these keys.\n{screen}"
+        link.post(
+            TurnSeen(link.spec.trial, link.notes.turns, observation, time.monotonic() - since)
+        )
+        return timed_out, observation
+
+    @override
+    async def _run_subagent(self, *args: Any, **kwargs: Any) -> Any:
+        self._linked_llm.purpose = f"summarize-{kwargs['filename_suffix']}"
+        try:
+            return await super()._run_subagent(*args, **kwargs)
+        finally:
+            self._linked_llm.purpose = None
+
+    @override
+    def _count_total_tokens(self, chat: Chat) -> int:
+        # litellm's counter knows no tokenizer of ours; the last completion tells the ratio.
+        chars = sum(len(message["content"]) for message in chat.messages)
+        return int(chars / self._linked_llm.chars_per_token)
+
+    @override
+    def _dump_trajectory(self) -> None:
+        # Each dump writes the whole trajectory, and Terminus-2 dumps every turn.
+        if self._running and time.monotonic() - self._last_dump < _DUMP_EVERY_SEC:
+            return
+        self._last_dump = time.monotonic()
+        with self._staged_logs():
+            super()._dump_trajectory()
+
+    @override
+    def _save_subagent_trajectory(self, *args: Any, **kwargs: Any) -> Any:
+        with self._staged_logs():
+            return super()._save_subagent_trajectory(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _staged_logs(self) -> Iterator[None]:
+        agent_dir = self.logs_dir
+        with tempfile.TemporaryDirectory(dir=agent_dir.parent, prefix=".logs-") as staging:
+            self.logs_dir = Path(staging)
+            try:
+                yield
+            finally:
+                self.logs_dir = agent_dir
+            for file in Path(staging).iterdir():
+                if file.stat().st_size == 0:  # Harbor logs what went wrong
+                    continue
+                try:
+                    file.replace(agent_dir / file.name)
+                except OSError as error:
+                    _log.warning("%s: %s not stored: %s", agent_dir, file.name, error)
+
+
+async def answers(environment: BaseEnvironment) -> bool:
+    """Does the sandbox still run commands?"""
+    try:
+        async with asyncio.timeout(_PROBE_SEC):
+            return (await environment.exec("true", timeout_sec=_PROBE_SEC)).return_code == 0
+    except Exception as error:  # noqa: BLE001  any way of not answering is the answer
+        _log.warning("%s: the sandbox does not answer: %r", environment.session_id, error)
+        return False

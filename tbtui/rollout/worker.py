@@ -1,0 +1,217 @@
+"""A rollout worker: a process that runs many Harbor trials on one event loop.
+
+Started by the pool as `python -m tbtui.rollout.worker FD NUMBER`. It imports Harbor, says that it
+is ready, and from then on obeys what comes over its channel. When the channel ends, because the
+engine is done or dead, or on SIGTERM, it cancels its trials, which tears their sandboxes down,
+and leaves. Harbor's logs and everything printed go where the pool sent stdout and stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from importlib.metadata import version
+from typing import Any, assert_never
+
+from tbtui.ipc import Channel, ChannelClosedError, parent_socket
+from tbtui.journal.events import PhaseSeconds
+from tbtui.rollout.light_harbor import litellm_deferred
+from tbtui.rollout.link import TrialLink
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    ControlTrial,
+    FinishReason,
+    FromWorker,
+    Heartbeat,
+    Shutdown,
+    StartTrial,
+    ToWorker,
+    TrialDone,
+    TrialFacts,
+    TrialSpec,
+    WorkerReady,
+)
+from tbtui.rollout.recording import Recorder
+
+HEARTBEAT_SEC = 1.0
+CLEAN_UP_SEC = 15.0
+"""How long a worker that leaves may take to tear its sandboxes down."""
+_LAG_SAMPLES = 10
+_REQUESTS_PER_WORKER = 1 << 40
+
+RunTrial = Callable[[TrialLink], Coroutine[Any, Any, TrialFacts]]
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """`number` is unique in the pool and makes the request numbers unique there."""
+
+    def __init__(
+        self, channel: Channel[FromWorker, ToWorker], number: int, run_trial: RunTrial
+    ) -> None:
+        self._channel = channel
+        self._run_trial = run_trial
+        self._requests = itertools.count(number * _REQUESTS_PER_WORKER)
+        self._recorder = Recorder()
+        self._links: dict[str, TrialLink] = {}
+        self._tasks: dict[str, asyncio.Task[TrialFacts]] = {}
+
+    async def run(self) -> None:
+        """Serve until the channel ends, `Shutdown` or cancellation; then clean up."""
+        helpers = [
+            asyncio.create_task(self._recorder.run()),
+            asyncio.create_task(self._beat()),
+        ]
+        spared = asyncio.all_tasks() - set(helpers)  # whoever waits for us
+        try:
+            self._post(WorkerReady(os.getpid(), version("harbor")))
+            async for message in self._channel:
+                if isinstance(message, Shutdown):
+                    break
+                self._obey(message)
+        finally:
+            await self._clean_up(helpers, spared)
+
+    def _post(self, message: FromWorker) -> None:
+        try:
+            self._channel.post(message)
+        except ChannelClosedError:
+            # The engine is gone. The reader sees the end of the channel too, and ends the trials.
+            _log.debug("nobody hears: %s", type(message).__name__)
+
+    def _obey(self, message: StartTrial | ControlTrial | Completion | CompletionFailed) -> None:
+        match message:
+            case StartTrial(spec):
+                self._start(spec)
+            case ControlTrial():
+                self._control(message)
+            case Completion() | CompletionFailed():
+                # An answer that comes after its trial was stopped or cancelled is for nobody.
+                any(link.deliver(message) for link in self._links.values())
+            case _:
+                assert_never(message)
+
+    def _start(self, spec: TrialSpec) -> None:
+        link = TrialLink(spec, post=self._post, requests=self._requests, recorder=self._recorder)
+        task = asyncio.create_task(self._run_trial(link), name=spec.trial)
+        self._links[spec.trial] = link
+        self._tasks[spec.trial] = task
+        task.add_done_callback(functools.partial(self._ended, link))
+
+    def _ended(self, link: TrialLink, task: asyncio.Task[TrialFacts]) -> None:
+        trial = link.spec.trial
+        del self._links[trial], self._tasks[trial]
+        if task.cancelled():
+            if link.control.cancelled:  # before its task had begun
+                self._post(TrialDone(trial, _facts_without_harbor(link, "cancelled", None)))
+        elif (error := task.exception()) is not None:
+            _log.error("%s: not Harbor's, ours", trial, exc_info=error)
+            self._post(TrialDone(trial, _facts_without_harbor(link, "error", error)))
+        else:
+            self._post(TrialDone(trial, task.result()))
+
+    def _control(self, message: ControlTrial) -> None:
+        link = self._links.get(message.trial)
+        if link is None:  # it ended while the command was on its way
+            return
+        match message.verb:
+            case "pause":
+                link.control.pause()
+            case "resume":
+                link.control.resume()
+            case "stop":
+                link.control.stop()
+            case "cancel":
+                link.control.cancelled = True
+                self._tasks[message.trial].cancel()
+
+    async def _beat(self) -> None:
+        interval = HEARTBEAT_SEC / _LAG_SAMPLES
+        while True:
+            lag = 0.0
+            for _ in range(_LAG_SAMPLES):
+                due = time.monotonic() + interval
+                await asyncio.sleep(interval)
+                lag = max(lag, time.monotonic() - due)
+            self._post(Heartbeat(len(self._tasks), lag))
+
+    async def _clean_up(
+        self, helpers: Sequence[asyncio.Task[None]], spared: set[asyncio.Task[Any]]
+    ) -> None:
+        # Whatever hangs, this process goes: nobody may be left who could end it.
+        last_resort = threading.Timer(CLEAN_UP_SEC, os._exit, (1,))
+        last_resort.daemon = True
+        last_resort.start()
+        for task in (*helpers, *self._tasks.values()):
+            task.cancel()
+        # All tasks, not only ours: Harbor shields the tear-down of a cancelled trial's sandbox,
+        # so that it goes on in a task of its own.
+        while others := asyncio.all_tasks() - spared:
+            await asyncio.wait(others)
+
+
+def _facts_without_harbor(
+    link: TrialLink, finish: FinishReason, error: BaseException | None
+) -> TrialFacts:
+    return TrialFacts(
+        finish=finish,
+        turns=link.notes.turns,
+        verdict=None,
+        exception_type=type(error).__name__ if error is not None else None,
+        exception_message=str(error) if error is not None else None,
+        failed_phase=link.stage if error is not None else None,
+        last_parse_error=link.notes.last_parse_error,
+        seconds=PhaseSeconds(sampling=link.notes.sampling_sec, paused=link.notes.paused_sec),
+    )
+
+
+async def serve(argv: Sequence[str], run_trial: RunTrial) -> None:
+    """Run a worker on the channel that the command line names."""
+    channel: Channel[FromWorker, ToWorker] = await Channel.over(parent_socket(argv))
+    work = asyncio.create_task(Worker(channel, int(argv[2]), run_trial).run())
+    loop = asyncio.get_running_loop()
+
+    def terminate() -> None:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not spoil the clean-up
+        work.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        await work
+    except asyncio.CancelledError:
+        _log.info("terminated")
+    finally:
+        await channel.close()
+
+
+def main(argv: Sequence[str]) -> None:
+    # Whatever imports litellm: it would fetch its price list from the network.
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(logging.INFO)  # Harbor sets its own logger to DEBUG
+    with litellm_deferred():
+        from tbtui.rollout import seam
+        from tbtui.rollout.trial import run_trial
+
+    seam.check()
+    asyncio.run(serve(argv, run_trial))
+    logging.shutdown()
+    os._exit(0)  # nothing is left to clean up; taking the modules apart would only take time
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,81 @@
+"""Boxes for tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tbtui.rollout.environments import bubblewrap
+from tbtui.rollout.environments.box import Box, CommandResult
+from tbtui.rollout.environments.limits import BoxLimits, box_limits
+from tbtui.rollout.environments.plan import BASE_ENVIRONMENT, Bind, BoxPlan, plan_box
+
+Starter = Callable[[BoxPlan, str], Awaitable[Box]]
+STARTERS: dict[str, Starter] = {"namespaces": Box.start}
+if shutil.which("bwrap"):
+    STARTERS["bubblewrap"] = bubblewrap.start_box
+
+
+def limits(
+    *,
+    memory_mb: int = 256,
+    storage_mb: int = 64,
+    processes: int = 100,
+    cpu_seconds: int = 60,
+) -> BoxLimits:
+    """Small ones, so that running into them takes no time."""
+    return box_limits(
+        memory_mb=memory_mb, storage_mb=storage_mb, processes=processes, cpu_seconds=cpu_seconds
+    )
+
+
+@asynccontextmanager
+async def running_box(
+    backend: str = "namespaces",
+    *,
+    limit: BoxLimits | None = None,
+    network: bool = False,
+    grants: tuple[Bind, ...] = (),
+) -> AsyncIterator[Box]:
+    """A box that is gone after the block."""
+    plan = plan_box(limit or limits(), network=network, grants=grants)
+    box = await STARTERS[backend](plan, "test")
+    try:
+        yield box
+    finally:
+        await box.stop()
+
+
+async def sh(
+    box: Box, command: str, *, timeout_sec: float | None = 30, user: str | None = None
+) -> CommandResult:
+    """Runs a shell command in the box."""
+    return await box.run(
+        ["/bin/bash", "-c", command],
+        environment=BASE_ENVIRONMENT,
+        cwd="/app",
+        user=user,
+        timeout_sec=timeout_sec,
+    )
+
+
+def processes_of(box: Box) -> list[int]:
+    """The host's numbers of all processes in the box's pid namespace."""
+    assert box.init_pid is not None
+    namespace = str(Path(f"/proc/{box.init_pid}/ns/pid").readlink())
+    return processes_in(namespace)
+
+
+def processes_in(pid_namespace: str) -> list[int]:
+    """The host's numbers of all processes in a pid namespace, given as the link's text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if str((entry / "ns" / "pid").readlink()) == pid_namespace:
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,107 @@
+"""Every kind of host, as a table; and this one, for real."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tbtui.rollout.environments.choose import (
+    EnvironmentUnavailable,
+    HostProbe,
+    choose_environment,
+    decide,
+)
+
+LINUX = HostProbe(
+    platform="linux",
+    root=False,
+    tmux="3.4",
+    namespaces="usable",
+    namespaces_detail="overlay",
+    namespaces_remedy=None,
+    overlay=True,
+    bubblewrap="unknown",
+    docker="unknown",
+    podman="unknown",
+    cgroups="v2",
+)
+SYSCTL = "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+UBUNTU = replace(
+    LINUX,
+    namespaces="powerless",
+    namespaces_detail="id map: Operation not permitted",
+    namespaces_remedy=SYSCTL,
+    bubblewrap="missing",
+    docker="missing",
+    podman="missing",
+)
+MAC = replace(
+    UBUNTU, platform="darwin", namespaces="absent", namespaces_remedy=None, cgroups="none"
+)
+SANDBOX = "tbtui.rollout.environments.sandbox:SandboxEnvironment"
+
+
+def test_sandbox_is_the_default() -> None:
+    choice = decide(None, {"processes": 9}, LINUX)
+    assert (choice.name, choice.import_path, choice.type) == ("sandbox", SANDBOX, None)
+    assert choice.kwargs == {"processes": 9}
+
+
+def test_bubblewrap_where_only_it_may() -> None:
+    choice = decide(None, {}, replace(UBUNTU, bubblewrap="works", docker="works"))
+    assert choice.import_path == SANDBOX
+    assert choice.kwargs == {"backend": "bubblewrap"}
+    assert "only bubblewrap" in choice.reason
+
+
+@pytest.mark.parametrize("host", [UBUNTU, MAC])
+def test_engines_where_no_sandbox_is_possible(host: HostProbe) -> None:
+    assert decide(None, {}, replace(host, docker="works", podman="works")).type == "docker"
+    assert decide(None, {}, replace(host, podman="works")).type == "podman"
+
+
+@pytest.mark.parametrize(
+    ("host", "wanted", "says"),
+    [
+        (UBUNTU, None, SYSCTL),
+        (UBUNTU, "sandbox", SYSCTL),
+        (replace(UBUNTU, docker="works"), "sandbox", SYSCTL),
+        (replace(UBUNTU, namespaces_remedy=None), None, "install bubblewrap"),
+        (replace(UBUNTU, namespaces_remedy=None, namespaces="refused"), None, "start Docker"),
+        (MAC, None, "install and start Docker"),
+        (MAC, "sandbox", "needs Linux"),
+        (replace(MAC, docker="fails"), "docker", "start Docker Desktop"),
+        (UBUNTU, "docker", "docker is not installed"),
+        (replace(LINUX, docker="fails"), "docker", "systemctl start docker"),
+        (replace(LINUX, podman="fails"), "podman", "podman info"),
+        (replace(LINUX, tmux=None), None, "apt-get install tmux"),
+        (LINUX, ":Class", "module:Class"),
+    ],
+)
+def test_refusals_are_one_line_with_the_remedy(
+    host: HostProbe, wanted: str | None, says: str
+) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=says) as caught:
+        decide(wanted, {}, host)
+    assert "\n" not in str(caught.value)
+
+
+def test_anything_else_is_passed_to_harbor() -> None:
+    assert choose_environment("modal", {"a": 1}).type == "modal"
+    choice = choose_environment("my.module:MyEnvironment")
+    assert (choice.name, choice.import_path) == ("MyEnvironment", "my.module:MyEnvironment")
+
+
+def test_this_host_without_importing_harbor() -> None:
+    code = (
+        "import sys; from tbtui.rollout.environments.choose import choose_environment as c; "
+        "print(c(None).name); print([m for m in sys.modules if m.split('.')[0] in "
+        "('harbor', 'litellm', 'pydantic', 'textual')])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "sandbox\n[]\n"

@@ -1,0 +1,168 @@
+"""A scripted policy and what surrounds it: real workers, real trials, answers from a list."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    EnvironmentSpec,
+    FromWorker,
+    SampleWanted,
+    TrialDone,
+    TrialFacts,
+    TrialSpec,
+    WorkerReady,
+)
+from tbtui.rollout.pool import WorkerId, WorkerLostInfo, WorkerPool
+
+SANDBOX = EnvironmentSpec(None, "tbtui.rollout.environments.sandbox:SandboxEnvironment")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A completion that hit max_tokens."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """No completion."""
+
+    kind: Any
+    reason: str = "as scripted"
+
+
+class Silence:
+    """No answer at all."""
+
+
+Answer = str | Cut | Fail | Silence
+Script = Sequence[Answer]
+
+
+def act(*keystrokes: str, done: bool = False, duration: float = 0.05, **extra: object) -> str:
+    """An answer as Terminus-2 wants it."""
+    commands = [{"keystrokes": keys, "duration": duration} for keys in keystrokes]
+    answer: dict[str, object] = {"analysis": "a", "plan": "p", "commands": commands, **extra}
+    if done:
+        answer["task_complete"] = True
+    return json.dumps(answer)
+
+
+DONE = act(done=True)
+
+
+@dataclass
+class Seen:
+    """What a trial's messages were, in order."""
+
+    messages: list[FromWorker] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def of[M](self, kind: type[M]) -> list[M]:
+        return [message for message in self.messages if isinstance(message, kind)]
+
+
+class ScriptedEngine:
+    """Answers every trial's requests from its script; the last answer repeats."""
+
+    def __init__(self, log_dir: Path, n_workers: int = 1, **options: Any) -> None:
+        self.seen: dict[str, Seen] = defaultdict(Seen)
+        self.lost: list[WorkerLostInfo] = []
+        self.workers: list[tuple[WorkerId, FromWorker]] = []
+        self._scripts: dict[str, list[Answer]] = {}
+        self._any = asyncio.Event()
+        self.pool = WorkerPool(n_workers, log_dir, self._on_message, self._on_lost, **options)
+
+    def start(self, spec: TrialSpec, script: Script) -> None:
+        self._scripts[spec.trial] = list(script)
+        self.pool.start_trial(spec)
+
+    async def run(self, spec: TrialSpec, script: Script) -> TrialFacts:
+        self.start(spec, script)
+        return await self.facts(spec.trial)
+
+    async def facts(self, trial: str) -> TrialFacts:
+        done = await self.wait_for(trial, TrialDone)
+        return done.facts
+
+    async def wait_for[M](
+        self, trial: str, kind: type[M], where: Callable[[M], bool] = lambda _: True
+    ) -> M:
+        """The first message of that kind from the trial, past or future."""
+        return await self.until(lambda: next(filter(where, self.seen[trial].of(kind)), None))
+
+    async def until[T](self, condition: Callable[[], T | None]) -> T:
+        """Look again after every message until there is something."""
+        while (found := condition()) is None:
+            self._any.clear()
+            wait = asyncio.ensure_future(self._any.wait())
+            await asyncio.wait((wait, self.pool.failed), return_when=asyncio.FIRST_COMPLETED)
+            wait.cancel()
+            if self.pool.failed.done():
+                self.pool.failed.result()
+        return found
+
+    async def until_ready(self, workers: int) -> None:
+        """Wait until so many workers have said that they are ready."""
+        await self.until(
+            lambda: sum(isinstance(m, WorkerReady) for _, m in self.workers) >= workers or None
+        )
+
+    def _on_message(self, worker: WorkerId, message: FromWorker) -> None:
+        trial = getattr(message, "trial", None)
+        if trial is None:
+            self.workers.append((worker, message))
+        else:
+            self.seen[trial].messages.append(message)
+        if isinstance(message, SampleWanted):
+            self._answer(message)
+        self._any.set()
+
+    def _on_lost(self, info: WorkerLostInfo) -> None:
+        self.lost.append(info)
+        self._any.set()
+
+    def _answer(self, wanted: SampleWanted) -> None:
+        script = self._scripts[wanted.trial]
+        answer = script.pop(0) if len(script) > 1 else script[0]
+        match answer:
+            case Silence():
+                return
+            case Fail(kind, reason):
+                self.pool.reply(CompletionFailed(wanted.request, kind, reason))
+                return
+            case Cut(text):
+                truncated = True
+            case text:
+                truncated = False
+        prompt = sum(len(content) for _, content in wanted.messages) // 4
+        self.pool.reply(Completion(wanted.request, text, truncated, prompt, len(text) // 4))
+
+
+def make_task(
+    path: Path,
+    *,
+    instruction: str = "Create the file /app/hello.txt that says hi.",
+    test: str = '[ "$(cat /app/hello.txt)" = hi ] && echo 1 > $R || echo 0 > $R; echo checked',
+    toml: Mapping[str, str] | None = None,
+) -> Path:
+    """A tiny Harbor task; `$R` is the reward file."""
+    (path / "environment").mkdir(parents=True)
+    (path / "tests").mkdir()
+    (path / "instruction.md").write_text(instruction + "\n")
+    (path / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
+    (path / "tests" / "test.sh").write_text(f"#!/bin/bash\nR=/logs/verifier/reward.txt\n{test}\n")
+    lines = ['schema_version = "1.4"', "[agent]", "timeout_sec = 60.0"]
+    lines += ["[verifier]", "timeout_sec = 20.0", "[environment]", 'workdir = "/app"']
+    (path / "task.toml").write_text("\n".join(lines) + "\n")
+    return path

@@ -1,0 +1,407 @@
+"""Real Harbor trials in a real worker and the sandbox, with a scripted policy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+from scripted import DONE, SANDBOX, Cut, Fail, ScriptedEngine, Silence, act, make_task
+
+from tbtui.ipc import Channel, spawn, wait_for_exit
+from tbtui.journal.events import Outcome, TrialPhase
+from tbtui.rollout.messages import (
+    Completion,
+    EnvironmentSpec,
+    FromWorker,
+    PauseEntered,
+    PauseLeft,
+    PhaseEntered,
+    SampleWanted,
+    StartTrial,
+    ToWorker,
+    TrialDone,
+    TrialFacts,
+    TrialSpec,
+    TurnSeen,
+    TurnUnderstood,
+    WorkerReady,
+)
+from tbtui.rollout.outcome import decide
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+HELLO = act("echo hi > /app/hello.txt\n")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ScriptedEngine]:
+    engine = ScriptedEngine(tmp_path_factory.mktemp("logs"))
+    await engine.pool.start()
+    yield engine
+    await engine.pool.stop()
+    assert not boxes()
+
+
+@pytest.fixture(scope="session")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_task(tmp_path_factory.mktemp("tasks") / "hello")
+
+
+@pytest.fixture
+def spec(request: pytest.FixtureRequest, task: Path, tmp_path: Path) -> TrialSpec:
+    return make_spec(request.node.name, task, tmp_path)
+
+
+def make_spec(name: str, task: Path, folder: Path, **changes: Any) -> TrialSpec:
+    settings: dict[str, Any] = {
+        "trial": "".join(c if c.isalnum() else "-" for c in name),
+        "task_dir": task,
+        "trials_dir": folder / "trials",
+        "environment": SANDBOX,
+        "model_name": "scripted/model",
+        "max_turns": 6,
+        "budget_sec": 60.0,
+        "context_limit": 32_768,
+        "max_tokens": 512,
+    }
+    return TrialSpec(**{**settings, **changes})
+
+
+def changed(spec: TrialSpec, **changes: Any) -> TrialSpec:
+    fields = {name: getattr(spec, name) for name in TrialSpec.__dataclass_fields__}
+    return TrialSpec(**{**fields, **changes})
+
+
+def boxes(worker: int | None = None) -> list[psutil.Process]:
+    """The processes that rollout workers have started and that still live."""
+    root = psutil.Process(worker) if worker is not None else psutil.Process()
+    family = root.children(recursive=True)
+    if worker is None:
+        family = [p for p in family if "tbtui.rollout.worker" not in " ".join(p.cmdline())]
+    return [p for p in family if p.status() != psutil.STATUS_ZOMBIE]
+
+
+# What a good trial leaves
+
+
+async def test_solves_a_task(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    facts = await engine.run(spec, [HELLO, DONE, DONE])
+    assert (facts.finish, facts.verdict, facts.turns) == ("completed", 1.0, 3)
+    assert decide(facts).outcome is Outcome.SOLVED
+    assert facts.verifier_output == "checked\n"
+
+    seen = engine.seen[spec.trial]
+    phases = [message.phase for message in seen.of(PhaseEntered)]
+    turns = [TrialPhase.MODEL, TrialPhase.ACTING] * 3
+    assert phases == [TrialPhase.SETUP] * 2 + turns + [TrialPhase.VERIFYING, TrialPhase.TEARDOWN]
+    assert [message.turn for message in seen.of(SampleWanted)] == [1, 2, 3]
+    assert [len(message.messages) for message in seen.of(SampleWanted)] == [1, 3, 5]
+    assert [message.task_complete for message in seen.of(TurnUnderstood)] == [False, True, True]
+    assert seen.of(TurnUnderstood)[0].commands[0].keystrokes == "echo hi > /app/hello.txt\n"
+    assert "echo hi" in seen.of(TurnSeen)[0].observation
+    seconds = facts.seconds
+    parts = (seconds.setup, seconds.commands, seconds.verifying, seconds.teardown)
+    assert min(parts) > 0
+
+    first_prompt = seen.of(SampleWanted)[0].messages[0][1]
+    assert "Current Terminal Screen:\nroot@" in first_prompt  # not a blank screen
+
+    folder = spec.trials_dir / spec.trial
+    result = json.loads((folder / "result.json").read_text())
+    assert result["verifier_result"]["rewards"]["reward"] == 1.0
+    assert not result["agent_result"].get("rollout_details")
+    trajectory = json.loads((folder / "agent" / "trajectory.json").read_text())
+    assert trajectory["schema_version"].startswith("ATIF")
+    assert [step["source"] for step in trajectory["steps"]] == ["user", "agent", "agent", "agent"]
+    assert "token_ids" not in json.dumps(trajectory)
+    header, *events = map(json.loads, (folder / "recording.cast").read_text().splitlines())
+    assert (header["version"], header["width"], header["height"]) == (2, 160, 40)
+    shown = "".join(data for _, kind, data in events if kind == "o")
+    assert shown.count("root@") >= 2
+    assert "echo hi > /app/hello.txt" in shown
+    assert sorted(p.name for p in folder.iterdir() if p.name.startswith(".")) == []
+
+
+async def test_several_at_once(engine: ScriptedEngine, task: Path, tmp_path: Path) -> None:
+    specs = [make_spec(f"many-{number}", task, tmp_path) for number in range(4)]
+    results = await asyncio.gather(*(engine.run(spec, [HELLO, DONE, DONE]) for spec in specs))
+    assert [facts.verdict for facts in results] == [1.0] * 4
+
+
+# Control
+
+
+async def test_pause_at_the_boundary(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    spec = changed(spec, budget_sec=2.5)
+    engine.start(spec, [HELLO, Silence()])
+    await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 2)
+    wanted = engine.seen[spec.trial].of(SampleWanted)[1]
+    engine.pool.control(spec.trial, "pause", "let me look")
+    engine.pool.reply(Completion(wanted.request, DONE, False, 1, 1))
+    await engine.wait_for(spec.trial, PauseEntered)
+    await asyncio.sleep(2.6)  # more than its budget
+    seen = engine.seen[spec.trial]
+    assert len(seen.of(SampleWanted)) == 2
+    assert not seen.of(TrialDone)
+    engine.pool.control(spec.trial, "resume")
+    wanted = await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 3)
+    engine.pool.reply(Completion(wanted.request, DONE, False, 1, 1))
+    facts = await engine.facts(spec.trial)
+    assert (facts.finish, facts.verdict) == ("completed", 1.0)
+    assert facts.seconds.paused > 2
+    assert len(seen.of(PauseLeft)) == 1
+
+
+@pytest.mark.parametrize("state", ["sampling", "paused"])
+async def test_stop_still_verifies(engine: ScriptedEngine, spec: TrialSpec, state: str) -> None:
+    engine.start(spec, [HELLO, Silence()])
+    if state == "paused":
+        await engine.wait_for(spec.trial, SampleWanted)
+        engine.pool.control(spec.trial, "pause")
+        await engine.wait_for(spec.trial, PauseEntered)
+    else:
+        await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 2)
+    engine.pool.control(spec.trial, "stop")
+    facts = await engine.facts(spec.trial)
+    assert (facts.finish, facts.verdict) == ("stopped", 1.0)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.CANCELLED, None)
+
+
+async def test_cancel_does_not_verify(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    engine.start(spec, [HELLO, Silence()])
+    await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 2)
+    engine.pool.control(spec.trial, "cancel")
+    facts = await engine.facts(spec.trial)
+    assert (facts.finish, facts.verdict) == ("cancelled", None)
+    assert not [m for m in engine.seen[spec.trial].of(PhaseEntered) if m.phase == "verifying"]
+    (pid,) = engine.pool.pids.values()
+    assert not boxes(pid)
+
+
+# How a policy can fail
+
+
+async def test_out_of_time_while_acting(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    script = [act("echo hi > /app/hello.txt; sleep 60\n", duration=60)]
+    facts = await engine.run(changed(spec, budget_sec=0.7), script)
+    assert (facts.finish, facts.verdict) == ("budget", 1.0)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.AGENT_TIMEOUT, 0.0)
+
+
+async def test_out_of_turns(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    facts = await engine.run(changed(spec, max_turns=2), [HELLO, DONE])
+    assert (facts.finish, facts.turns, facts.verdict) == ("max_turns", 2, 1.0)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.AGENT_TIMEOUT, 0.0)
+
+
+async def test_unreadable_answers(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    facts = await engine.run(changed(spec, max_turns=3), [HELLO, "I am done, trust me."])
+    assert (facts.finish, facts.turns, facts.verdict) == ("max_turns", 3, 1.0)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.PARSE_ERROR, 0.0)
+    seen = engine.seen[spec.trial]
+    assert [bool(message.error) for message in seen.of(TurnUnderstood)] == [False, True, True]
+    assert len(seen.of(TurnSeen)) == 1  # nothing was executed after an unreadable answer
+
+
+async def test_an_unconfirmed_end_is_no_end(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    script = [HELLO, DONE, act("true\n"), DONE, "oops", DONE]
+    facts = await engine.run(spec, script)
+    assert (facts.finish, facts.turns) == ("completed", 6)
+    understood = engine.seen[spec.trial].of(TurnUnderstood)
+    assert [message.task_complete for message in understood] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+async def test_cut_answers_count_as_turns(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    facts = await engine.run(changed(spec, max_turns=3), [HELLO, Cut('{"analysis": "on and on')])
+    assert (facts.finish, facts.turns, facts.last_truncated) == ("max_turns", 3, True)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.OUTPUT_TRUNCATED, 0.0)
+    wanted = engine.seen[spec.trial].of(SampleWanted)
+    assert [ask.turn for ask in wanted] == [1, 2, 3]
+    assert "exceeded 512 tokens" in wanted[2].messages[-1][1]
+
+
+async def test_a_cut_answer_can_be_mended(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    facts = await engine.run(spec, [Cut("{"), HELLO, DONE, DONE])
+    assert (facts.finish, facts.turns, facts.verdict) == ("completed", 4, 1.0)
+
+
+async def test_context_overflow(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    facts = await engine.run(spec, [HELLO, Fail("context_overflow", "513 > 512")])
+    assert (facts.finish, facts.turns, facts.verdict) == ("context_overflow", 1, 1.0)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.CONTEXT_OVERFLOW, 0.0)
+
+
+async def test_closing_the_own_terminal(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    # More keys follow in the same turn, which tmux has to refuse.
+    facts = await engine.run(spec, [HELLO, act("exit\n", "echo more\n", duration=0.3)])
+    assert (facts.finish, facts.verdict) == ("terminal_ended", 1.0)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.FAILED, 0.0)
+
+
+HOSTILE = {
+    "markup": act("echo '[bold red]x[/]'\n", analysis="[blink]a[/blink]"),
+    "escapes": act("printf '\x1b[2J\x1b]0;title\x07\x1bc'\n", plan="\x1b[31m\x9b"),
+    "nul": act("echo a\0b\n", "\0"),
+    "raw nul": "\0\0{\0" + act("true\n"),
+    "surrogates": act("echo \ud800\n", analysis="\udfff", **{"\ud800": 1}),
+    "one long line": act("echo " + "x" * 100_000 + "\n"),
+    "one long unfinished line": act("y" * 100_000, "C-c"),
+    "deep": '{"analysis":' + "[" * 100_000,
+    "deep and closed": '{"a":' * 50_000 + "1" + "}" * 50_000,
+    "huge number": '{"analysis":"","plan":"","commands":[],"x":' + "9" * 9_999 + "}",
+    "huge duration": act("true\n").replace("0.05", "1" + "0" * 400),
+    "nan": act("true\n").replace("0.05", "NaN"),
+    "negative": act("true\n").replace("0.05", "-Infinity"),
+    "wrong types": '{"analysis":{},"plan":[1],"commands":[],"task_complete":[1]}',
+    "quiet error": act("true\n", **{"ERROR:": 1}),
+    "empty keys": act("", "-", ";", "--", "\\;", "Enter"),
+    "nothing": "",
+    "long prose": "la " * 33_000,
+    "binary output": act("head -c 3000 /dev/urandom\n", "\x03"),
+    "history gone": act("clear; tmux clear-history; tmux kill-pane -a\n"),
+    "braces": "{" * 100_000,
+}
+
+
+async def test_garbage_is_the_policys_own(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    spec = changed(spec, max_turns=len(HOSTILE) + 6)
+    slow_hello = act("echo hi > /app/hello.txt\n", duration=1.0)
+    script = [*HOSTILE.values(), act("C-c", "C-u"), slow_hello, DONE, DONE]
+    facts = await engine.run(spec, script)
+    assert facts.finish == "completed", facts
+    assert facts.verdict == 1.0
+    folder = spec.trials_dir / spec.trial
+    trajectory = json.loads((folder / "agent" / "trajectory.json").read_text())
+    assert len(trajectory["steps"]) == facts.turns + 1
+    for line in (folder / "recording.cast").read_text().splitlines():
+        json.loads(line)
+    for message in engine.seen[spec.trial].of(TurnUnderstood):
+        for command in message.commands:
+            command.keystrokes.encode()
+            assert 0 <= command.duration_sec <= 60
+
+
+# What is nobody's score
+
+
+async def test_the_policy_fails_once_and_for_all(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    facts = await engine.run(spec, [HELLO, Fail("provider_error", "429 Too Many Requests")])
+    assert (facts.finish, facts.verdict) == ("provider_error", None)
+    assert len(engine.seen[spec.trial].of(SampleWanted)) == 2  # no retries
+    decision = decide(facts)
+    assert (decision.outcome, decision.reward) == (Outcome.PROVIDER_ERROR, None)
+    assert "429" in decision.reason
+
+
+def failing(facts: TrialFacts) -> tuple[Outcome, float | None]:
+    decision = decide(facts)
+    return decision.outcome, decision.reward
+
+
+async def test_setup_fails(engine: ScriptedEngine, spec: TrialSpec, tmp_path: Path) -> None:
+    broken = make_task(tmp_path / "broken")
+    (broken / "environment" / "Dockerfile").write_text("FROM debian\nRUN exit 7\n")
+    facts = await engine.run(changed(spec, task_dir=broken), [DONE])
+    assert failing(facts) == (Outcome.SETUP_ERROR, None)
+    assert facts.failed_phase == "environment"
+    gone = changed(spec, trial="gone", task_dir=tmp_path / "nowhere")
+    assert failing(await engine.run(gone, [DONE])) == (Outcome.SETUP_ERROR, None)
+    nobody = changed(spec, trial="nobody", environment=EnvironmentSpec(None, "no.such:Thing"))
+    assert failing(await engine.run(nobody, [DONE])) == (Outcome.SETUP_ERROR, None)
+
+
+async def test_verifiers_fail(engine: ScriptedEngine, spec: TrialSpec, tmp_path: Path) -> None:
+    # The agent plants a verdict; a verifier that crashes must not make it count.
+    script = [act("mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt\n"), DONE, DONE]
+    silent = make_task(tmp_path / "silent", test="exit 1")
+    facts = await engine.run(changed(spec, task_dir=silent), script)
+    assert facts.finish == "completed"
+    assert failing(facts) == (Outcome.VERIFIER_ERROR, None)
+    vague = make_task(tmp_path / "vague", test='echo \'{"a": 1, "b": 0}\' > ${R%txt}json')
+    facts = await engine.run(changed(spec, trial="vague", task_dir=vague), [DONE])
+    assert failing(facts) == (Outcome.VERIFIER_ERROR, None)
+    assert "a, b" in decide(facts).reason
+
+
+@pytest.mark.parametrize("when", ["before acting", "before verifying"])
+async def test_sandbox_lost(engine: ScriptedEngine, spec: TrialSpec, when: str) -> None:
+    engine.start(spec, [HELLO, Silence()])
+    wanted = await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 2)
+    (pid,) = engine.pool.pids.values()
+    if when == "before verifying":
+        engine.pool.control(spec.trial, "pause")
+    for process in boxes(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    if when == "before verifying":
+        engine.pool.control(spec.trial, "stop")
+    else:
+        engine.pool.reply(Completion(wanted.request, act("true\n"), False, 1, 1))
+    facts = await engine.facts(spec.trial)
+    if when == "before acting":
+        assert failing(facts) == (Outcome.SANDBOX_LOST, None)
+    assert facts.verdict is None
+    assert decide(facts).reward is None
+
+
+# The ends of workers; the last test of the session's worker
+
+
+async def test_a_killed_worker_leaves_nothing(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    engine.start(spec, [HELLO, Silence()])
+    await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 2)
+    (pid,) = engine.pool.pids.values()
+    family = boxes(pid)
+    assert family
+    os.kill(pid, signal.SIGKILL)
+    lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
+    assert lost.trials == (spec.trial,)
+    async with asyncio.timeout(10):
+        while any(process.is_running() and process.status() != "zombie" for process in family):
+            await asyncio.sleep(0.02)
+    again = changed(spec, trial=f"{spec.trial}-again")
+    facts = await engine.run(again, [HELLO, DONE, DONE])  # in the successor
+    assert decide(facts).outcome is Outcome.SOLVED
+
+
+async def test_a_worker_without_engine_cleans_up(tmp_path: Path, task: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        process, sock = spawn("tbtui.rollout.worker", ["1"], log=log)
+    channel: Channel[ToWorker, FromWorker] = await Channel.over(sock)
+    async for message in channel:
+        if isinstance(message, WorkerReady):
+            channel.post(StartTrial(make_spec("orphan", task, tmp_path)))
+        if isinstance(message, SampleWanted):
+            break
+    family = boxes(process.pid)
+    assert family
+    await channel.close()
+    assert await wait_for_exit(process, 15) == 0
+    assert not [p for p in family if p.is_running() and p.status() != "zombie"]
+    (result,) = tmp_path.glob("trials/orphan/result.json")
+    assert json.loads(result.read_text())["verifier_result"] is None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def mounts() -> Iterator[None]:
+    before = subprocess.run(["cat", "/proc/mounts"], capture_output=True, check=True).stdout
+    yield
+    after = subprocess.run(["cat", "/proc/mounts"], capture_output=True, check=True).stdout
+    assert after == before

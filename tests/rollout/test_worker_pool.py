@@ -1,0 +1,230 @@
+"""The pool and the worker, in real processes, without Harbor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted import SANDBOX, ScriptedEngine, Silence
+
+from tbtui.rollout.messages import (
+    Completion,
+    Heartbeat,
+    PauseEntered,
+    PauseLeft,
+    SampleWanted,
+    TrialDone,
+    TrialSpec,
+)
+from tbtui.rollout.pool import WorkersFailedError
+
+NewEngine = Callable[..., ScriptedEngine]
+
+
+@pytest.fixture
+async def new_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NewEngine]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    engines = []
+
+    def make(n_workers: int = 1, **options: Any) -> ScriptedEngine:
+        options.setdefault("worker_module", "fake_worker")
+        engines.append(ScriptedEngine(tmp_path / "logs", n_workers, **options))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        await engine.pool.stop()
+
+
+def spec(trial: str, behaviour: str) -> TrialSpec:
+    return TrialSpec(trial, Path("/t"), Path("/t"), SANDBOX, behaviour, 5, 60.0, 4096, 512)
+
+
+async def test_trials_run_and_end(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    await engine.pool.start()
+    for number in range(5):
+        engine.pool.start_trial(spec(f"t{number}", "instant"))
+    for number in range(5):
+        assert (await engine.facts(f"t{number}")).finish == "completed"
+    assert await engine.until(
+        lambda: next((m for _, m in engine.workers if isinstance(m, Heartbeat)), None)
+    )
+
+
+async def test_answers_reach_the_trial_that_asked(new_engine: NewEngine) -> None:
+    engine = new_engine(2)
+    await engine.pool.start()
+    await engine.until_ready(2)
+    trials = [f"t{number}" for number in range(8)]
+    for trial in trials:
+        engine.start(spec(trial, "ask"), [Silence()])
+    wanted = [await engine.wait_for(trial, SampleWanted) for trial in trials]
+    assert len({ask.request for ask in wanted}) == len(trials)
+    for ask in reversed(wanted):
+        assert engine.pool.reply(Completion(ask.request, f"for {ask.trial}", False, 1, 1))
+    for trial in trials:
+        assert (await engine.facts(trial)).verifier_output == f"for {trial}"
+    assert not engine.pool.reply(Completion(wanted[0].request, "again", False, 1, 1))
+
+
+async def test_trials_are_spread_evenly(new_engine: NewEngine) -> None:
+    engine = new_engine(2)
+    await engine.pool.start()  # one is ready, the other perhaps not: it gets its share all the same
+    for number in range(6):
+        engine.pool.start_trial(spec(f"t{number}", "wait"))
+    for number in range(6):
+        await engine.until(lambda n=number: engine.pool.control(f"t{n}", "pause") or None)
+    loads = sorted(len(worker.trials) for worker in engine.pool._workers.values())
+    assert loads == [3, 3]
+    for number in range(6):
+        assert engine.pool.control(f"t{number}", "stop")
+        assert (await engine.facts(f"t{number}")).finish == "stopped"
+
+
+async def test_a_trial_pauses_and_goes_on(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "boundary"))
+    engine.pool.control("t", "pause")
+    await engine.wait_for("t", PauseEntered)
+    assert not engine.seen["t"].of(TrialDone)
+    engine.pool.control("t", "resume")
+    assert (await engine.facts("t")).finish == "completed"
+    assert engine.seen["t"].of(PauseLeft)
+
+
+async def test_a_trial_cancelled_before_it_began_is_told(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "wait"))
+    engine.pool.control("t", "cancel")
+    assert (await engine.facts("t")).finish == "cancelled"
+    assert not engine.pool.control("t", "cancel")
+
+
+async def test_a_bug_of_ours_costs_one_trial(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "bug"))
+    facts = await engine.facts("t")
+    assert (facts.finish, facts.exception_type) == ("error", "ZeroDivisionError")
+
+
+async def test_a_killed_worker_loses_its_trials_and_has_a_successor(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "wait"))
+    (pid,) = engine.pool.pids.values()
+    os.kill(pid, signal.SIGKILL)
+    lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
+    assert (lost.pid, lost.trials) == (pid, ("t",))
+    assert "SIGKILL" in lost.reason
+    engine.pool.start_trial(spec("t", "instant"))  # the same name again: nothing is left of it
+    assert (await engine.facts("t")).finish == "completed"
+
+
+async def test_a_crash_costs_only_the_trials_of_its_worker(new_engine: NewEngine) -> None:
+    engine = new_engine(2)
+    await engine.pool.start()
+    await engine.until_ready(2)
+    engine.pool.start_trial(spec("bystander", "wait"))
+    engine.pool.start_trial(spec("culprit", "crash"))
+    lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
+    assert lost.trials == ("culprit",)
+    assert "exit status 3" in lost.reason
+    engine.pool.control("bystander", "stop")
+    assert (await engine.facts("bystander")).finish == "stopped"
+
+
+async def test_a_silent_worker_is_killed(new_engine: NewEngine) -> None:
+    engine = new_engine(silence_sec=2)
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "hang"))
+    lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
+    assert lost.trials == ("t",)
+    assert "silent" in lost.reason
+
+
+async def test_workers_that_cannot_start_are_an_error(new_engine: NewEngine) -> None:
+    engine = new_engine(worker_module="no_such_worker_module")
+    with pytest.raises(WorkersFailedError, match="no_such_worker_module"):
+        await engine.pool.start()
+    assert not engine.pool.pids
+
+
+async def test_an_exception_of_a_handler_reaches_the_engine(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    await engine.pool.start()
+    engine.pool._on_message = lambda worker, message: 1 / 0  # type: ignore[assignment,return-value]
+    engine.pool.start_trial(spec("t", "instant"))
+    with pytest.raises(ZeroDivisionError):
+        await engine.pool.failed
+
+
+async def test_a_waiting_trial_can_be_withdrawn(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    engine.pool.start_trial(spec("t", "instant"))  # no worker yet
+    with pytest.raises(ValueError, match="is running"):
+        engine.pool.start_trial(spec("t", "instant"))
+    assert engine.pool.withdraw("t")
+    assert not engine.pool.withdraw("t")
+    await engine.pool.start()
+
+
+@pytest.mark.parametrize("how", ["sigterm", "stop"])
+async def test_workers_leave_when_told(new_engine: NewEngine, how: str) -> None:
+    engine = new_engine()
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "wait"))
+    (pid,) = engine.pool.pids.values()
+    if how == "sigterm":
+        os.kill(pid, signal.SIGTERM)
+        lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
+        assert "exit status 0" in lost.reason
+    await engine.pool.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_worker_leaves_when_its_engine_dies(tmp_path: Path) -> None:
+    program = """
+import asyncio, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from scripted import ScriptedEngine
+from test_worker_pool import spec
+async def main():
+    engine = ScriptedEngine(pathlib.Path(sys.argv[2]), worker_module="fake_worker")
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "wait"))
+    print(*engine.pool.pids.values(), flush=True)
+    await asyncio.sleep(3600)
+asyncio.run(main())
+"""
+    here = str(Path(__file__).parent)
+    engine = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, here, str(tmp_path),
+        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": here},
+    )  # fmt: skip
+    assert engine.stdout is not None
+    pid = int(await engine.stdout.readline())
+    engine.kill()
+    await engine.wait()
+    async with asyncio.timeout(20):
+        while Path(f"/proc/{pid}").exists():
+            await asyncio.sleep(0.02)
+
+
+def test_the_engine_side_imports_no_harbor() -> None:
+    program = (
+        "import sys, tbtui.rollout.pool, tbtui.rollout.outcome, tbtui.rollout.worker\n"
+        "sys.exit(bool({'harbor', 'litellm', 'textual'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
