@@ -1,0 +1,93 @@
+"""Which trials a step consists of: pure, seeded, and the same whatever happens while it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tbtui.catalog.tasks import TaskInfo
+from tbtui.journal.events import Purpose
+
+
+def derive_seed(*parts: object) -> int:
+    """A seed of 63 bits that depends on every part and on nothing else."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """One place in a group. A retry fills the same place again, as the next attempt."""
+
+    task: TaskInfo
+    group: str
+    index: int
+    """Within the group, from 1."""
+    step: int
+    purpose: Purpose
+    temperature: float
+    seed: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.task.name}/{self.index}"
+
+    def trial_id(self, attempt: int) -> str:
+        retry = f"-retry{attempt - 1}" if attempt > 1 else ""
+        return f"{self.group}-{self.index}{retry}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    group: str
+    task: TaskInfo
+    trials: tuple[TrialPlan, ...]
+
+
+def task_order(tasks: Sequence[TaskInfo], seed: int) -> Iterator[TaskInfo]:
+    """Every task once an epoch, each epoch in an order of its own, for ever."""
+    epoch = 0
+    while True:
+        order = sorted(tasks, key=lambda task: task.name)
+        random.Random(derive_seed("order", seed, epoch)).shuffle(order)
+        yield from order
+        epoch += 1
+
+
+def plan_groups(
+    tasks: Sequence[TaskInfo],
+    *,
+    step: int,
+    size: int,
+    purpose: Purpose,
+    temperature: float,
+    seed: int,
+) -> tuple[GroupPlan, ...]:
+    """One group of `size` trials for each task.
+
+    An evaluation draws with the same seeds at every step, so that two of them differ by the
+    weights alone.
+    """
+    prefix = f"e{step:04d}" if purpose == "eval" else f"s{step:04d}"
+    stream = "eval" if purpose == "eval" else step
+    groups = []
+    for place, task in enumerate(tasks, 1):
+        # A small dataset may give the same task twice to one batch.
+        repeat = sum(earlier.name == task.name for earlier in tasks[: place - 1])
+        group = f"{prefix}-{task.name}" + (f"-{repeat + 1}" if repeat else "")
+        trials = tuple(
+            TrialPlan(
+                task,
+                group,
+                index,
+                step,
+                purpose,
+                temperature,
+                derive_seed(seed, stream, task.name, repeat, index),
+            )
+            for index in range(1, size + 1)
+        )
+        groups.append(GroupPlan(group, task, trials))
+    return tuple(groups)

@@ -1,0 +1,146 @@
+"""One trial's side of the conversation with the policy: exact tokens in, exact tokens kept."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tbtui.algorithm.segments import Call
+from tbtui.engines.grpo.plan import derive_seed
+from tbtui.journal.events import TurnSampled, TurnStarted
+from tbtui.journal.samples import SampleRecord
+from tbtui.journal.writer import JournalWriter
+from tbtui.policies.base import ContextOverflowError, Message, Policy, Sample, SampleRequest
+from tbtui.rollout.messages import Completion, SampleWanted
+
+# A completion of fewer tokens than this can't hold any answer.
+_LEAST_COMPLETION = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingLimits:
+    """In tokens."""
+
+    context: int
+    completion: int
+
+
+class Conversation:
+    """Renders, samples and records the model calls of one trial.
+
+    The policy's sampler is the recorder: what is journalled and trained on are the ids that went
+    in and came out, never a re-tokenised text.
+    """
+
+    def __init__(
+        self,
+        trial: str,
+        seed: int,
+        temperature: float,
+        limits: SamplingLimits,
+        policy: Policy,
+        journal: JournalWriter,
+    ) -> None:
+        self.calls: list[Call] = []
+        self._trial = trial
+        self._seed = seed
+        self._temperature = temperature
+        self._limits = limits
+        self._policy = policy
+        self._journal = journal
+        self._said: tuple[Message, ...] = ()
+        """The messages that `_tokens` stand for."""
+        self._tokens: tuple[int, ...] = ()
+
+    async def answer(self, wanted: SampleWanted) -> Completion:
+        """Draw the completion that the agent asks for, and record it.
+
+        Raises:
+            ContextOverflowError: the prompt leaves no room for an answer.
+            PolicyError: the policy failed.
+        """
+        self._journal.append(TurnStarted(trial=self._trial, turn=wanted.turn))
+        messages = tuple(_message(role, content) for role, content in wanted.messages)
+        prompt = self._render(messages)
+        room = self._limits.context - len(prompt)
+        if room < _LEAST_COMPLETION:
+            raise ContextOverflowError(
+                f"the prompt has {len(prompt)} tokens, the context limit is {self._limits.context}"
+            )
+        started = time.monotonic()
+        sample = await self._policy.sample(
+            SampleRequest(
+                prompt_ids=prompt,
+                max_tokens=min(self._limits.completion, room),
+                temperature=self._temperature,
+                seed=derive_seed(self._seed, len(self.calls)),
+            )
+        )
+        text = self._policy.renderer.decode(sample.completion_ids)
+        self._record(wanted.turn, prompt, messages[-1].content, text, sample, started)
+        self.calls.append(Call(prompt, sample.completion_ids, sample.logprobs))
+        self._said = (*messages, Message("assistant", text))
+        self._tokens = prompt + sample.completion_ids
+        return Completion(
+            request=wanted.request,
+            text=text,
+            truncated=sample.stop_reason == "length",
+            prompt_tokens=len(prompt),
+            completion_tokens=len(sample.completion_ids),
+        )
+
+    def _render(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        known = len(self._said)
+        if known and messages[:known] == self._said:
+            return self._policy.renderer.extend(self._tokens, messages[known:])
+        return self._policy.renderer.render(messages)
+
+    def _record(
+        self,
+        turn: int,
+        prompt: tuple[int, ...],
+        prompt_text: str,
+        text: str,
+        sample: Sample,
+        started: float,
+    ) -> None:
+        seconds = time.monotonic() - started
+        row = self._journal.add_sample(
+            SampleRecord(
+                trial=self._trial,
+                turn=turn,
+                prompt_ids=prompt,
+                completion_ids=sample.completion_ids,
+                logprobs=sample.logprobs,
+                pieces=tuple(self._policy.renderer.pieces(sample.completion_ids)),
+                prompt_text=prompt_text,
+                stop_reason=sample.stop_reason,
+                weights_version=sample.weights_version,
+                temperature=self._temperature,
+                seconds=seconds,
+            )
+        )
+        drawn = sample.logprobs
+        self._journal.append(
+            TurnSampled(
+                trial=self._trial,
+                turn=turn,
+                sample=row,
+                text=text,
+                prompt_tokens=len(prompt),
+                completion_tokens=len(sample.completion_ids),
+                mean_logprob=float(drawn.mean()) if drawn.size else 0.0,
+                min_logprob=float(drawn.min()) if drawn.size else 0.0,
+                stop_reason=sample.stop_reason,
+                weights_version=sample.weights_version,
+                seconds=seconds,
+            )
+        )
+
+
+def _message(role: str, content: str) -> Message:
+    match role:
+        case "system" | "user" | "assistant":
+            return Message(role, content)
+        case _:
+            raise ValueError(f"unknown chat role {role!r}")

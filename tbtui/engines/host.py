@@ -1,0 +1,63 @@
+"""Runs the engine on a thread and event loop of its own, beside whatever owns the main thread."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable
+
+from tbtui.engines.prepare import PreparedRun
+from tbtui.engines.run import Run
+from tbtui.journal.commands import Command, RunEnd
+from tbtui.journal.rundir import RunDirectory
+
+
+class EngineThread:
+    """A run whose event loop nobody else can stall. Its methods may be called from any thread."""
+
+    def __init__(self, prepared: PreparedRun) -> None:
+        self._run = Run(prepared)
+        self._directory = prepared.directory
+        self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[RunEnd] | None = None
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+
+    @property
+    def directory(self) -> RunDirectory:
+        return self._directory
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, command: Command) -> None:
+        self._call(lambda: self._run.submit(command))
+
+    def interrupt(self) -> None:
+        self._call(self._cancel)
+
+    async def ended(self) -> RunEnd:
+        return await asyncio.wrap_future(self._end)
+
+    def _main(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                end = runner.run(self._watched())
+        except BaseException as error:
+            self._end.set_exception(error)
+            raise
+        self._end.set_result(end)
+
+    async def _watched(self) -> RunEnd:
+        self._task = asyncio.create_task(self._run.run())
+        return await self._task
+
+    def _cancel(self) -> None:
+        # Cancelling twice would interrupt the clean-up that the first one began.
+        if self._task and not self._task.cancelling():
+            self._task.cancel()
+
+    def _call(self, what: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what)

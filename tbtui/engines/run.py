@@ -1,0 +1,254 @@
+"""One run from its first event to its last: puts the parts together and takes them apart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from tbtui.catalog.tasks import TaskInfo
+from tbtui.config import RunConfig
+from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.sampling import SamplingLimits
+from tbtui.engines.grpo.trials import HaltError, TrialRunner, TrialSettings
+from tbtui.engines.monitor import Monitor
+from tbtui.engines.prepare import PreparedRun
+from tbtui.engines.wandb_tracker import WandbTracker
+from tbtui.journal.commands import Command, RunEnd
+from tbtui.journal.events import (
+    Noted,
+    Purpose,
+    RunFinished,
+    RunPhase,
+    RunPhaseChanged,
+    RunStarted,
+    TaskRecord,
+)
+from tbtui.journal.writer import JournalError, JournalWriter
+from tbtui.policies.base import Policy, PolicyError
+from tbtui.policies.local.client import LocalPolicy
+from tbtui.rollout.environments.ledger import reap_leftovers
+from tbtui.rollout.messages import EnvironmentSpec
+from tbtui.rollout.pool import WorkerPool, WorkersFailedError
+
+log = logging.getLogger(__name__)
+
+FORESEEN = (PolicyError, JournalError, WorkersFailedError, HaltError)
+"""Errors whose message is one line for a person."""
+
+_COLLAPSING_RATE = 5e-4
+
+
+class Run:
+    """A prepared run. Everything here happens on one event loop."""
+
+    def __init__(self, prepared: PreparedRun) -> None:
+        self._prepared = prepared
+        self._engine: GrpoEngine | None = None
+        self._early: list[Command] = []
+        """Commands that came before there was an engine to carry them out."""
+
+    def submit(self, command: Command) -> None:
+        if self._engine is None:
+            self._early.append(command)
+        else:
+            self._engine.submit(command)
+
+    async def run(self) -> RunEnd:
+        """Train to the end, or until cancelled; always cleans up, never raises.
+
+        This is the one place that turns a failure into how the run ended.
+        """
+        try:
+            with JournalWriter(self._prepared.directory) as journal:
+                end = await self._journalled(journal)
+                journal.append(RunFinished(status=end.status, reason=end.reason))
+        except JournalError as error:
+            return RunEnd("failed", str(error))
+        return end
+
+    async def _journalled(self, journal: JournalWriter) -> RunEnd:
+        try:
+            return RunEnd("finished", await self._train(journal))
+        except asyncio.CancelledError:
+            return RunEnd("interrupted", "interrupted; everything is cleaned up")
+        except Exception as error:
+            log.exception("the run failed")
+            return RunEnd("failed", _reason(error))
+
+    async def _train(self, journal: JournalWriter) -> str:
+        prepared, config = self._prepared, self._prepared.config
+        self._starting(journal, "loading the policy")
+        async with contextlib.AsyncExitStack() as stack:
+            policy = make_policy(config)
+            stack.push_async_callback(policy.close)
+            await policy.start()
+            if config.checkpoint:
+                await policy.load(config.checkpoint)
+            journal.append(started_event(prepared, policy))
+            if config.wandb_project:
+                await stack.enter_async_context(self._tracking(config.wandb_project, journal))
+            for text in _warnings(prepared):
+                journal.append(Noted(level="warning", text=text))
+
+            self._starting(journal, "starting workers: importing Harbor takes a few seconds")
+            await asyncio.to_thread(reap_leftovers)
+            logs = prepared.directory.path / "logs"
+            runner = TrialRunner(
+                trial_settings(prepared, policy),
+                policy,
+                journal,
+                lambda runner: WorkerPool(
+                    config.n_workers, logs, runner.on_message, runner.on_worker_lost
+                ),
+            )
+            pool = await stack.enter_async_context(_running(runner.pool))
+            monitor = Monitor(journal, policy.status, lambda: _processes(pool, policy))
+            await stack.enter_async_context(_in_background(monitor))
+
+            engine = GrpoEngine(config, prepared.split, prepared.directory, policy, runner, journal)
+            self._engine = engine
+            for command in self._early:
+                engine.submit(command)
+            try:
+                return await _unless(pool.failed, engine.run())
+            finally:
+                self._engine = None
+                journal.append(RunPhaseChanged(phase=RunPhase.STOPPING, step=engine.step))
+
+    @contextlib.asynccontextmanager
+    async def _tracking(self, project: str, journal: JournalWriter) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+
+        def told(problem: str) -> None:
+            loop.call_soon_threadsafe(journal.append, Noted(level="warning", text=problem))
+
+        tracker = WandbTracker(project, self._prepared.config, self._prepared.directory, told)
+        tracker.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(tracker.close)
+
+    def _starting(self, journal: JournalWriter, detail: str) -> None:
+        journal.append(RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail=detail))
+
+
+def make_policy(config: RunConfig) -> Policy:
+    """The policy that the config names, not started yet."""
+    match config.policy:
+        case "local":
+            return LocalPolicy()
+
+
+def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
+    split = prepared.split
+    uses: tuple[tuple[Purpose, tuple[TaskInfo, ...]], ...] = (
+        ("train", split.train),
+        ("eval", split.heldout),
+    )
+    return RunStarted(
+        run=prepared.directory.name,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        tbtui_version=importlib.metadata.version("tbtui"),
+        harbor_version=importlib.metadata.version("harbor"),
+        policy=policy.info.name,
+        model_name=policy.info.model_name,
+        parameters=policy.info.parameters,
+        context_limit=policy.info.context_limit,
+        environment=prepared.environment.name,
+        environment_reason=prepared.environment.reason,
+        tasks_dir=str(prepared.tasks_dir),
+        tasks=tuple(
+            TaskRecord(name=task.name, kind=task.kind, difficulty=task.difficulty, split=purpose)
+            for purpose, tasks in uses
+            for task in tasks
+        ),
+        settings=prepared.config.model_dump(mode="json"),
+    )
+
+
+def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
+    config, environment = prepared.config, prepared.environment
+    return TrialSettings(
+        trials_dir=prepared.directory.trials,
+        environment=EnvironmentSpec(
+            environment.type, environment.import_path, dict(environment.kwargs)
+        ),
+        model_name=policy.info.model_name,
+        max_turns=config.max_turns,
+        trial_timeout_sec=config.trial_timeout_sec,
+        limits=SamplingLimits(policy.info.context_limit, config.max_tokens),
+        max_retries=config.max_retries,
+        n_parallel=config.n_parallel_envs,
+    )
+
+
+def _warnings(prepared: PreparedRun) -> list[str]:
+    config = prepared.config
+    warnings = [f"{defect.path}: {defect.message}; {defect.remedy}" for defect in prepared.defects]
+    # Measured with the embedded policy: it falls to zero within a few steps.
+    if config.policy == "local" and config.learning_rate >= _COLLAPSING_RATE:
+        warnings.append(
+            f"learning_rate={config.learning_rate:g}: from {_COLLAPSING_RATE:g} on the embedded"
+            " policy has been seen to collapse; 2e-4 learns well"
+        )
+    return warnings
+
+
+@contextlib.asynccontextmanager
+async def _running(pool: WorkerPool) -> AsyncIterator[WorkerPool]:
+    try:
+        await pool.start()
+        yield pool
+    finally:
+        await pool.stop()
+
+
+@contextlib.asynccontextmanager
+async def _in_background(monitor: Monitor) -> AsyncIterator[None]:
+    task = asyncio.create_task(monitor.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _processes(pool: WorkerPool, policy: Policy) -> list[tuple[str, int]]:
+    processes = [("engine", os.getpid())]
+    processes += [(f"worker {worker}", pid) for worker, pid in pool.pids.items()]
+    if pid := policy.status().pid:
+        processes.append(("policy", pid))
+    return processes
+
+
+async def _unless(failure: asyncio.Future[None], work: Coroutine[Any, Any, str]) -> str:
+    """The result of `work`, unless `failure` comes first: then that is raised."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait((task, failure), return_when=asyncio.FIRST_COMPLETED)
+        if failure.done():
+            failure.result()
+        return await task
+    finally:
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def _reason(error: BaseException) -> str:
+    """One line. Trials fail together, as a group of errors: the first one tells."""
+    if isinstance(error, BaseExceptionGroup):
+        return _reason(error.exceptions[0])
+    if isinstance(error, FORESEEN):
+        return str(error)
+    return f"{type(error).__name__}: {error} (see log.txt)"

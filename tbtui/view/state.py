@@ -1,0 +1,227 @@
+"""What a run looks like at one moment: plain data, folded from the journal by `fold.py`.
+
+Bounded however long the run is: everything of a trial but its summary is read from the journal
+when somebody looks at it (`transcript.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tbtui.journal.events import (
+    Outcome,
+    PhaseSeconds,
+    ProcessMeasured,
+    Purpose,
+    RunPhase,
+    TrialPhase,
+)
+
+MAX_FINISHED_TRIALS = 512
+MAX_STEPS = 4096
+MAX_NOTES = 200
+RECENT_REWARDS = 64
+
+
+@dataclass(slots=True)
+class TrialView:
+    """One attempt at a task."""
+
+    trial: str
+    label: str
+    task: str
+    group: str
+    step: int
+    purpose: Purpose
+    attempt: int
+    budget_sec: float
+    queued_at: float
+    phase: TrialPhase = TrialPhase.QUEUED
+    phase_since: float = 0.0
+    detail: str = ""
+    started_at: float | None = None
+    """When it left the queue."""
+    finished_at: float | None = None
+    turn: int = 0
+    paused: bool = False
+    paused_sec: float = 0.0
+    """Whole pauses so far, without the one that may be under way."""
+    samples: list[int] = field(default_factory=list)
+    """Ids of its completions, by turn."""
+    last_text: str = ""
+    """The newest completion."""
+    last_command: str = ""
+    """The newest keystrokes, on one line."""
+    completion_tokens: int = 0
+    logprob_sum: float = 0.0
+    weights_version: int | None = None
+    outcome: Outcome | None = None
+    reason: str = ""
+    verdict: float | None = None
+    reward: float | None = None
+    baseline: float | None = None
+    advantage: float | None = None
+    seconds: PhaseSeconds | None = None
+    successor: str | None = None
+    pending: str = ""
+    """A command that was issued and is not done: `pause`, `stop`, ..."""
+
+    @property
+    def live(self) -> bool:
+        return self.finished_at is None
+
+    @property
+    def infrastructure(self) -> bool:
+        """Ended without a reward: shown as `!`, never as a failure."""
+        return self.outcome is not None and self.reward is None
+
+    @property
+    def mean_logprob(self) -> float | None:
+        return self.logprob_sum / self.completion_tokens if self.completion_tokens else None
+
+
+@dataclass(slots=True)
+class TaskView:
+    """A task and how it has gone."""
+
+    name: str
+    kind: str | None
+    difficulty: str | None
+    split: Purpose
+    scored: int = 0
+    reward_sum: float = 0.0
+    unscored: int = 0
+    live: int = 0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=16))
+    """Latest rewards, oldest first."""
+
+    @property
+    def pass_rate(self) -> float | None:
+        return self.reward_sum / self.scored if self.scored else None
+
+    @property
+    def recent_rate(self) -> float | None:
+        """Over the latest rewards: how it goes now, not how it went long ago."""
+        return sum(self.recent) / len(self.recent) if self.recent else None
+
+
+@dataclass(slots=True)
+class GroupView:
+    group: str
+    task: str
+    step: int
+    trials: list[str] = field(default_factory=list)
+    disposition: Literal["trained", "constant", "short"] | None = None
+    baseline: float | None = None
+
+
+@dataclass(slots=True)
+class StepView:
+    step: int
+    started_at: float
+    finished_at: float | None = None
+    groups: list[str] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    unscored: int = 0
+    constant_groups: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def mean_reward(self) -> float | None:
+        return sum(self.rewards) / len(self.rewards) if self.rewards else None
+
+
+@dataclass(frozen=True, slots=True)
+class EvalView:
+    step: int
+    temperature: float
+    pass_rate: float | None
+    scored: int
+    unscored: int
+    by_kind: dict[str, float]
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyView:
+    activity: str
+    in_flight: int
+    running: int
+    completed: int
+    p50_sec: float | None
+    p95_sec: float | None
+    tokens_per_sec: float | None
+    """Over the last measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    time: float
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+@dataclass(slots=True)
+class RunState:
+    """The whole run. `version` grows with every event folded in."""
+
+    version: int = 0
+    seq: int = 0
+    """Of the last event."""
+    time: float = 0.0
+    """Of the last event."""
+    run: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None
+    policy: str = ""
+    model_name: str = ""
+    parameters: int | None = None
+    environment: str = ""
+    environment_reason: str = ""
+    tasks_dir: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    phase: RunPhase = RunPhase.STARTING
+    phase_since: float = 0.0
+    phase_detail: str = ""
+    paused: bool = False
+    step: int = 0
+    """Optimiser steps done."""
+    weights_version: int = 0
+    status: Literal["finished", "failed", "interrupted"] | None = None
+    reason: str = ""
+    tasks: dict[str, TaskView] = field(default_factory=dict)
+    trials: dict[str, TrialView] = field(default_factory=dict)
+    """All live ones and the latest finished ones, in the order they were queued."""
+    groups: dict[str, GroupView] = field(default_factory=dict)
+    steps: deque[StepView] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
+    evals: list[EvalView] = field(default_factory=list)
+    eval_expected: int = 0
+    """Trials of the evaluation under way."""
+    rewards: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_REWARDS))
+    """Rewards of the latest scored training trials."""
+    kind_rewards: dict[str, deque[float]] = field(default_factory=dict)
+    """Latest rewards of each kind of task, oldest first."""
+    outcomes: dict[Outcome, int] = field(default_factory=dict)
+    trials_finished: int = 0
+    rollouts: int = 0
+    """Training trials finished."""
+    workers: dict[int, int] = field(default_factory=dict)
+    """Worker -> pid."""
+    policy_now: PolicyView | None = None
+    processes: tuple[ProcessMeasured, ...] = ()
+    engine_lag_ms: float = 0.0
+    notes: deque[Note] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
+    pending: dict[str, str] = field(default_factory=dict)
+    """Command id -> trial, for commands that are not done."""
+
+    @property
+    def max_steps(self) -> int:
+        return int(self.settings.get("max_steps", 0))
+
+    def live_trials(self) -> list[TrialView]:
+        return [trial for trial in self.trials.values() if trial.live]
+
+    def running_trials(self) -> list[TrialView]:
+        return [t for t in self.trials.values() if t.live and t.phase is not TrialPhase.QUEUED]

@@ -1,0 +1,75 @@
+"""One trial from its first prompt to its verdict, folded from that trial's own events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tbtui.journal.events import (
+    AgentCommand,
+    Entry,
+    TrialFinished,
+    TurnObserved,
+    TurnParsed,
+    TurnSampled,
+    TurnStarted,
+)
+
+
+@dataclass(slots=True)
+class TurnView:
+    """One model call and what came of it."""
+
+    turn: int
+    started_at: float
+    sample: int | None = None
+    text: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    mean_logprob: float | None = None
+    model_seconds: float = 0.0
+    analysis: str = ""
+    plan: str = ""
+    commands: tuple[AgentCommand, ...] = ()
+    task_complete: bool = False
+    error: str | None = None
+    observation: str = ""
+    command_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Transcript:
+    """`apply` it to more entries of the same trial as they come."""
+
+    turns: list[TurnView] = field(default_factory=list)
+    finished: TrialFinished | None = None
+    seq: int = 0
+    """Of the last event seen."""
+
+    def apply(self, entries: Iterable[Entry]) -> bool:
+        """Fold entries in; says whether anything changed."""
+        before = self.seq
+        for entry in entries:
+            self.seq = entry.seq
+            match entry.event:
+                case TurnStarted() as event:
+                    self.turns.append(TurnView(event.turn, entry.time))
+                case TurnSampled() as event if turn := self._turn(event.turn):
+                    turn.sample, turn.text = event.sample, event.text
+                    turn.prompt_tokens = event.prompt_tokens
+                    turn.completion_tokens = event.completion_tokens
+                    turn.mean_logprob, turn.model_seconds = event.mean_logprob, event.seconds
+                case TurnParsed() as event if turn := self._turn(event.turn):
+                    turn.analysis, turn.plan = event.analysis, event.plan
+                    turn.commands, turn.task_complete = event.commands, event.task_complete
+                    turn.error = event.error
+                case TurnObserved() as event if turn := self._turn(event.turn):
+                    turn.observation, turn.command_seconds = event.observation, event.seconds
+                case TrialFinished() as event:
+                    self.finished = event
+                case _:
+                    pass
+        return self.seq != before
+
+    def _turn(self, number: int) -> TurnView | None:
+        return next((turn for turn in reversed(self.turns) if turn.turn == number), None)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tbtui.catalog.split import Split
+from tbtui.catalog.tasks import TaskInfo
+from tbtui.config import RunConfig
+from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.sampling import SamplingLimits
+from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
+from tbtui.journal.events import AnyEvent
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
+from tbtui.rollout.messages import EnvironmentSpec, TrialSpec
+
+from .fakes import FakePool, RotePolicy
+
+
+def task(name: str, kind: str | None = None) -> TaskInfo:
+    return TaskInfo(
+        name=name,
+        path=Path("/tasks") / name,
+        dataset="demo",
+        instruction=name,
+        difficulty="easy",
+        category=None,
+        kind=kind or name.partition("-")[0],
+        tags=(),
+        split=None,
+        agent_timeout_sec=60,
+        verifier_timeout_sec=20,
+        allows_network=False,
+        has_solution=True,
+        steps=(),
+    )
+
+
+TASKS = [task(f"copy-{i}") for i in range(4)] + [task(f"move-{i}") for i in range(4)]
+
+
+@dataclass
+class Bench:
+    """An engine with a stand-in pool and policy, and its journal."""
+
+    directory: RunDirectory
+    journal: JournalWriter
+    policy: RotePolicy
+    script: Callable[[FakePool, TrialSpec], object] | None = None
+
+    def engine(self, **settings: object) -> GrpoEngine:
+        config = RunConfig(**{"max_steps": 1, "batch_size": 2, "group_size": 2, **settings})  # type: ignore[arg-type]
+        shared = TrialSettings(
+            trials_dir=self.directory.trials,
+            environment=EnvironmentSpec("sandbox", None),
+            model_name="rote",
+            max_turns=3,
+            trial_timeout_sec=config.trial_timeout_sec,
+            limits=SamplingLimits(10_000, config.max_tokens),
+            max_retries=config.max_retries,
+            n_parallel=config.n_parallel_envs,
+        )
+        self.runner = TrialRunner(
+            shared, self.policy, self.journal, lambda runner: FakePool(runner, self.script)
+        )
+        split = Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:]))
+        return GrpoEngine(config, split, self.directory, self.policy, self.runner, self.journal)
+
+    @property
+    def pool(self) -> FakePool:
+        return self.runner.pool
+
+    def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
+        reader = JournalReader(self.directory)
+        found = [e.event for e in reader.read(0, 100_000) if isinstance(e.event, kind)]
+        reader.close()
+        return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    directory = RunDirectory.create(tmp_path / "run")
+    with JournalWriter(directory) as journal:
+        yield Bench(directory, journal, RotePolicy())

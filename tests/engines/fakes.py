@@ -1,0 +1,194 @@
+"""Stand-ins for what the engine tests don't test: a pool without processes, a model by rote.
+
+Both speak the real protocols (`rollout.messages`, `policies.base`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.journal.events import CommandVerb, PhaseSeconds, TrialPhase
+from tbtui.policies.base import (
+    Datum,
+    Message,
+    PolicyError,
+    PolicyInfo,
+    PolicyStatus,
+    Sample,
+    SampleRequest,
+    TrainResult,
+    TrainSettings,
+)
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    PauseEntered,
+    PauseLeft,
+    PhaseEntered,
+    SampleWanted,
+    TrialDone,
+    TrialFacts,
+    TrialSpec,
+)
+from tbtui.rollout.pool import WorkerLostInfo
+
+
+class ByteRenderer:
+    """A token is a character."""
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple(ord(c) for m in messages for c in f"<{m.role}>{m.content}")
+
+    def extend(self, history: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
+        return (*history, *self.render(messages))
+
+    def decode(self, completion_ids: Sequence[int]) -> str:
+        return "".join(map(chr, completion_ids))
+
+    def pieces(self, token_ids: Sequence[int]) -> list[str]:
+        return [chr(token) for token in token_ids]
+
+
+class RotePolicy:
+    """Answers with what `say` returns, learns nothing, remembers what it was asked to train on."""
+
+    def __init__(self, say: Callable[[SampleRequest], str] = lambda _: "ok") -> None:
+        self.say = say
+        self.trained: list[tuple[list[Datum], TrainSettings]] = []
+        self.published = 0
+        self.requests: list[SampleRequest] = []
+        self.fails: str | None = None
+        self.thinking: asyncio.Event | None = None
+        """Answers wait for it, when there is one."""
+        self.info = PolicyInfo("rote", "rote", None, 10_000, ("importance_sampling",))
+        self.renderer = ByteRenderer()
+
+    async def start(self) -> None: ...
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        self.requests.append(request)
+        if self.thinking:
+            await self.thinking.wait()
+        if self.fails:
+            raise PolicyError(self.fails)
+        ids = tuple(map(ord, self.say(request)))
+        return Sample(ids, np.full(len(ids), -0.5, np.float32), "stop", self.published)
+
+    async def train_step(self, data: Sequence[Datum], settings: TrainSettings) -> TrainResult:
+        self.trained.append((list(data), settings))
+        logprobs = tuple(datum.logprobs[datum.mask] for datum in data)
+        return TrainResult(0.0, 1.0, 0.5, logprobs, 0.01)
+
+    async def publish(self) -> int:
+        self.published += 1
+        return self.published
+
+    async def save(self, directory: Path) -> None:
+        await asyncio.to_thread(directory.mkdir, parents=True)
+
+    async def load(self, directory: Path) -> None: ...
+
+    def status(self) -> PolicyStatus:
+        return PolicyStatus(0, 0, len(self.requests), 0, (), "idle")
+
+    async def close(self) -> None: ...
+
+
+def facts(verdict: float | None = 1.0, finish: str = "completed") -> TrialFacts:
+    return TrialFacts(
+        finish=finish,  # type: ignore[arg-type]
+        turns=1,
+        verdict=verdict,
+        exception_type=None,
+        exception_message=None,
+        failed_phase=None,
+        last_parse_error=None,
+        seconds=PhaseSeconds(sampling=0.5),
+    )
+
+
+@dataclass
+class FakePool:
+    """Runs each trial as a script on the engine's own loop; by default one turn, then solved."""
+
+    runner: TrialRunner[FakePool]
+    script: Callable[[FakePool, TrialSpec], object] | None = None
+    started: list[TrialSpec] = field(default_factory=list)
+    controls: list[tuple[str, CommandVerb]] = field(default_factory=list)
+    most_at_once: int = 0
+    _live: set[str] = field(default_factory=set)
+    _gates: dict[str, asyncio.Event] = field(default_factory=dict)
+    _answers: dict[int, asyncio.Future[Completion | CompletionFailed]] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def start_trial(self, spec: TrialSpec) -> None:
+        self.started.append(spec)
+        self._live.add(spec.trial)
+        self.most_at_once = max(self.most_at_once, len(self._live))
+        self._gates[spec.trial] = asyncio.Event()
+        self._gates[spec.trial].set()
+        if self.script is None or self.script(self, spec) is None:
+            self._spawn(self.play(spec, facts()))
+
+    def _spawn(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def end(self, spec: TrialSpec, result: TrialFacts, turns: int = 1) -> bool:
+        """Use as a script's last act: play `turns` turns, then end like this."""
+        self._spawn(self.play(spec, result, turns))
+        return True
+
+    async def play(self, spec: TrialSpec, result: TrialFacts, turns: int = 1) -> None:
+        self.runner.on_message(1, PhaseEntered(spec.trial, TrialPhase.SETUP))
+        messages: tuple[tuple[str, str], ...] = ()
+        for turn in range(1, turns + 1):
+            gate = self._gates[spec.trial]
+            if not gate.is_set():
+                self.runner.on_message(1, PauseEntered(spec.trial))
+                await gate.wait()
+                self.runner.on_message(1, PauseLeft(spec.trial))
+            messages = (*messages, ("user", f"turn {turn}"))
+            answer = await self.ask(spec, turn, messages)
+            if isinstance(answer, CompletionFailed):
+                result = facts(None, answer.kind)
+                break
+            messages = (*messages, ("assistant", answer.text))
+        self._live.discard(spec.trial)
+        self.runner.on_message(1, TrialDone(spec.trial, result))
+
+    async def ask(
+        self, spec: TrialSpec, turn: int, messages: tuple[tuple[str, str], ...]
+    ) -> Completion | CompletionFailed:
+        request = len(self._answers) + 1
+        self._answers[request] = asyncio.get_running_loop().create_future()
+        self.runner.on_message(1, SampleWanted(request, spec.trial, turn, messages))
+        return await self._answers[request]
+
+    def lose(self, *trials: str) -> None:
+        self._live.difference_update(trials)
+        self.runner.on_worker_lost(WorkerLostInfo(1, 4242, "killed by SIGKILL", trials))
+
+    def control(self, trial: str, verb: CommandVerb, reason: str = "") -> bool:
+        self.controls.append((trial, verb))
+        match verb:
+            case "pause":
+                self._gates[trial].clear()
+            case "resume":
+                self._gates[trial].set()
+            case "stop" | "cancel":
+                self._live.discard(trial)
+                done = TrialDone(trial, facts(None, "cancelled"))
+                asyncio.get_running_loop().call_soon(self.runner.on_message, 1, done)
+        return True
+
+    def reply(self, answer: Completion | CompletionFailed) -> bool:
+        self._answers[answer.request].set_result(answer)
+        return True

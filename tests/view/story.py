@@ -1,0 +1,170 @@
+"""A short run told in events, for tests of what reads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from tbtui.journal.events import (
+    AgentCommand,
+    AnyEvent,
+    Entry,
+    EvalFinished,
+    EvalStarted,
+    GroupScored,
+    Outcome,
+    PhaseSeconds,
+    RunFinished,
+    RunPhase,
+    RunPhaseChanged,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    TaskRecord,
+    TrialFinished,
+    TrialPhase,
+    TrialPhaseChanged,
+    TrialQueued,
+    TrialScore,
+    TurnObserved,
+    TurnParsed,
+    TurnSampled,
+    TurnStarted,
+)
+
+
+def entries(events: Iterator[AnyEvent] | list[AnyEvent], start: float = 1000.0) -> list[Entry]:
+    """One event a second."""
+    return [Entry(seq, start + seq, event) for seq, event in zip(itertools.count(1), events)]
+
+
+def started(max_steps: int = 2) -> RunStarted:
+    return RunStarted(
+        run="demo",
+        pid=1,
+        host="box",
+        tbtui_version="0",
+        harbor_version="0.24.0",
+        policy="local",
+        model_name="starter",
+        parameters=770_000,
+        context_limit=1024,
+        environment="sandbox",
+        environment_reason="user namespaces work here",
+        tasks_dir="/tasks/starter",
+        tasks=(
+            TaskRecord(name="copy-01", kind="copy", difficulty="easy", split="train"),
+            TaskRecord(name="move-07", kind="move", difficulty="easy", split="eval"),
+        ),
+        settings={"max_steps": max_steps},
+    )
+
+
+def queued(trial: str, task: str = "copy-01", group: str = "g", step: int = 1) -> TrialQueued:
+    return TrialQueued(
+        trial=trial,
+        label=f"{task}/1",
+        task=task,
+        group=group,
+        step=step,
+        purpose="eval" if group == "e" else "train",
+        budget_sec=60,
+    )
+
+
+def finished(trial: str, reward: float | None, outcome: Outcome | None = None) -> TrialFinished:
+    if outcome is None:
+        outcome = (
+            Outcome.SANDBOX_LOST
+            if reward is None
+            else (Outcome.SOLVED if reward == 1 else Outcome.FAILED)
+        )
+    return TrialFinished(
+        trial=trial,
+        outcome=outcome,
+        reason="because",
+        verdict=reward,
+        reward=reward,
+        turns=1,
+        seconds=PhaseSeconds(setup=0.1, sampling=0.2),
+    )
+
+
+def turn(trial: str, number: int, text: str = "{}") -> Iterator[AnyEvent]:
+    yield TrialPhaseChanged(trial=trial, phase=TrialPhase.MODEL)
+    yield TurnStarted(trial=trial, turn=number)
+    yield TurnSampled(
+        trial=trial,
+        turn=number,
+        sample=number,
+        text=text,
+        prompt_tokens=40,
+        completion_tokens=10,
+        mean_logprob=-0.5,
+        min_logprob=-3.0,
+        stop_reason="stop",
+        weights_version=0,
+        seconds=0.1,
+    )
+    yield TurnParsed(
+        trial=trial,
+        turn=number,
+        analysis="The file is there.",
+        plan="Copy it.",
+        commands=(AgentCommand(keystrokes="cp a b\n", duration_sec=0.1),),
+        task_complete=False,
+    )
+    yield TrialPhaseChanged(trial=trial, phase=TrialPhase.ACTING)
+    yield TurnObserved(trial=trial, turn=number, observation="root@box:/app# ", seconds=0.2)
+
+
+def one_step_run() -> Iterator[AnyEvent]:
+    """One evaluation, one step of one group of three, one of them lost."""
+    yield RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail="loading the policy")
+    yield started()
+    yield RunPhaseChanged(phase=RunPhase.EVALUATING, step=0)
+    yield EvalStarted(step=0, tasks=1, trials=1, temperature=1.0)
+    yield queued("e1", "move-07", "e", 0)
+    yield TrialPhaseChanged(trial="e1", phase=TrialPhase.SETUP)
+    yield finished("e1", 0.0)
+    yield EvalFinished(
+        step=0,
+        weights_version=0,
+        temperature=1.0,
+        pass_rate=0.0,
+        scored=1,
+        unscored=0,
+        by_kind={"move": 0.0},
+    )
+    yield RunPhaseChanged(phase=RunPhase.SAMPLING, step=0)
+    yield StepStarted(step=1, groups={"g": "copy-01"})
+    for name in ("t1", "t2", "t3"):
+        yield queued(name)
+    yield from turn("t1", 1)
+    yield finished("t1", 1.0)
+    yield finished("t2", 0.0)
+    yield finished("t3", None)
+    yield RunPhaseChanged(phase=RunPhase.TRAINING, step=0)
+    yield GroupScored(
+        step=1,
+        group="g",
+        task="copy-01",
+        disposition="trained",
+        baseline=0.5,
+        trials={
+            "t1": TrialScore(reward=1.0, advantage=0.5, tokens=10),
+            "t2": TrialScore(reward=0.0, advantage=-0.5, tokens=10),
+            "t3": TrialScore(reward=None, advantage=None, tokens=0),
+        },
+    )
+    yield StepFinished(
+        step=1,
+        weights_version=1,
+        metrics={
+            "env/all/reward/total": 0.5,
+            "time/total": 3.0,
+            "time/sampling": 2.5,
+            "time/training": 0.5,
+        },
+    )
+    yield RunFinished(status="finished", reason="1 step, held-out pass rate 0.00 -> 0.50")

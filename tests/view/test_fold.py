@@ -1,0 +1,160 @@
+"""The fold: what a person sees follows from the events, and only from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbtui.journal.events import (
+    CommandDone,
+    CommandIssued,
+    Outcome,
+    PolicyMeasured,
+    RunPaused,
+    RunPhase,
+    RunPhaseChanged,
+    RunResumed,
+    TrialPaused,
+    TrialPhase,
+    TrialPhaseChanged,
+    TrialResumed,
+)
+from tbtui.view.fold import Fold
+from tbtui.view.state import MAX_FINISHED_TRIALS, RunState
+from tbtui.view.transcript import Transcript
+from tbtui.view.waiting import duration, waiting_for
+
+from .story import entries, finished, one_step_run, queued, started, turn
+
+
+def folded(events: list[object]) -> RunState:
+    fold = Fold()
+    fold.apply_all(entries(events))  # type: ignore[arg-type]
+    return fold.state
+
+
+def test_a_run_is_told_from_first_to_last() -> None:
+    state = folded(list(one_step_run()))
+    assert (state.step, state.weights_version, state.status) == (1, 1, "finished")
+    assert state.phase is RunPhase.FINISHED
+    assert [e.pass_rate for e in state.evals] == [0.0]
+    assert state.rollouts == 3
+    assert list(state.rewards) == [1.0, 0.0]
+    assert state.outcomes == {Outcome.FAILED: 2, Outcome.SOLVED: 1, Outcome.SANDBOX_LOST: 1}
+
+
+def test_what_infrastructure_failed_is_not_a_failure() -> None:
+    state = folded(list(one_step_run()))
+    task = state.tasks["copy-01"]
+    assert (task.scored, task.unscored, task.live) == (2, 1, 0)
+    assert task.pass_rate == 0.5
+    assert [trial.infrastructure for trial in state.trials.values()] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert state.steps[-1].mean_reward == 0.5
+    assert state.steps[-1].unscored == 1
+
+
+def test_evaluation_rewards_stay_out_of_the_training_histogram() -> None:
+    state = folded([started(), queued("e1", "move-07", "e", 0), finished("e1", 1.0)])
+    assert not state.rewards
+    assert state.tasks["move-07"].scored == 1
+
+
+def test_a_pause_is_counted_apart() -> None:
+    state = folded(
+        [
+            queued("t1"),
+            TrialPhaseChanged(trial="t1", phase=TrialPhase.ACTING),
+            TrialPaused(trial="t1"),
+            RunPaused(),
+            RunResumed(),
+            TrialResumed(trial="t1"),
+        ]
+    )
+    assert state.trials["t1"].paused_sec == 3
+    assert not state.trials["t1"].paused
+
+
+def test_a_command_is_pending_until_the_engine_says_so() -> None:
+    issued = CommandIssued(command="c", verb="pause", target="t1", actor="ann")
+    events: list[object] = [queued("t1"), issued]
+    assert folded(events).trials["t1"].pending == "pause"
+    refused = CommandDone(command="c", ok=False, result="t1 is still queued: nothing to pause")
+    state = folded([*events, refused])
+    assert state.trials["t1"].pending == ""
+    assert state.notes[-1].text == refused.result
+
+
+def test_tokens_per_second_come_from_two_measurements() -> None:
+    def measured(tokens: int) -> PolicyMeasured:
+        return PolicyMeasured(
+            activity="sampling",
+            in_flight=1,
+            running=1,
+            completed=1,
+            sampled_tokens=tokens,
+            p50_sec=0.1,
+            p95_sec=0.2,
+        )
+
+    now = folded([measured(0), measured(120)]).policy_now
+    assert now is not None
+    assert now.tokens_per_sec == pytest.approx(120)
+
+
+def test_a_long_run_stays_small() -> None:
+    events: list[object] = [started()]
+    for number in range(MAX_FINISHED_TRIALS * 2):
+        events += [queued(f"t{number}", group=f"g{number}"), finished(f"t{number}", 1.0)]
+    events.append(queued("live"))
+    state = folded(events)
+    assert len(state.trials) <= MAX_FINISHED_TRIALS + 1
+    assert "live" in state.trials
+    assert len(state.groups) <= MAX_FINISHED_TRIALS + 1
+    assert state.tasks["copy-01"].scored == MAX_FINISHED_TRIALS * 2
+
+
+def test_the_status_names_the_oldest_trial() -> None:
+    state = folded(
+        [
+            RunPhaseChanged(phase=RunPhase.SAMPLING, step=0),
+            queued("t1"),
+            *turn("t1", 1),
+        ]
+    )
+    assert waiting_for(state, state.time + 60) == "copy-01/1 (turn 1, acting, 1m05s)"
+
+
+def test_a_paused_run_waits_for_a_person() -> None:
+    state = folded(
+        [
+            RunPhaseChanged(phase=RunPhase.SAMPLING, step=0),
+            queued("t1"),
+            TrialPhaseChanged(trial="t1", phase=TrialPhase.MODEL),
+            TrialPaused(trial="t1"),
+            RunPaused(),
+        ]
+    )
+    assert waiting_for(state, state.time) == "the run to be resumed"
+
+
+def test_a_transcript_is_one_trials_own() -> None:
+    transcript = Transcript()
+    story = entries([*turn("t1", 1, "first"), *turn("t1", 2, "second"), finished("t1", 1.0)])
+    assert transcript.apply(story[:6])
+    assert [t.text for t in transcript.turns] == ["first"]
+    assert transcript.apply(story[6:])
+    assert not transcript.apply([])
+    assert [t.text for t in transcript.turns] == ["first", "second"]
+    assert transcript.turns[1].commands[0].keystrokes == "cp a b\n"
+    assert transcript.finished is not None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59.9, "59s"), (61, "1m01s"), (7500, "2h05m"), (-1, "0s")]
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
