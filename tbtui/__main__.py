@@ -1,0 +1,3 @@
+from tbtui.cli import main
+
+main()

@@ -1,0 +1,161 @@
+"""`tbtui doctor`: what this machine can and can't do for a run, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from tbtui.rollout.environments.choose import EnvironmentUnavailable, choose_environment
+from tbtui.rollout.environments.probe import HostProbe, probe_host
+
+Verdict = Literal["ok", "missing", "optional"]
+
+_GLYPHS: dict[Verdict, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "missing": ("✗", "red"),
+    "optional": ("·", "dim"),
+}
+_KEYS = {
+    "TINKER_API_KEY": "the Tinker API",
+    "WANDB_API_KEY": "logging to wandb",
+    "DAYTONA_API_KEY": "trials on Daytona",
+    "E2B_API_KEY": "trials on E2B",
+    "MODAL_TOKEN_ID": "trials on Modal",
+    "RUNLOOP_API_KEY": "trials on Runloop",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. `missing` stands in the way of `tbtui run`; `optional` does not."""
+
+    verdict: Verdict
+    what: str
+    found: str
+    remedy: str = ""
+
+
+def print_report() -> int:
+    """Print every finding; 0 when `tbtui run` will work here, 1 when it won't."""
+    console = Console(soft_wrap=True, highlight=False)
+    findings = list(examine(probe_host(everything=True)))
+    width = max(len(finding.what) for finding in findings)
+    for finding in findings:
+        glyph, colour = _GLYPHS[finding.verdict]
+        line = Text.assemble((glyph, colour), f" {finding.what:<{width}}  {finding.found}")
+        if finding.remedy:
+            line.append(f"\n  {'':<{width}}  → {finding.remedy}", style="dim")
+        console.print(line)
+    ready = all(finding.verdict != "missing" for finding in findings)
+    console.print(
+        "\nReady: tbtui run" if ready else "\nNot ready: see the lines marked ✗", style="bold"
+    )
+    return 0 if ready else 1
+
+
+def examine(host: HostProbe) -> Iterator[Finding]:
+    """Everything that a run may need, most basic first."""
+    yield _python()
+    yield _harbor()
+    yield _tmux(host)
+    yield from _trials(host)
+    yield _engine("Docker", host.docker)
+    yield _engine("Podman", host.podman)
+    yield _limits(host)
+    yield _disk()
+    yield _gpu()
+    for name, use in _KEYS.items():
+        yield _key(name, use)
+
+
+def _python() -> Finding:
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if sys.version_info[:2] == (3, 12):
+        return Finding("ok", "Python", found)
+    return Finding("missing", "Python", found, "tbtui needs Python 3.12")
+
+
+def _harbor() -> Finding:
+    return Finding("ok", "Harbor", importlib.metadata.version("harbor"))
+
+
+def _tmux(host: HostProbe) -> Finding:
+    if host.tmux is None:
+        return Finding(
+            "missing",
+            "tmux",
+            "not installed; agents work in it",
+            "sudo apt-get install tmux (or your system's way)",
+        )
+    return Finding("ok", "tmux", host.tmux)
+
+
+def _trials(host: HostProbe) -> Iterator[Finding]:
+    found = f"{host.namespaces}: {host.namespaces_detail}".rstrip(": ")
+    remedy = host.namespaces_remedy or ""
+    usable = host.namespaces == "usable"
+    yield Finding("ok" if usable else "optional", "namespaces", found, remedy)
+    if not usable:
+        works = host.bubblewrap == "works"
+        yield Finding(
+            "ok" if works else "optional",
+            "bubblewrap",
+            host.bubblewrap,
+            "" if works else "sudo apt-get install bubblewrap",
+        )
+    try:
+        choice = choose_environment(None)
+    except EnvironmentUnavailable as error:
+        problem, _, cure = str(error).rpartition(": ")
+        yield Finding("missing", "trials", problem, cure)
+    else:
+        yield Finding("ok", "trials", f"run in {choice.name}: {choice.reason}")
+
+
+def _engine(name: str, state: str) -> Finding:
+    if state == "works":
+        return Finding("ok", name, "answers")
+    found = {"fails": "installed, but does not answer", "missing": "not installed"}
+    return Finding("optional", name, found.get(state, state))
+
+
+def _limits(host: HostProbe) -> Finding:
+    if host.cgroups == "none":
+        return Finding(
+            "optional",
+            "cgroups",
+            "not writable: memory is limited per process of a trial, not per trial",
+        )
+    return Finding("ok", "cgroups", f"{host.cgroups}: memory and processes limited per trial")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    if free < 1:
+        return Finding("missing", "disk", f"{free:.1f} GB free here", "free some, or set logs_dir")
+    return Finding("ok", "disk", f"{free:.0f} GB free here; {os.cpu_count()} cores")
+
+
+def _gpu() -> Finding:
+    if shutil.which("nvidia-smi") is None:
+        return Finding("optional", "GPU", "none found; the embedded model needs none")
+    if importlib.util.find_spec("pynvml") is None:
+        return Finding("optional", "GPU", "NVIDIA driver found", "pip install 'tbtui[nvidia]'")
+    return Finding("ok", "GPU", "NVIDIA driver found")
+
+
+def _key(name: str, use: str) -> Finding:
+    if os.environ.get(name):
+        return Finding("ok", name, "set")
+    return Finding("optional", name, f"not set; only for {use}")

@@ -1,0 +1,66 @@
+"""State as glyph, word and colour: never colour alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.style import Style
+
+from tbtui.journal.events import TrialPhase
+from tbtui.ui.theme import Palette
+from tbtui.view.state import TrialView
+
+HELD_OUT_MARK = "◇"
+
+LEGEND: tuple[tuple[str, str], ...] = (
+    ("·", "queued"),
+    ("◌", "setting up"),
+    ("…", "waiting for the model"),
+    ("▶", "acting"),
+    ("‖", "paused"),
+    ("?", "being verified"),
+    ("✓", "solved"),
+    ("◐", "solved in part"),
+    ("✗", "failed"),
+    ("!", "infrastructure: no reward, never counted as failed"),
+    ("–", "cancelled"),
+    (HELD_OUT_MARK, "held out: never trained on"),
+)
+
+_PHASE_GLYPHS = {
+    TrialPhase.QUEUED: "·",
+    TrialPhase.SETUP: "◌",
+    TrialPhase.MODEL: "…",
+    TrialPhase.ACTING: "▶",
+    TrialPhase.PAUSED: "‖",
+    TrialPhase.VERIFYING: "?",
+    TrialPhase.TEARDOWN: "◌",
+    TrialPhase.FINISHED: "·",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Glyph:
+    char: str
+    style: Style
+
+
+def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
+    """The one character that says how a trial stands."""
+    if trial.outcome is not None:
+        if trial.outcome == "cancelled":
+            return Glyph("–", palette.muted)
+        if trial.reward is None:
+            return Glyph("!", palette.infrastructure)
+        char = "✓" if trial.reward >= 1 else "✗" if trial.reward <= 0 else "◐"
+        return Glyph(char, palette.reward(trial.reward))
+    if trial.paused:
+        return Glyph("‖", palette.attention)
+    char = _PHASE_GLYPHS[trial.phase]
+    match trial.phase:
+        case TrialPhase.QUEUED:
+            return Glyph(char, palette.faint)
+        case TrialPhase.ACTING:
+            return Glyph(char, palette.accent)
+        case _:
+            return Glyph(char, palette.muted)

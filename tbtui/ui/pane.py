@@ -1,0 +1,120 @@
+"""What every pane is: rows of Strips, built only when what they show has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.style import Style
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from tbtui.ui.live import LiveRun
+from tbtui.ui.text import visible
+from tbtui.ui.theme import Palette
+from tbtui.view.state import RunState, TrialView
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """All that a pane may draw from at one moment."""
+
+    run: LiveRun
+    now: float
+    palette: Palette
+    shown: list[TrialView]
+    """The trials of the grid, in its order."""
+    selected: TrialView | None
+    following: bool = False
+    """Nobody has chosen the selected trial: it follows what happens."""
+    ending: str = ""
+    """What the app is doing to end the run, or how it ended; empty while it runs."""
+
+    @property
+    def state(self) -> RunState:
+        return self.run.state
+
+
+class Redraw(Message):
+    """Something was done that should be seen at once."""
+
+
+class Pane(ScrollView, can_focus=True):
+    """A titled pane of rows. Subclasses say what they depend on and how their rows look."""
+
+    EVERY: ClassVar[int] = 5
+    """Drawn at every nth tick of the app's timer (ten a second)."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self._rows: list[Strip] = []
+        self._key: Hashable = None
+        self._title = ""
+        self._ground = Style.null()
+
+    def key(self, frame: Frame) -> Hashable:
+        """Rows are built again when this has changed."""
+        return frame.state.version
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        """The pane's rows, each `width` cells."""
+        raise NotImplementedError
+
+    def title(self, frame: Frame) -> str:
+        raise NotImplementedError
+
+    def show(self, frame: Frame) -> None:
+        """Draw the frame, if anybody can see it and it differs from the last one."""
+        size = self.scrollable_content_region.size
+        if not self.display or not size:
+            return
+        self.retitle(self.title(frame))
+        key = (size, frame.palette.name, self.key(frame))
+        if key == self._key:
+            return
+        self._key = key
+        self._ground = self.ground(frame.palette)
+        self.replace(self.build(frame, size.width, size.height), size.width)
+
+    def ground(self, palette: Palette) -> Style:
+        """What lies under the rows."""
+        return palette.ground
+
+    def replace(self, rows: list[Strip], width: int) -> None:
+        if rows == self._rows:
+            return
+        self._rows = rows
+        self.virtual_size = Size(width, len(rows))
+        self.refresh()
+
+    def retitle(self, title: str) -> None:
+        if title != self._title:
+            self._title = title
+            # Content, not str: a string would be read as markup.
+            self.border_title = Content(visible(title)) if title else None
+
+    def render_line(self, y: int) -> Strip:
+        index = y + round(self.scroll_y)
+        if not 0 <= index < len(self._rows):
+            return Strip.blank(self.size.width, self._ground)
+        return self._rows[index].crop_extend(0, self.size.width, None).apply_style(self._ground)
+
+    def reveal(self, line: int) -> None:
+        """Scroll no more than it takes to show a row."""
+        top, height = round(self.scroll_y), self.scrollable_content_region.height
+        if line < top:
+            self.scroll_to(y=line, animate=False)
+        elif line >= top + height:
+            self.scroll_to(y=line - height + 1, animate=False)
+
+    def redraw(self) -> None:
+        self.post_message(Redraw())
+
+    @property
+    def text(self) -> str:
+        """All rows as plain text."""
+        return "\n".join(strip.text.rstrip() for strip in self._rows)

@@ -1,0 +1,269 @@
+"""The lines at the edges: status on top, summary in small windows, keys at the bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from textual import events
+from textual.strip import Strip
+
+from tbtui.journal.events import RunPhase
+from tbtui.ui.charts import reward_bins
+from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.glyphs import trial_glyph
+from tbtui.ui.keys import Key, Scope, in_scope
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.panes.rewards import pass_rate_series
+from tbtui.ui.text import clock_time, level, number, rate
+from tbtui.view.current import active_seconds
+from tbtui.view.tasks import dataset_name
+from tbtui.view.waiting import doing, duration, waiting_for
+
+
+class Line(Pane, can_focus=False):
+    """A pane without a title that never scrolls."""
+
+    EVERY = 1
+
+    def title(self, frame: Frame) -> str:
+        return ""
+
+
+class StatusLine(Line):
+    """What the run does, and what it is waiting for."""
+
+    def key(self, frame: Frame) -> Hashable:
+        return (
+            frame.state.version,
+            int(frame.now),
+            frame.ending,
+            frame.run.behind,
+            frame.run.trouble,
+        )
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, state = frame.palette, frame.state
+        dot: Span = (" · ", palette.faint)
+        left: list[Span] = []
+        if width >= 110:
+            left += [(" tbtui ", palette.accent), ("▸ ", palette.faint)]
+            left += [
+                (dataset_name(state) if state.tasks else frame.run.directory.name, palette.strong)
+            ]
+            left.append(dot)
+        else:
+            left.append((" ", None))
+        left += self._progress(frame)
+        if frame.ending:
+            left += [dot, (frame.ending, palette.attention)]
+        elif frame.run.trouble:
+            left += [dot, (frame.run.trouble, palette.attention)]
+        elif frame.run.behind:
+            left += [dot, (f"reading the journal, {frame.run.progress():.0%}", palette.muted)]
+        elif state.status is None:
+            waiting = waiting_for(state, frame.now)
+            left += [dot]
+            if width >= 110:
+                left.append(("waiting for ", palette.muted))
+            left.append((waiting, palette.text))
+        right: list[Span] = []
+        warnings = sum(1 for note in state.notes if note.level != "info")
+        if warnings:
+            right.append((f"▲{warnings} ", palette.attention))
+        if state.policy and width >= 110:
+            right.append(
+                (f"● {state.policy}", palette.good if state.status is None else palette.muted)
+            )
+            right.append((f" {state.model_name} · {state.environment} · ", palette.muted))
+        if state.started_at is not None:
+            right.append((f"{duration(frame.now - state.started_at)} ", palette.text))
+        return [split_row(width, left, right, palette.on_surface)]
+
+    def _progress(self, frame: Frame) -> list[Span]:
+        palette, state = frame.palette, frame.state
+        if state.started_at is None:
+            return [("starting", palette.text)]
+        if state.status is not None:
+            style = {"finished": palette.good, "failed": palette.bad}.get(
+                state.status, palette.attention
+            )
+            return [(state.status, style), (f" · {state.reason}", palette.text)]
+        # The step under way counts from 1; `state.step` says how many are done.
+        current = state.steps[-1].step if state.steps else 0
+        spans: list[Span] = []
+        if state.paused:
+            spans += [("‖ paused", palette.attention), (" · ", palette.faint)]
+        if state.phase is RunPhase.STARTING:
+            return [*spans, ("starting", palette.strong)]
+        if state.phase is RunPhase.EVALUATING:
+            spans.append((f"held-out tasks after step {state.step}", palette.strong))
+        else:
+            spans.append((f"step {current} of {state.max_steps}", palette.strong))
+        spans += [(" · ", palette.faint), (f"{state.phase}", palette.text)]
+        if state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING) and frame.shown:
+            done = sum(1 for trial in frame.shown if not trial.live)
+            spans.append((f" {done}/{len(frame.shown)}", palette.text))
+        return spans
+
+
+class Summary(Line):
+    """Reward, pass rate and queue in one line each, for small windows."""
+
+    EVERY = 5
+
+    def key(self, frame: Frame) -> Hashable:
+        state = frame.state
+        return state.rollouts, len(state.evals), state.step, state.policy_now, len(state.steps)
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, state = frame.palette, frame.state
+        rewards = list(state.rewards)
+        bins: list[Span] = [(" reward    ", palette.muted)]
+        if rewards:
+            columns = reward_bins(rewards, 8)
+            most = max(each.count for each in columns)
+            for each in columns:
+                style = palette.reward(each.low)
+                bins += [(f"{each.label} ", palette.muted), (level(each.count / most) * 2, style)]
+                bins.append((f" {each.count}  ", palette.text))
+            mean = sum(rewards) / len(rewards)
+            tail: list[Span] = [
+                ("mean ", palette.muted),
+                (rate(mean), palette.strong),
+                (f"  last {len(rewards)} ", palette.muted),
+            ]
+        else:
+            bins.append(("after the first training trials", palette.faint))
+            tail = []
+        series = pass_rate_series(state, palette)
+        passed: list[Span] = [(" held out  ", palette.muted)]
+        if series[1].points:
+            values = [value for _, value in series[1].points]
+            passed.append((" ".join(level(value) for value in values[-20:]), palette.held_out))
+        else:
+            passed.append(("after the first evaluation", palette.faint))
+        rates: list[Span] = []
+        if series[1].points:
+            first, last = series[1].points[0][1], series[1].points[-1][1]
+            rates = [
+                (f"{rate(first)} → ", palette.muted),
+                (rate(last), palette.strong),
+                (f"  step {state.step}/{state.max_steps} ", palette.muted),
+            ]
+        return [
+            split_row(width, bins, tail),
+            split_row(width, passed, rates),
+            self._queue(frame, width),
+        ]
+
+    def _queue(self, frame: Frame, width: int) -> Strip:
+        palette, now = frame.palette, frame.state.policy_now
+        spans: list[Span] = [(" queue     ", palette.muted)]
+        if now is None:
+            return row(width, *spans, ("when the policy is loaded", palette.faint))
+        spans += [(now.activity, palette.text), ("  ", None)]
+        spans += [(f"{now.in_flight}", palette.text), (" in flight  ", palette.muted)]
+        if now.p50_sec is not None and now.p95_sec is not None:
+            spans += [("p50 ", palette.muted), (number(now.p50_sec), palette.text)]
+            spans += [("s  p95 ", palette.muted), (number(now.p95_sec), palette.text)]
+            spans += [("s", palette.muted)]
+        right: list[Span] = []
+        if now.tokens_per_sec is not None:
+            right = [(f"{now.tokens_per_sec:,.0f}", palette.text), (" tok/s ", palette.muted)]
+        return split_row(width, spans, right)
+
+
+class TrialHead(Line):
+    """Which trial this is and how it stands."""
+
+    def key(self, frame: Frame) -> Hashable:
+        return frame.state.version, int(frame.now), frame.ending
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, trial = frame.palette, frame.selected
+        if trial is None:
+            return [row(width, (" this trial is no longer kept", palette.muted))]
+        dot: Span = (" · ", palette.faint)
+        glyph = trial_glyph(trial, palette)
+        left: list[Span] = [
+            (f" {glyph.char} ", glyph.style),
+            (trial.label, palette.strong),
+            (f"  {doing(trial)}", palette.text),
+            (f"  {clock_time(active_seconds(trial, frame.now))}", palette.muted),
+        ]
+        if trial.pending:
+            left += [dot, (f"{trial.pending}…", palette.attention)]
+        if trial.reason:
+            left += [dot, (trial.reason, palette.muted)]
+        left += [dot, ("held out" if trial.purpose == "eval" else "training", palette.muted)]
+        left += [(f", step {trial.step}", palette.muted)]
+        if trial.attempt > 1:
+            left += [dot, (f"attempt {trial.attempt}", palette.attention)]
+        right: list[Span] = [("reward ", palette.muted)]
+        right.append(
+            ("–", palette.faint)
+            if trial.reward is None
+            else (number(trial.reward), palette.reward(trial.reward))
+        )
+        if trial.advantage is not None:
+            right += [("  advantage ", palette.muted), (f"{trial.advantage:+.2f}", palette.text)]
+        if trial.weights_version is not None:
+            right += [("  weights ", palette.muted), (f"v{trial.weights_version}", palette.text)]
+        right.append((" ", None))
+        return [split_row(width, left, right, palette.on_surface)]
+
+
+class KeyBar(Line):
+    """The keys that matter here; each can be clicked."""
+
+    def __init__(self, id: str, *scopes: Scope) -> None:
+        super().__init__(id)
+        self._scopes = scopes
+        self._places: list[tuple[int, int, str]] = []
+
+    def key(self, frame: Frame) -> Hashable:
+        return None
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette = frame.palette
+        keys = [key for key in in_scope(*self._scopes) if key.bar]
+        if sum(map(_cells, keys)) > width - 13:
+            keys = _grouped(keys)
+        right: list[Span] = [("^p", palette.accent), (" commands ", palette.muted)]
+        room = width - 13
+        spans: list[Span] = []
+        self._places = []
+        x = 0
+        must = [key for key in keys if key.id in ("help", "quit")]
+        reserved = sum(map(_cells, must))
+        for key in keys:
+            cost = _cells(key)
+            if key not in must and x + cost > room - reserved:
+                continue
+            if key in must:
+                reserved -= cost
+            spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
+            self._places.append((x, x + cost, key.action))
+            x += cost
+        self._places.append((width - len("^p commands "), width, "app.command_palette"))
+        return [split_row(width, spans, right, palette.on_surface)]
+
+    async def on_click(self, event: events.Click) -> None:
+        for start, end, action in self._places:
+            if start <= event.x < end:
+                await self.screen.run_action(action)
+                return
+
+
+def _cells(key: Key) -> int:
+    return len(key.shown) + len(key.label) + 3
+
+
+def _grouped(keys: list[Key]) -> list[Key]:
+    """The number keys as one: `1-5 panes`."""
+    numbers = [key for key in keys if key.shown.isdecimal()]
+    if not numbers:
+        return keys
+    one = replace(numbers[0], shown=f"{numbers[0].shown}-{numbers[-1].shown}", label="panes")
+    return [one if key is numbers[0] else key for key in keys if key not in numbers[1:]]

@@ -1,0 +1,287 @@
+"""The grid of live trials: one widget that joins cached Strips, from 1 to 64 tiles and more."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.strip import Strip
+
+from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.glyphs import trial_glyph
+from tbtui.ui.keys import bindings
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.text import clock_time, wrap
+from tbtui.view.current import active_seconds
+from tbtui.view.state import TrialView
+from tbtui.view.waiting import doing
+
+_NARROWEST = 24
+_TALLEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TileLayout:
+    """Equal tiles, row by row."""
+
+    columns: int
+    width: int
+    """Of a tile, the gap to its right included."""
+    height: int
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Column and row of a tile's upper left cell."""
+        return index % self.columns * self.width, index // self.columns * self.height
+
+
+def tile_layout(count: int, width: int, height: int) -> TileLayout:
+    """The columns that show the most of `count` terminals; one-line tiles when they are many."""
+    best: tuple[float, TileLayout] | None = None
+    for columns in range(1, max(1, min(count, width // _NARROWEST)) + 1):
+        rows = -(-max(1, count) // columns)
+        tile = TileLayout(columns, width // columns, max(1, min(_TALLEST, height // rows)))
+        fits = tile.height * rows <= max(1, height)
+        # A tile of one line shows a little of the terminal beside its label.
+        lines = tile.height - 1 if tile.height > 1 else 0.4
+        worth = min(tile.width, 72) * lines * (1 if fits else 0.1 * height / rows)
+        if best is None or worth > best[0]:
+            best = (worth, tile)
+    assert best is not None
+    return best[1]
+
+
+class TrialGrid(Pane):
+    """Selection is by trial: it stays where it is while others come and go."""
+
+    BINDINGS = bindings("trials")
+    EVERY = 3
+
+    class Selected(Message):
+        """Somebody chose another trial."""
+
+        def __init__(self, trial: str) -> None:
+            super().__init__()
+            self.trial = trial
+
+    class Opened(Message):
+        """Somebody clicked on the selected trial."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._tiles: list[list[Strip]] = []
+        self._tile_keys: list[Hashable] = []
+        self._layout_now = TileLayout(1, 1, 1)
+        self._trials: list[TrialView] = []
+        self._index = 0
+        self._message: list[Strip] = []
+
+    def title(self, frame: Frame) -> str:
+        running = len(frame.state.running_trials())
+        finished = sum(1 for trial in frame.shown if not trial.live)
+        if not frame.shown:
+            return "trials"
+        held_out = "held-out " if frame.shown[-1].purpose == "eval" else ""
+        return f"{held_out}trials · {running} running · {finished}/{len(frame.shown)} done"
+
+    def show(self, frame: Frame) -> None:
+        size = self.scrollable_content_region.size
+        if not self.display or not size:
+            return
+        self.retitle(self.title(frame))
+        self._ground = self.ground(frame.palette)
+        if not frame.shown:
+            self._show_nothing(frame, size)
+            return
+        self._message, self._key = [], None
+        layout = tile_layout(len(frame.shown), size.width, size.height)
+        chosen = frame.selected.trial if frame.selected else None
+        self._trials = frame.shown
+        keys = [
+            self._tile_key(trial, frame, layout, trial.trial == chosen) for trial in frame.shown
+        ]
+        if layout != self._layout_now or len(keys) != len(self._tile_keys):
+            self._layout_now = layout
+            self._tile_keys, self._tiles = [None] * len(keys), [[] for _ in keys]
+            height = -(-len(keys) // layout.columns) * layout.height
+            self.virtual_size = Size(size.width, height)
+            self.refresh()
+        for index, (trial, key) in enumerate(zip(frame.shown, keys, strict=True)):
+            if trial.trial == chosen and index != self._index:
+                self._index = index
+                self._reveal_tile()
+            if key != self._tile_keys[index]:
+                self._tile_keys[index] = key
+                self._tiles[index] = self._tile(trial, frame, layout, trial.trial == chosen)
+                x, y = layout.place(index)
+                self.refresh(Region(x, y - round(self.scroll_y), layout.width, layout.height))
+
+    def _show_nothing(self, frame: Frame, size: Size) -> None:
+        palette = frame.palette
+        words = (
+            "no trials yet" if frame.state.started_at is not None else "the engine is being started"
+        )
+        hint = "the first ones start when Harbor is loaded, about 6 s"
+        if frame.state.status is not None:
+            words, hint = "the run is over", "no trial was started"
+        key = (words, size, palette.name)
+        if key != self._key:
+            self._key = key
+            self._tiles, self._tile_keys = [], []
+            self._message = [
+                row(size.width, (f" {words}", palette.muted)),
+                row(size.width, (f" {hint}", palette.faint)),
+            ]
+            self.virtual_size = Size(size.width, len(self._message))
+            self.refresh()
+
+    def _tile_key(
+        self, trial: TrialView, frame: Frame, layout: TileLayout, selected: bool
+    ) -> Hashable:
+        screen = frame.run.recordings.screen(trial.trial)
+        return (
+            trial.trial,
+            trial.phase,
+            trial.paused,
+            trial.turn,
+            trial.pending,
+            trial.outcome,
+            trial.last_command if layout.height == 1 else "",
+            int(active_seconds(trial, frame.now)),
+            screen.version if screen and layout.height > 1 else None,
+            selected,
+            frame.palette.name,
+        )
+
+    def _tile(
+        self, trial: TrialView, frame: Frame, layout: TileLayout, selected: bool
+    ) -> list[Strip]:
+        width = layout.width - 1 if layout.columns > 1 else layout.width
+        gap = layout.width - width
+        rows = [self._heading(trial, frame, width, layout.height == 1, selected)]
+        # With room to spare, a blank row keeps the tiles apart.
+        body = layout.height - (2 if layout.height >= 5 else 1)
+        if body > 0:
+            rows.extend(self._body(trial, frame, width, body))
+        rows.extend(Strip.blank(width) for _ in range(layout.height - len(rows)))
+        return [Strip.join([strip, Strip.blank(gap)]) for strip in rows] if gap else rows
+
+    def _heading(
+        self, trial: TrialView, frame: Frame, width: int, alone: bool, selected: bool
+    ) -> Strip:
+        palette = frame.palette
+        glyph = trial_glyph(trial, palette)
+        quiet = palette.muted if trial.phase != "queued" else palette.faint
+        label = trial.label if trial.attempt == 1 else f"{trial.label} #{trial.attempt}"
+        left: list[Span] = [
+            (f" {glyph.char} ", glyph.style),
+            (label, palette.text if trial.live and trial.phase != "queued" else quiet),
+        ]
+        if alone and trial.last_command:
+            left.append((f"  {trial.last_command}", palette.muted))
+        right: list[Span] = []
+        if trial.pending:
+            right.append((f"{trial.pending}… ", palette.attention))
+        if trial.turn:
+            right.append((f"t{trial.turn} ", quiet))
+        if trial.started_at is not None:
+            right.append((f"{clock_time(active_seconds(trial, frame.now))} ", quiet))
+        if len(label) + 3 + sum(len(text) for text, _ in right) >= width and len(right) > 1:
+            # The label matters more than the turn.
+            right = right[-1:]
+        # Headings stand out from the terminals below them; without those there is no need.
+        base = palette.ground if alone else palette.on_raised
+        if selected:
+            # Colours of their own would be illegible on the accent: the glyph says it.
+            left, right = [(t, None) for t, _ in left], [(t, None) for t, _ in right]
+            base = palette.selected
+        return split_row(width, left, right, base)
+
+    def _body(self, trial: TrialView, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette = frame.palette
+        if trial.infrastructure:
+            text = trial.reason or str(trial.outcome)
+            lines = list(wrap(text, width - 1))[:height]
+            return [
+                row(width, (f" {line}", palette.infrastructure), base=palette.on_surface)
+                for line in lines
+            ] + [row(width, base=palette.on_surface)] * (height - len(lines))
+        screen = frame.run.recordings.screen(trial.trial)
+        if screen is None:
+            words = doing(trial) if trial.phase != "queued" else "queued"
+            if trial.live and trial.phase == "setup":
+                words = "the sandbox is being made"
+            first = row(width, (f" {words}", palette.faint), base=palette.on_surface)
+            return [first] + [row(width, base=palette.on_surface)] * (height - 1)
+        blank = row(width, base=palette.terminal)
+        pad = row(1, base=palette.terminal)
+        rows = [
+            Strip.join([pad, screen.row(y, palette).crop_extend(0, width - 1, palette.terminal)])
+            for y in screen.window(height)
+        ]
+        return rows + [blank] * (height - len(rows))
+
+    def render_line(self, y: int) -> Strip:
+        if self._message:
+            strip = self._message[y] if y < len(self._message) else Strip.blank(self.size.width)
+            return strip.apply_style(self._ground)
+        layout = self._layout_now
+        line = y + round(self.scroll_y)
+        first = line // layout.height * layout.columns
+        strips = [
+            tile[line % layout.height]
+            for tile in self._tiles[first : first + layout.columns]
+            if tile
+        ]
+        line_strip = Strip.join(strips).adjust_cell_length(self.size.width)
+        return line_strip.apply_style(self._ground)
+
+    @property
+    def text(self) -> str:
+        height = self.virtual_size.height
+        return "\n".join(
+            self.render_line(y - round(self.scroll_y)).text.rstrip() for y in range(height)
+        )
+
+    def visible_trials(self) -> list[str]:
+        """The trials whose tiles can be seen now."""
+        layout = self._layout_now
+        if layout.height < 2:
+            # One-line tiles show no terminal.
+            return []
+        top = round(self.scroll_y) // layout.height
+        bottom = (round(self.scroll_y) + self.size.height) // layout.height + 1
+        chosen = self._trials[top * layout.columns : bottom * layout.columns]
+        return [trial.trial for trial in chosen]
+
+    def action_move(self, columns: int, rows: int) -> None:
+        index = self._index + columns + rows * self._layout_now.columns
+        if 0 <= index < len(self._trials):
+            self._choose(index)
+
+    def _choose(self, index: int) -> None:
+        self._index = index
+        self._reveal_tile()
+        self.post_message(self.Selected(self._trials[index].trial))
+
+    def _reveal_tile(self) -> None:
+        _, y = self._layout_now.place(self._index)
+        top, room = round(self.scroll_y), self.scrollable_content_region.height
+        if not top <= y <= top + room - self._layout_now.height:
+            self.scroll_to(y=max(0, y - room // 2), animate=False)
+
+    def on_click(self, event: events.Click) -> None:
+        x = event.x - self.gutter.left
+        y = event.y - self.gutter.top + round(self.scroll_y)
+        layout = self._layout_now
+        if x < 0 or y < 0 or x >= layout.width * layout.columns:
+            return
+        index = y // layout.height * layout.columns + x // layout.width
+        if not 0 <= index < len(self._trials):
+            return
+        if index == self._index and event.chain > 1:
+            self.post_message(self.Opened())
+        else:
+            self._choose(index)

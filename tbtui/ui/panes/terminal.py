@@ -1,0 +1,84 @@
+"""One trial's terminal, as large as there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from tbtui.ui.draw import row
+from tbtui.ui.glyphs import trial_glyph
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.text import clock_time, wrap
+from tbtui.ui.theme import Palette
+from tbtui.view.current import active_seconds
+from tbtui.view.waiting import doing
+
+_CURSOR = Style(reverse=True)
+
+
+class TerminalPane(Pane):
+    """Shows the part of the screen where something happens: the rows down to the last used one."""
+
+    EVERY = 1
+    names_trial = True
+    """The title says which trial it is; not where another line does."""
+
+    def title(self, frame: Frame) -> str:
+        trial = frame.selected
+        if trial is None:
+            return "terminal"
+        if not self.names_trial:
+            screen = frame.run.recordings.screen(trial.trial)
+            return f"terminal {screen.columns}x{screen.rows}" if screen else "terminal"
+        glyph = trial_glyph(trial, frame.palette).char
+        time = clock_time(active_seconds(trial, frame.now))
+        following = " · following" if frame.following else ""
+        return f"{trial.label} {glyph} {doing(trial)} · {time}{following}"
+
+    def ground(self, palette: Palette) -> Style:
+        return palette.terminal
+
+    def key(self, frame: Frame) -> Hashable:
+        trial = frame.selected
+        if trial is None:
+            return None
+        screen = frame.run.recordings.screen(trial.trial)
+        return trial.trial, trial.live, trial.outcome, screen.version if screen else None
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, trial = frame.palette, frame.selected
+        if trial is None:
+            return [row(width, (" the selected trial's terminal, live", palette.faint))]
+        screen = frame.run.recordings.screen(trial.trial)
+        if screen is None:
+            words = (
+                doing(trial) if not trial.live else "its terminal opens when the sandbox is made"
+            )
+            lines = [f" {line}" for line in wrap(trial.reason or words, width - 2)]
+            return [row(width, (line, palette.muted)) for line in lines[:height]]
+        rows: list[Strip] = []
+        body = height
+        if screen.failure:
+            body -= 1
+        cursor = screen.cursor if trial.live else None
+        # A line longer than the pane: keep the cursor in sight.
+        left = max(0, cursor[0] - width + 2) if cursor else 0
+        for y in screen.window(body):
+            strip = screen.row(y, palette)
+            if cursor and cursor[1] == y and cursor[0] < screen.columns:
+                strip = _with_cursor(strip, cursor[0])
+            rows.append(strip.crop_extend(left, left + width, palette.terminal))
+        blank = row(width, base=palette.terminal)
+        rows.extend([blank] * (body - len(rows)))
+        if screen.failure:
+            rows.append(row(width, (f" {screen.failure}", palette.infrastructure)))
+        return rows
+
+
+def _with_cursor(strip: Strip, x: int) -> Strip:
+    cell = strip.crop(x, x + 1)
+    marked = Strip([Segment(part.text, (part.style or Style.null()) + _CURSOR) for part in cell], 1)
+    return Strip.join([strip.crop(0, x), marked, strip.crop(x + 1)])

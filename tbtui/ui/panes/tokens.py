@@ -1,0 +1,189 @@
+"""Tokens of one completion, coloured by how much each surprised the policy."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.style import Style
+from textual.strip import Strip
+
+from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.text import clip, number, take, visible
+from tbtui.ui.theme import HEAT_LEVELS, Palette
+
+_BOUNDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.2, 1.8, 2.5, 3.5, 5.0)
+"""Upper ends of the buckets, in nats of surprise (minus log-probability)."""
+SURPRISING = 1.8
+"""Nats: the policy gave the token less than a sixth of the probability."""
+_TAB = "⇥"
+_RETURN = "⏎"
+
+Token = tuple[str, float]
+"""Text and log-probability."""
+
+
+def heat_level(logprob: float) -> int:
+    """0 (sure) to 11 (surprised)."""
+    return bisect_right(_BOUNDS, -logprob)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a token on one row."""
+
+    text: str
+    token: int
+
+
+def flow(tokens: Sequence[Token], width: int) -> list[list[Piece]]:
+    """Tokens in rows of at most `width` cells; a line break in a token ends its row."""
+    rows: list[list[Piece]] = [[]]
+    room = width
+
+    def put(text: str, token: int) -> None:
+        nonlocal room
+        while text:
+            part = take(text, room)
+            if not part:
+                if room == width:
+                    part = text[0]
+                else:
+                    rows.append([])
+                    room = width
+                    continue
+            rows[-1].append(Piece(part, token))
+            room -= cell_len(part)
+            text = text[len(part) :]
+
+    for index, (text, _) in enumerate(tokens):
+        lines = text.replace("\t", _TAB).split("\n")
+        for number_, line in enumerate(lines):
+            put(visible(line), index)
+            if number_ < len(lines) - 1:
+                put(_RETURN, index)
+                rows.append([])
+                room = width
+    return rows
+
+
+def surprising(tokens: Sequence[Token]) -> list[int]:
+    """Where the surprising tokens are."""
+    return [index for index, (_, logprob) in enumerate(tokens) if -logprob >= SURPRISING]
+
+
+class TokenPane(Pane):
+    """Shows the completion it is given; in the cockpit the newest of the selected trial."""
+
+    EVERY = 1
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self.tokens: list[Token] = []
+        self.cursor: int | None = None
+        """The token that a person has jumped to."""
+        self._sample: int | None = None
+        self._turn = 0
+        self._flow: tuple[int | None, int, list[list[Piece]]] = (None, 0, [])
+
+    def load(self, frame: Frame, sample: int | None, turn: int) -> None:
+        """Show a completion by its sample's id."""
+        if sample == self._sample:
+            return
+        self._sample, self._turn, self.cursor = sample, turn, None
+        self.tokens = frame.run.tokens(sample) if sample is not None else []
+        self.scroll_to(y=0, animate=False)
+
+    def jump(self, direction: int) -> bool:
+        """Move the cursor to the next surprising token; False when there is none."""
+        places = surprising(self.tokens)
+        if not places:
+            return False
+        here = self.cursor
+        if direction > 0:
+            after = [place for place in places if here is None or place > here]
+            self.cursor = after[0] if after else places[0]
+        else:
+            before = [place for place in places if here is None or place < here]
+            self.cursor = before[-1] if before else places[-1]
+        for index, pieces in enumerate(self._flow[2]):
+            if any(piece.token == self.cursor for piece in pieces):
+                self.reveal(index + 1)
+                break
+        return True
+
+    def title(self, frame: Frame) -> str:
+        if not self.tokens:
+            return "tokens"
+        return f"tokens · turn {self._turn} · {len(self.tokens):,}"
+
+    def key(self, frame: Frame) -> Hashable:
+        return self._sample, self.cursor
+
+    def show(self, frame: Frame) -> None:
+        trial = frame.selected
+        if self.follows_selection:
+            self.load(
+                frame,
+                trial.samples[-1] if trial and trial.samples else None,
+                len(trial.samples) if trial else 0,
+            )
+        super().show(frame)
+
+    follows_selection = True
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette = frame.palette
+        if not self.tokens:
+            hint = "what the policy writes, coloured by its surprise"
+            return [row(width, (f" {hint}", palette.faint))]
+        if self._flow[:2] != (self._sample, width):
+            self._flow = (self._sample, width, flow(self.tokens, width - 2))
+        return [self._legend(palette, width)] + [
+            row(width, (" ", None), *self._spans(pieces, palette)) for pieces in self._flow[2]
+        ]
+
+    def _legend(self, palette: Palette, width: int) -> Strip:
+        surprises = [-logprob for _, logprob in self.tokens]
+        mean = sum(surprises) / len(surprises)
+        scale: list[Span] = [(" sure ", palette.muted)]
+        scale += [(" ", style) for style in palette.heat]
+        scale += [(" surprised", palette.muted)]
+        if self.cursor is not None:
+            text, logprob = self.tokens[self.cursor]
+            chance = 2.718281828459045**logprob
+            said = visible(text.replace("\n", _RETURN).replace("\t", _TAB))
+            where: list[Span] = [
+                (f"“{clip(said, 16)}” ", palette.strong),
+                (f"p={number(chance)}  {number(-logprob)} nats ", palette.muted),
+            ]
+        else:
+            where = [
+                ("mean ", palette.muted),
+                (number(mean), palette.text),
+                (" · most ", palette.muted),
+                (number(max(surprises)), palette.text),
+                (" nats ", palette.muted),
+            ]
+        return split_row(width, scale, where)
+
+    def _spans(self, pieces: list[Piece], palette: Palette) -> list[Span]:
+        """Neighbours of equal heat become one span."""
+        spans: list[tuple[str, Style | None]] = []
+        for piece in pieces:
+            style = palette.heat[heat_level(self.tokens[piece.token][1])]
+            if piece.token == self.cursor:
+                style = palette.selected
+            elif piece.text in (_RETURN, _TAB):
+                style = style + palette.muted if style.bgcolor is None else style
+            if spans and spans[-1][1] is style:
+                spans[-1] = (spans[-1][0] + piece.text, style)
+            else:
+                spans.append((piece.text, style))
+        return list(spans)
+
+
+assert len(_BOUNDS) == HEAT_LEVELS - 1

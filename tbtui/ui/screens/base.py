@@ -1,0 +1,115 @@
+"""What the live screens share: they are shown frames, and say so when the window is too small."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from tbtui.journal.events import TrialPhase
+from tbtui.ui.pane import Frame, Pane, Redraw
+from tbtui.view.state import TrialView
+
+SMALLEST = (60, 16)
+"""Columns and rows below which a screen shows only what it needs."""
+
+
+class LiveScreen(Screen[None]):
+    """A screen of panes. Number keys bring one of `PANES` in full, 0 the overview."""
+
+    PANES: ClassVar[dict[int, tuple[str, ...]]] = {}
+    """Ids of the panes that each number shows."""
+    OVERVIEW: ClassVar[tuple[str, ...]] = ()
+    """Ids of the panes that a small window shows when no number is pressed; all in a large one."""
+    COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """Container id -> ids of its panes. A container without a visible pane is hidden."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = 0
+        self._shown = False
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="all"):
+            yield from self.compose_panes()
+        yield Static(id="too-small")
+
+    def compose_panes(self) -> ComposeResult:
+        raise NotImplementedError
+
+    @property
+    def roomy(self) -> bool:
+        return self.size.width >= 110 and self.size.height >= 32
+
+    def show(self, frame: Frame, beat: int) -> None:
+        """Draw the panes whose turn it is at this tick; all of them at tick 0."""
+        for pane in self.query(Pane):
+            if beat % pane.EVERY == 0 or not self._shown:
+                pane.show(frame)
+        self._shown = True
+
+    def on_mount(self) -> None:
+        self._arrange()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+        self.call_after_refresh(self.post_message, Redraw())
+
+    def on_screen_resume(self) -> None:
+        self.post_message(Redraw())
+
+    def action_full(self, number: int) -> None:
+        """Show one pane in full; the same number again, or 0, shows all."""
+        self.full = 0 if number == self.full else number
+        self._arrange()
+        wanted = self.PANES.get(self.full) or self.OVERVIEW
+        self.set_focus(self.query_one(f"#{wanted[0]}"))
+        self.call_after_refresh(self.post_message, Redraw())
+
+    def _arrange(self) -> None:
+        size = self.size
+        tiny = size.width < SMALLEST[0] or size.height < SMALLEST[1]
+        self.set_class(self.roomy, "-roomy")
+        self.set_class(not self.roomy, "-compact")
+        self.set_class(bool(self.full), "-full")
+        self.set_class(size.width >= 150, "-wide")
+        self.query_one("#too-small", Static).update(
+            Content(
+                f"tbtui needs {SMALLEST[0]} columns and {SMALLEST[1]} rows;\n"
+                f"this window has {size.width} and {size.height}.\n"
+                "Make it larger: the run goes on meanwhile."
+            )
+        )
+        every = {pane for panes in self.COLUMNS.values() for pane in panes}
+        if self.full:
+            visible = set(self.PANES[self.full])
+        elif self.roomy:
+            visible = every
+        else:
+            visible = set(self.OVERVIEW)
+        for pane in every:
+            self.query_one(f"#{pane}").display = pane in visible
+        for column, panes in self.COLUMNS.items():
+            self.query_one(f"#{column}").display = any(pane in visible for pane in panes)
+        self.arranged()
+        self.query_one("#all").display = not tiny
+        self.query_one("#too-small").display = tiny
+
+    def arranged(self) -> None:
+        """After panes were shown or hidden."""
+
+
+def pause_verb(trial: TrialView) -> Literal["pause", "resume"] | None:
+    """What the pause key asks of a trial; None when there is nothing to ask."""
+    if not trial.live or trial.pending:
+        return None
+    if trial.paused:
+        return "resume"
+    if trial.phase in (TrialPhase.VERIFYING, TrialPhase.TEARDOWN):
+        return None
+    return "pause"

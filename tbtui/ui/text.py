@@ -1,0 +1,124 @@
+"""Text from outside on its way to the screen: never markup, never an escape, never invisible."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+
+_VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f]")
+_COMBINING_RUN = re.compile(
+    "([\u0300-\u036f\u0483-\u0489\u20d0-\u20ff]{2})[\u0300-\u036f\u0483-\u0489\u20d0-\u20ff]+"
+)
+
+
+def _picture(char: str) -> str:
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    if unicodedata.category(char) == "Zs":
+        return " "
+    return "�"
+
+
+def visible(text: str) -> str:
+    """`text` with every character that a terminal might obey or hide made visible: `␀`, `␛`, `�`.
+
+    The result has no line breaks and holds nothing that a terminal interprets.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _VARIATION_SELECTORS.sub("", text)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else _picture(char) for char in text)
+    return _COMBINING_RUN.sub(r"\1", text)
+
+
+def visible_lines(text: str) -> list[str]:
+    """The lines of `text`, each made visible; tabs become spaces."""
+    return [visible(line.expandtabs(4)) for line in re.split(r"\r\n|\r|\n", text)]
+
+
+def clip(text: str, width: int) -> str:
+    """`text` in at most `width` cells, with `…` where it is cut."""
+    if width <= 0:
+        return ""
+    if len(text) * 2 <= width or cell_len(text) <= width:
+        return text
+    return take(text, width - 1) + "…"
+
+
+def take(text: str, width: int) -> str:
+    """As many leading characters as fit in `width` cells."""
+    if text.isascii():
+        return text[: max(0, width)]
+    used = 0
+    for index, char in enumerate(text[: max(0, width) * 4 + 16]):
+        used += cell_len(char)
+        if used > width:
+            return text[:index]
+    return text[: max(0, width) * 4 + 16]
+
+
+def wrap(text: str, width: int) -> Iterator[str]:
+    """Rows of at most `width` cells; breaks after a space where there is one near the end."""
+    width = max(1, width)
+    while text:
+        row = take(text, width)
+        if not row:
+            # One character wider than the whole row.
+            row = text[0]
+        if len(row) < len(text):
+            space = row.rfind(" ")
+            if space > len(row) // 2:
+                row = row[: space + 1]
+        yield row.rstrip(" ")
+        text = text[len(row) :]
+
+
+def number(value: float) -> str:
+    """Two significant digits, no leading zero: `.031`, `.61`, `1.0`, `12`, `1,234`."""
+    if abs(value) >= 10:
+        return f"{value:,.0f}"
+    if abs(value) >= 1:
+        return f"{value:.1f}"
+    if abs(value) >= 0.095 or value == 0:
+        return f"{value:.2f}".replace("0.", ".", 1)
+    return f"{value:.3f}".replace("0.", ".", 1)
+
+
+def rate(value: float | None) -> str:
+    """A pass rate in three cells: `.61`, `1.0`, `  –`."""
+    if value is None:
+        return "  –"
+    return "1.0" if value >= 0.995 else f"{value:.2f}"[1:]
+
+
+def clock_time(seconds: float) -> str:
+    """`0:41`, `1:02:03`."""
+    whole = max(0, int(seconds))
+    if whole >= 3600:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+_EIGHTHS = "▁▂▃▄▅▆▇█"
+
+
+def level(value: float) -> str:
+    """One block whose height shows a value from 0 to 1."""
+    return _EIGHTHS[min(7, max(0, int(value * 7.999)))]
+
+
+def sparkline(values: list[float], width: int) -> str:
+    """The latest values, averaged into at most `width` blocks, right-aligned."""
+    if not values:
+        return " " * width
+    size = max(1, -(-len(values) // width))
+    # Buckets end at the newest value, so that the last block is always a full one.
+    buckets = [values[max(0, end - size) : end] for end in range(len(values), 0, -size)][::-1]
+    return "".join(level(sum(b) / len(b)) for b in buckets[-width:]).rjust(width)

@@ -1,0 +1,265 @@
+"""Themes: TOML files, read one by one; a broken one is reported and the others still work."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from rich.color import Color as RichColor
+from rich.style import Style
+from textual.color import Color, ColorParseError, Gradient
+from textual.theme import Theme
+
+HEAT_LEVELS = 12
+
+
+def _colour(value: str) -> str:
+    try:
+        return Color.parse(value).hex6
+    except ColorParseError as error:
+        raise ValueError(f"{value!r} is not a colour; write #rrggbb") from error
+
+
+class Colors(BaseModel):
+    """What each colour means; the defaults are the dark theme's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    background: str = "#11151c"
+    surface: str = "#171d27"
+    raised: str = "#202836"
+    line: str = "#2b3546"
+    foreground: str = "#d3dae6"
+    muted: str = "#7d8aa0"
+    faint: str = "#4a566b"
+    accent: str = "#6cb6ff"
+    on_accent: str = "#0b1220"
+    attention: str = "#f5b83d"
+    good: str = "#6bd49a"
+    bad: str = "#f2777a"
+    infrastructure: str = "#c39bf5"
+    held_out: str = "#6cb6ff"
+    training: str = "#7d8aa0"
+    heat: tuple[str, ...] = Field(
+        ("#11151c", "#2d2a45", "#5b3060", "#97395f", "#cf5548", "#f2a03d"), min_length=2
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _valid(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        return _colour(value) if isinstance(value, str) else tuple(map(_colour, value))
+
+
+class TerminalColors(BaseModel):
+    """Colours inside a trial's terminal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    background: str = "#0c1016"
+    foreground: str = "#c6cfdc"
+    ansi: tuple[str, ...] = Field(
+        (
+            *("#3b4658", "#f2777a", "#6bd49a", "#e6c07b", "#6cb6ff", "#c39bf5", "#5ccfd6"),
+            *("#c6cfdc", "#5c6a80", "#ff9d9f", "#92e6b6", "#f5d99a", "#9bcdff", "#d9befa"),
+            *("#8be3e8", "#f2f5fa"),
+        ),
+        min_length=16,
+        max_length=16,
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _valid(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        return _colour(value) if isinstance(value, str) else tuple(map(_colour, value))
+
+
+class ThemeFile(BaseModel):
+    """One `themes/*.toml`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field("tbtui-dark", min_length=1, max_length=40)
+    dark: bool = True
+    colors: Colors = Colors()
+    terminal: TerminalColors = TerminalColors()
+
+
+@dataclass(frozen=True)
+class Palette:
+    """A theme as the styles that panes draw with."""
+
+    file: ThemeFile
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @cached_property
+    def ground(self) -> Style:
+        """What lies under everything."""
+        return Style(color=self.file.colors.foreground, bgcolor=self.file.colors.background)
+
+    @cached_property
+    def text(self) -> Style:
+        return Style(color=self.file.colors.foreground)
+
+    @cached_property
+    def strong(self) -> Style:
+        return Style(color=self.file.colors.foreground, bold=True)
+
+    @cached_property
+    def muted(self) -> Style:
+        return Style(color=self.file.colors.muted)
+
+    @cached_property
+    def faint(self) -> Style:
+        return Style(color=self.file.colors.faint)
+
+    @cached_property
+    def line(self) -> Style:
+        return Style(color=self.file.colors.line)
+
+    @cached_property
+    def accent(self) -> Style:
+        return Style(color=self.file.colors.accent)
+
+    @cached_property
+    def attention(self) -> Style:
+        return Style(color=self.file.colors.attention, bold=True)
+
+    @cached_property
+    def good(self) -> Style:
+        return Style(color=self.file.colors.good)
+
+    @cached_property
+    def bad(self) -> Style:
+        return Style(color=self.file.colors.bad)
+
+    @cached_property
+    def infrastructure(self) -> Style:
+        return Style(color=self.file.colors.infrastructure)
+
+    @cached_property
+    def held_out(self) -> Style:
+        return Style(color=self.file.colors.held_out)
+
+    @cached_property
+    def training(self) -> Style:
+        return Style(color=self.file.colors.training)
+
+    @cached_property
+    def on_surface(self) -> Style:
+        return Style(bgcolor=self.file.colors.surface)
+
+    @cached_property
+    def on_raised(self) -> Style:
+        return Style(bgcolor=self.file.colors.raised)
+
+    @cached_property
+    def selected(self) -> Style:
+        return Style(color=self.file.colors.on_accent, bgcolor=self.file.colors.accent, bold=True)
+
+    @cached_property
+    def terminal(self) -> Style:
+        return Style(color=self.file.terminal.foreground, bgcolor=self.file.terminal.background)
+
+    @cached_property
+    def ansi(self) -> tuple[RichColor, ...]:
+        return tuple(RichColor.parse(value) for value in self.file.terminal.ansi)
+
+    @cached_property
+    def heat(self) -> tuple[Style, ...]:
+        """`HEAT_LEVELS` styles from sure to surprised; text stays legible on each."""
+        gradient = Gradient.from_colors(*self.file.colors.heat)
+        foreground = Color.parse(self.file.colors.foreground)
+        styles = [Style(color=foreground.rich_color)]
+        for index in range(1, HEAT_LEVELS):
+            background = gradient.get_color(index / (HEAT_LEVELS - 1))
+            text = max(
+                (foreground, Color.parse(self.file.colors.background)),
+                key=lambda colour: abs(colour.brightness - background.brightness),
+            )
+            styles.append(Style(color=text.rich_color, bgcolor=background.rich_color))
+        return tuple(styles)
+
+    def reward(self, value: float | None) -> Style:
+        """From bad to good; no reward is infrastructure."""
+        if value is None:
+            return self.infrastructure
+        if value <= 0 or value >= 1:
+            return self.good if value >= 1 else self.bad
+        blend = Color.parse(self.file.colors.bad).blend(Color.parse(self.file.colors.good), value)
+        return Style(color=blend.rich_color)
+
+
+@dataclass(frozen=True, slots=True)
+class Themes:
+    """All usable themes by name, and one line about each that is not."""
+
+    files: dict[str, ThemeFile]
+    problems: tuple[str, ...]
+
+
+def load_themes(*directories: Path) -> Themes:
+    """Every `*.toml` of the directories. Later ones replace earlier ones of the same name."""
+    files: dict[str, ThemeFile] = {}
+    problems: list[str] = []
+    for directory in directories:
+        for path in sorted(directory.glob("*.toml")):
+            try:
+                file = ThemeFile.model_validate(tomllib.loads(path.read_text("utf-8")))
+            except OSError as error:
+                problems.append(f"theme {path.name}: can't be read ({error.strerror})")
+            except UnicodeDecodeError:
+                problems.append(f"theme {path.name}: not UTF-8 text")
+            except tomllib.TOMLDecodeError as error:
+                problems.append(f"theme {path.name}: not TOML ({error})")
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(map(str, first["loc"]))
+                message = str(first["msg"]).removeprefix("Value error, ")
+                problems.append(f"theme {path.name}: {where}: {message}")
+            else:
+                files[file.name] = file
+    if not files:
+        files[ThemeFile().name] = ThemeFile()
+    return Themes(files, tuple(problems))
+
+
+def textual_theme(file: ThemeFile) -> Theme:
+    """The same colours for Textual's own widgets and our style sheet."""
+    colors = file.colors
+    return Theme(
+        name=file.name,
+        primary=colors.accent,
+        secondary=colors.accent,
+        accent=colors.accent,
+        warning=colors.attention,
+        error=colors.bad,
+        success=colors.good,
+        foreground=colors.foreground,
+        background=colors.background,
+        surface=colors.surface,
+        panel=colors.raised,
+        dark=file.dark,
+        variables={
+            "tb-line": colors.line,
+            "tb-muted": colors.muted,
+            "tb-faint": colors.faint,
+            "tb-attention": colors.attention,
+            "tb-terminal": file.terminal.background,
+            "block-cursor-background": colors.accent,
+            "block-cursor-foreground": colors.on_accent,
+            "scrollbar": colors.line,
+            "scrollbar-hover": colors.muted,
+            "scrollbar-active": colors.accent,
+            "scrollbar-background": colors.background,
+            "scrollbar-background-hover": colors.background,
+            "scrollbar-background-active": colors.background,
+            "scrollbar-corner-color": colors.background,
+            "footer-key-foreground": colors.accent,
+        },
+    )

@@ -1,0 +1,234 @@
+"""Whole runs through the real command: real Harbor trials, real policy, real interruptions.
+
+Each run imports Harbor, which takes seconds of CPU, so there are few of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tbtui.journal.events import (
+    Outcome,
+    RunStarted,
+    StepFinished,
+    TrialFinished,
+    TrialPhase,
+    TrialPhaseChanged,
+    TrialRetried,
+    WorkerLost,
+    WorkerStarted,
+)
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.resources import tasks_dir
+
+PATIENCE_SEC = 90
+
+
+@pytest.fixture(scope="module")
+def few_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tasks to train on, two held out."""
+    directory = tmp_path_factory.mktemp("tasks")
+    for name in ("mkdir-01", "remove-01", "mkdir-07", "remove-07"):
+        shutil.copytree(tasks_dir() / "starter" / name, directory / name)
+    return directory
+
+
+class LiveRun:
+    """A `tbtui run` of its own process group, with its journal."""
+
+    def __init__(self, where: Path, tasks: Path, *arguments: str) -> None:
+        self.directory = RunDirectory(where / "runs" / "r")
+        self.state = where / "state"
+        self.out = where / "out"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tbtui", "run", *arguments),
+                *("run_name=r", f"logs_dir={where / 'runs'}", f"tasks_dir={tasks}"),
+                *("batch_size=2", "group_size=2", "save_every=0"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self.out.open("w"),
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "XDG_STATE_HOME": str(self.state)},
+            start_new_session=True,
+        )
+
+    def events(self, kind: type[Any] = object) -> list[Any]:
+        if not self.directory.database.exists():
+            return []
+        reader = JournalReader(self.directory)
+        try:
+            return [e.event for e in reader.read(0, 100_000) if isinstance(e.event, kind)]
+        finally:
+            reader.close()
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_SEC
+        while not condition():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.02)
+
+    def acting(self) -> bool:
+        phases = self.events(TrialPhaseChanged)
+        return any(e.phase in (TrialPhase.MODEL, TrialPhase.ACTING) for e in phases)
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE_SEC)
+
+    def text(self) -> str:
+        return self.out.read_text()
+
+    def left_behind(self) -> list[str]:
+        """Processes and ledger entries that should be gone."""
+        mark = str(self.directory.path.parents[1])
+        left = []
+        for process in psutil.process_iter():
+            try:
+                if mark in process.environ().get("XDG_STATE_HOME", ""):
+                    left.append(f"{process.pid} {' '.join(process.cmdline())}")
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+        return left + [str(path) for path in self.state.rglob("*.json")]
+
+
+@pytest.fixture
+def start(tmp_path: Path, few_tasks: Path) -> Iterator[Callable[..., LiveRun]]:
+    runs: list[LiveRun] = []
+
+    def start(*arguments: str) -> LiveRun:
+        where = tmp_path / str(len(runs))
+        where.mkdir()
+        runs.append(LiveRun(where, few_tasks, *arguments))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        if run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGKILL)
+            run.process.wait()
+
+
+def gone(run: LiveRun) -> None:
+    """Nothing of the run is left, at the latest a few seconds after its end."""
+    deadline = time.monotonic() + 15
+    while left := run.left_behind():
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def test_a_run_trains_to_the_end(start: Callable[..., LiveRun]) -> None:
+    run = start("--json", "max_steps=2", "eval_every=1")
+    assert run.wait() == 0, run.text()
+    printed = [json.loads(line) for line in run.text().splitlines()]
+    assert printed[-1]["kind"] == "run_finished"
+    assert printed[-1]["status"] == "finished"
+    # What is printed is the journal, event for event.
+    assert [e["seq"] for e in printed] == list(range(1, len(printed) + 1))
+    assert [e["kind"] for e in printed] == [e.kind for e in run.events()]
+    assert [e.step for e in run.events(StepFinished)] == [1, 2]
+    ended = run.events(TrialFinished)
+    assert len(ended) == 2 * 4 + 3 * 2
+    assert all(e.reward is not None for e in ended), ended
+    (started,) = run.events(RunStarted)
+    assert started.settings["max_steps"] == 2
+
+    # Every trial left Harbor's own files, a recording and its exact tokens.
+    reader = JournalReader(run.directory)
+    for event in ended:
+        where = run.directory.trials / event.trial
+        assert json.loads((where / "result.json").read_text())["trial_name"] == event.trial
+        header, *output = (where / "recording.cast").read_text().splitlines()
+        assert json.loads(header)["version"] == 2
+        assert output
+        assert len(reader.samples(event.trial)) >= 1
+    assert (run.directory.checkpoints / "step-000002").is_dir()
+    gone(run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_cleans_up(start: Callable[..., LiveRun], number: int) -> None:
+    run = start("--no-ui")
+    run.until(run.acting)
+    run.process.send_signal(number)
+    assert run.wait() == 130, run.text()
+    assert run.text().splitlines()[-1] == "interrupted: interrupted; everything is cleaned up"
+    gone(run)
+
+
+def test_an_interruption_is_heard_before_the_first_trial(start: Callable[..., LiveRun]) -> None:
+    run = start("--no-ui")
+    run.until(lambda: run.directory.database.exists())
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait() == 130, run.text()
+    gone(run)
+
+
+def test_a_killed_worker_costs_its_trials_only(start: Callable[..., LiveRun]) -> None:
+    run = start("--no-ui", "max_steps=3")
+    run.until(run.acting)
+    os.kill(run.events(WorkerStarted)[0].pid, signal.SIGKILL)
+    assert run.wait() == 0, run.text()
+    (lost,) = run.events(WorkerLost)
+    assert "SIGKILL" in lost.reason
+    unscored = [e for e in run.events(TrialFinished) if e.reward is None]
+    assert {e.trial for e in unscored} == set(lost.trials)
+    assert {e.outcome for e in unscored} <= {Outcome.SANDBOX_LOST}
+    assert {e.trial for e in run.events(TrialRetried)} == set(lost.trials)
+    gone(run)
+
+
+def test_nothing_outlives_a_killed_run(start: Callable[..., LiveRun]) -> None:
+    run = start("--no-ui")
+    run.until(run.acting)
+    run.process.kill()
+    run.wait()
+    gone_processes(run)
+    # What it could not write off itself, the next start does.
+    successor = start("--no-ui", "max_steps=0")
+    assert successor.wait() == 0, successor.text()
+    gone(successor)
+
+
+def gone_processes(run: LiveRun) -> None:
+    deadline = time.monotonic() + 15
+    while left := [line for line in run.left_behind() if not line.endswith(".json")]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
+def test_a_full_disk_ends_the_run_with_the_reason(tmp_path: Path, few_tasks: Path) -> None:
+    disk = tmp_path / "0"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120M", "small", disk], check=True)
+    try:
+        run = LiveRun(disk, few_tasks, "--no-ui")
+        run.until(run.acting)
+        # The output file is on the same disk; what it has already can still be read.
+        with (disk / "filler").open("wb") as filler:
+            try:
+                while True:
+                    filler.write(b"\0" * 65536)
+                    filler.flush()
+            except OSError:
+                pass
+        assert run.wait() == 1, run.text()
+        (disk / "filler").unlink()
+        gone_processes(run)
+        assert "disk" in (disk / "out").read_text() or run.events()
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from picture import PastHost, settle
+from synthetic import START, write_run
+from textual.pilot import Pilot
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.app import TbtuiApp
+
+Opener = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
+
+
+@pytest.fixture(autouse=True)
+def fixed_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture(scope="session")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Forty seconds of a run: an evaluation, a step, and a step under way."""
+    return write_run(tmp_path_factory.mktemp("runs") / "starter-demo", 40.0).run
+
+
+@pytest.fixture
+def past_app(run_directory: RunDirectory) -> Callable[..., TbtuiApp]:
+    """An app over that run; its clock stands still and no timer runs."""
+
+    def build(directory: RunDirectory = run_directory, **options: object) -> TbtuiApp:
+        options.setdefault("clock", lambda: START + 40.0)
+        return TbtuiApp(PastHost(directory), live=False, **options)  # type: ignore[arg-type]
+
+    return build
+
+
+@pytest.fixture
+def opened(past_app: Callable[..., TbtuiApp]) -> Opener:
+    """Opens the app in a window and shows all that there is."""
+
+    @asynccontextmanager
+    async def open_app(
+        size: tuple[int, int] = (200, 60), **options: object
+    ) -> AsyncIterator[Pilot[int]]:
+        app = past_app(**options)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await settle(app)
+            yield pilot
+
+    return open_app
+
+
+def run_at(path: Path, seconds: float, **options: object) -> RunDirectory:
+    return write_run(path, seconds, **options).run

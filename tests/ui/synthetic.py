@@ -1,0 +1,755 @@
+"""A run that never happened: deterministic, written by the real journal, with real recordings.
+
+A small discrete-event simulation of a training run on starter-like tasks. It can be written at
+once (`write_run`) or be played in real time by a host (`SyntheticHost`), and then obeys commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import json
+import math
+import random
+import re
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tbtui.journal.commands import RUN, Command
+from tbtui.journal.events import (
+    AgentCommand,
+    AnyEvent,
+    CommandDone,
+    CommandIssued,
+    EvalFinished,
+    EvalStarted,
+    GroupScored,
+    Noted,
+    Outcome,
+    PhaseSeconds,
+    PolicyMeasured,
+    ProcessMeasured,
+    Purpose,
+    ResourcesMeasured,
+    RunFinished,
+    RunPaused,
+    RunPhase,
+    RunPhaseChanged,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    TaskRecord,
+    TrialFinished,
+    TrialPaused,
+    TrialPhase,
+    TrialPhaseChanged,
+    TrialQueued,
+    TrialResumed,
+    TrialRetried,
+    TrialScore,
+    TurnObserved,
+    TurnParsed,
+    TurnSampled,
+    TurnStarted,
+    WorkerStarted,
+)
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.samples import SampleRecord
+from tbtui.journal.writer import JournalWriter
+from tbtui.ui.host import RunEnd
+
+START = 1_750_000_000.0
+PROMPT = "root@box:/app# "
+KINDS = ("append", "copy", "count", "create", "mkdir", "move", "nested", "remove")
+_WORDS = "apple river stone green quick happy tiger ocean cloud seven silver golden".split()
+_NAMES = "notes data report alpha beta config log result index readme todo plan".split()
+_PIECES = re.compile(r"[A-Za-z]+|[ ]+|\d+|[^A-Za-z\d\s]|\n")
+
+Delay = float
+Process = Generator["Delay | Gate", None, None]
+
+
+@dataclass
+class Gate:
+    """Processes wait here until it opens."""
+
+    open: bool = False
+    waiting: list[Process] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Turn:
+    analysis: str
+    plan: str
+    keystrokes: tuple[str, ...]
+    output: str
+    complete: bool = False
+    error: str | None = None
+
+
+def turns_of(kind: str, rng: random.Random, good: bool) -> list[Turn]:
+    """What an agent does in one task: a starter task, well or badly."""
+    name, other = rng.sample(_NAMES, 2)
+    name, other, word = f"{name}.md", f"{other}.txt", rng.choice(_WORDS)
+    command, output = {
+        "append": (f"echo {word} >> {name}", ""),
+        "copy": (f"cp {name} {other}", ""),
+        "count": (f"wc -l < {name} > {other}", ""),
+        "create": (f"echo {word} > {name}", ""),
+        "mkdir": (f"mkdir {word}", ""),
+        "move": (f"mv {name} {other}", ""),
+        "nested": (f"mkdir -p {word} && echo {word} > {word}/{name}", ""),
+        "remove": (f"rm {other}", ""),
+    }[kind]
+    colour = f"\x1b[0m\x1b[01;34m{word}\x1b[0m  {name}  \x1b[01;32mrun.sh\x1b[0m  {other}\r\n"
+    turns = []
+    if not good and rng.random() < 0.5:
+        turns.append(
+            Turn(
+                f"The file {name} has to be handled.",
+                "Look for it first.",
+                (f"cat /app/{word}/{name}\n",),
+                f"cat: /app/{word}/{name}: \x1b[31mNo such file or directory\x1b[0m\r\n",
+                error="Missing required fields: commands" if rng.random() < 0.3 else None,
+            )
+        )
+    turns.append(
+        Turn(
+            f"The terminal shows an empty prompt. The task is a {kind}.",
+            f"Use one command to {kind} it, then list the directory.",
+            (command + "\n", "ls --color\n") if good else (command[:-1] + "\n", "ls --color\n"),
+            output + colour,
+        )
+    )
+    turns.append(
+        Turn("The result is as asked for.", "Check once more.", (f"cat {name}\n",), f"{word}\r\n")
+    )
+    turns.append(Turn("The task is complete.", "Confirm.", (), "", complete=True))
+    return turns
+
+
+def completion(turn: Turn) -> str:
+    commands = [{"keystrokes": keys, "duration": 0.1} for keys in turn.keystrokes]
+    body = {"analysis": turn.analysis, "plan": turn.plan, "commands": commands}
+    if turn.complete:
+        body["task_complete"] = True
+    return json.dumps(body, indent=1)
+
+
+@dataclass
+class SimTrial:
+    trial: str
+    label: str
+    task: str
+    kind: str
+    group: str
+    step: int
+    purpose: Purpose
+    good: bool
+    rng: random.Random
+    attempt: int = 1
+    paused: bool = False
+    stop: bool = False
+    gate: Gate = field(default_factory=Gate)
+    reward: float | None = None
+    done: bool = False
+    cast_start: float | None = None
+
+
+class Simulation:
+    """Advance it to a moment, and everything up to then has been journalled."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        *,
+        seed: int = 0,
+        steps: int = 6,
+        groups: int = 4,
+        group_size: int = 8,
+        parallel: int = 16,
+        eval_every: int = 2,
+        tempo: float = 1.0,
+        turn_seconds: float = 3.0,
+        fail: str = "",
+    ) -> None:
+        self.run = run
+        self.now = START
+        self.end: RunEnd | None = None
+        self._rng = random.Random(seed)
+        self._steps, self._groups, self._group_size = steps, groups, group_size
+        self._eval_every, self._tempo, self._turn_seconds = eval_every, tempo, turn_seconds
+        self._fail = fail
+        self._free = parallel
+        self._slots: list[Process] = []
+        self._heap: list[tuple[float, int, Process]] = []
+        self._order = itertools.count()
+        self._commands = itertools.count(1)
+        self._writer = JournalWriter(run, clock=lambda: self.now)
+        self._live: dict[str, SimTrial] = {}
+        self._run_paused = False
+        self._tokens = self._completed = self._in_flight = 0
+        self.tasks = [
+            TaskRecord(
+                name=f"{kind}-{number:02d}",
+                kind=kind,
+                difficulty="easy",
+                split="eval" if number > 6 else "train",
+            )
+            for kind in KINDS
+            for number in range(1, 9)
+        ]
+        self._schedule(self._main(), 0.0)
+        self._schedule(self._measure(), 1.0)
+
+    # The clock
+
+    def advance(self, until: float) -> None:
+        while self._heap and self._heap[0][0] <= until and self.end is None:
+            self.now, _, process = heapq.heappop(self._heap)
+            self._step(process)
+        self.now = max(self.now, until)
+
+    def finish(self) -> None:
+        while self._heap and self.end is None:
+            self.advance(self._heap[0][0])
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _schedule(self, process: Process, delay: float) -> None:
+        heapq.heappush(self._heap, (self.now + delay / self._tempo, next(self._order), process))
+
+    def _step(self, process: Process) -> None:
+        try:
+            waits = next(process)
+        except StopIteration:
+            return
+        if isinstance(waits, Gate):
+            if waits.open:
+                self._schedule(process, 0.0)
+            else:
+                waits.waiting.append(process)
+        else:
+            self._schedule(process, waits)
+
+    def _release(self, gate: Gate) -> None:
+        gate.open = True
+        for process in gate.waiting:
+            self._schedule(process, 0.0)
+        gate.waiting.clear()
+
+    def _write(self, event: AnyEvent) -> None:
+        self._writer.append(event)
+
+    # Commands
+
+    def command(self, command: Command) -> None:
+        self._write(
+            CommandIssued(
+                command=command.id, verb=command.verb, target=command.target, actor=command.actor
+            )
+        )
+        trial = self._live.get(command.target)
+        if command.target == RUN:
+            if command.verb == "pause":
+                self._run_paused = True
+                self._write(RunPaused())
+            elif command.verb == "resume":
+                self._run_paused = False
+                self._write(RunResumed())
+                for each in self._live.values():
+                    self._release(each.gate)
+            self._done(command, True, "")
+        elif trial is None:
+            self._done(command, False, f"{command.verb}: no live trial {command.target}")
+        elif command.verb == "pause":
+            trial.paused, trial.gate = True, Gate()
+            self._schedule(self._acknowledge(command, trial), 0.6)
+        elif command.verb == "resume":
+            trial.paused = False
+            self._release(trial.gate)
+            self._done(command, True, "")
+        elif command.verb == "stop":
+            trial.stop = True
+            trial.paused = False
+            self._release(trial.gate)
+            self._done(command, True, "")
+
+    def interrupt(self, status: str = "interrupted") -> None:
+        if self.end is not None:
+            return
+        self._write(RunPhaseChanged(phase=RunPhase.STOPPING, step=0))
+        self._heap.clear()
+        self._schedule(self._clean_up(), 0.8)
+
+    def _clean_up(self) -> Process:
+        for trial in list(self._live.values()):
+            self._write(
+                TrialFinished(
+                    trial=trial.trial,
+                    outcome=Outcome.CANCELLED,
+                    reason="the run was stopped",
+                    verdict=None,
+                    reward=None,
+                    turns=0,
+                    seconds=PhaseSeconds(),
+                )
+            )
+            yield 0.02
+        self._end(RunEnd("interrupted", "stopped by a person"))
+
+    def _acknowledge(self, command: Command, trial: SimTrial) -> Process:
+        yield 0.2
+        self._done(command, True, "")
+
+    def _done(self, command: Command, ok: bool, result: str) -> None:
+        self._write(CommandDone(command=command.id, ok=ok, result=result))
+
+    def _end(self, end: RunEnd) -> None:
+        self._write(RunFinished(status=end.status, reason=end.reason))
+        self.end = end
+
+    # The run
+
+    def _main(self) -> Process:
+        self._write(
+            RunStarted(
+                run=self.run.name,
+                pid=4242,
+                host="box",
+                tbtui_version="0.1.0",
+                harbor_version="0.24.0",
+                policy="local",
+                model_name="starter",
+                parameters=772_608,
+                context_limit=1024,
+                environment="sandbox",
+                environment_reason="user namespaces work here",
+                tasks_dir="/opt/tasks/starter",
+                tasks=tuple(self.tasks),
+                settings={"max_steps": self._steps, "group_size": self._group_size},
+            )
+        )
+        self._write(RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail="Harbor to be loaded"))
+        yield 2.0
+        for worker in (0, 1):
+            self._write(WorkerStarted(worker=worker, pid=4300 + worker))
+        self._write(Noted(level="info", text="environment: sandbox (user namespaces work here)"))
+        yield 0.5
+        yield from self._evaluate(0)
+        for step in range(1, self._steps + 1):
+            yield from self._train(step)
+            if step == 2 and self._fail:
+                self._write(RunPhaseChanged(phase=RunPhase.STOPPING, step=step))
+                yield 0.2
+                self._end(RunEnd("failed", self._fail))
+                return
+            if step % self._eval_every == 0:
+                yield from self._evaluate(step)
+        self._end(RunEnd("finished", f"{self._steps} steps done"))
+
+    def _skill(self, step: int) -> float:
+        return 0.34 + 0.56 * (1 - math.exp(-step / max(2.0, self._steps / 2.5)))
+
+    def _train(self, step: int) -> Process:
+        tasks = self._rng.sample([t for t in self.tasks if t.split == "train"], self._groups)
+        groups = {f"s{step:03d}-{task.name}": task.name for task in tasks}
+        self._write(StepStarted(step=step, groups=groups))
+        self._write(RunPhaseChanged(phase=RunPhase.SAMPLING, step=step - 1))
+        members: dict[str, list[SimTrial]] = {}
+        for group, task in groups.items():
+            members[group] = [
+                self._trial(f"{group}-{n}", f"{task}/{n}", task, group, step, "train")
+                for n in range(1, self._group_size + 1)
+            ]
+        everyone = [trial for trials in members.values() for trial in trials]
+        while not all(trial.done for trial in everyone):
+            yield 0.1
+        constant = 0
+        for group, trials in members.items():
+            rewards = [t.reward for t in trials if t.reward is not None]
+            baseline = sum(rewards) / len(rewards) if rewards else None
+            same = len(set(rewards)) <= 1
+            constant += same
+            self._write(
+                GroupScored(
+                    step=step,
+                    group=group,
+                    task=groups[group],
+                    disposition="constant" if same else "trained",
+                    baseline=baseline,
+                    trials={
+                        t.trial: TrialScore(
+                            reward=t.reward,
+                            advantage=None
+                            if t.reward is None or baseline is None
+                            else t.reward - baseline,
+                            tokens=120,
+                        )
+                        for t in trials
+                    },
+                )
+            )
+        self._write(RunPhaseChanged(phase=RunPhase.TRAINING, step=step - 1))
+        yield 0.7
+        self._write(
+            StepFinished(
+                step=step,
+                weights_version=step,
+                metrics={"loss": -0.02, "kl": 0.002, "entropy": 0.31, "grad_norm": 0.8},
+            )
+        )
+
+    def _evaluate(self, step: int) -> Process:
+        tasks = [t for t in self.tasks if t.split == "eval"]
+        self._write(EvalStarted(step=step, tasks=len(tasks), trials=len(tasks), temperature=1.0))
+        self._write(RunPhaseChanged(phase=RunPhase.EVALUATING, step=step))
+        group = f"e{step:03d}"
+        trials = [
+            self._trial(f"{group}-{task.name}", f"{task.name}/1", task.name, group, step, "eval")
+            for task in tasks
+        ]
+        while not all(trial.done for trial in trials):
+            yield 0.1
+        scored = [t for t in trials if t.reward is not None]
+        by_kind: dict[str, list[float]] = {}
+        for trial in scored:
+            by_kind.setdefault(trial.kind, []).append(trial.reward or 0.0)
+        self._write(
+            EvalFinished(
+                step=step,
+                weights_version=step,
+                temperature=1.0,
+                pass_rate=sum(t.reward or 0.0 for t in scored) / len(scored) if scored else None,
+                scored=len(scored),
+                unscored=len(trials) - len(scored),
+                by_kind={kind: sum(r) / len(r) for kind, r in by_kind.items()},
+            )
+        )
+
+    def _measure(self) -> Process:
+        while True:
+            self._write(
+                PolicyMeasured(
+                    activity="sampling" if self._in_flight else "idle",
+                    in_flight=self._in_flight,
+                    running=min(8, self._in_flight),
+                    completed=self._completed,
+                    sampled_tokens=self._tokens,
+                    p50_sec=0.41,
+                    p95_sec=0.92,
+                )
+            )
+            wave = 0.5 + 0.3 * math.sin(self.now)
+            self._write(
+                ResourcesMeasured(
+                    processes=(
+                        ProcessMeasured(role="engine", pid=4242, rss_mb=164.0, cpu=0.12 * wave),
+                        ProcessMeasured(role="worker 0", pid=4300, rss_mb=207.0, cpu=0.9 * wave),
+                        ProcessMeasured(role="worker 1", pid=4301, rss_mb=206.0, cpu=0.8 * wave),
+                        ProcessMeasured(role="policy", pid=4310, rss_mb=118.0, cpu=0.6 * wave),
+                    ),
+                    engine_lag_ms=3.2,
+                )
+            )
+            yield 1.0
+
+    # One trial
+
+    def _trial(
+        self, name: str, label: str, task: str, group: str, step: int, purpose: Purpose
+    ) -> SimTrial:
+        rng = random.Random(f"{name}")
+        trial = SimTrial(
+            name,
+            label,
+            task,
+            task.split("-")[0],
+            group,
+            step,
+            purpose,
+            rng.random() < self._skill(step),
+            rng,
+        )
+        self._queue(trial)
+        return trial
+
+    def _queue(self, trial: SimTrial) -> None:
+        self._live[trial.trial] = trial
+        self._write(
+            TrialQueued(
+                trial=trial.trial,
+                label=trial.label,
+                task=trial.task,
+                group=trial.group,
+                step=trial.step,
+                purpose=trial.purpose,
+                attempt=trial.attempt,
+                budget_sec=60.0,
+            )
+        )
+        process = self._play(trial)
+        if self._free > 0:
+            self._free -= 1
+            self._schedule(process, 0.0)
+        else:
+            self._slots.append(process)
+
+    def _leave(self) -> None:
+        if self._slots:
+            self._schedule(self._slots.pop(0), 0.0)
+        else:
+            self._free += 1
+
+    def _phase(self, trial: SimTrial, phase: TrialPhase, detail: str = "") -> None:
+        self._write(TrialPhaseChanged(trial=trial.trial, phase=phase, detail=detail))
+
+    def _cast(self, trial: SimTrial, text: str) -> None:
+        path = self.run.recording(trial.trial)
+        lines = ""
+        if trial.cast_start is None:
+            trial.cast_start = self.now
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = json.dumps({"version": 2, "width": 160, "height": 40}) + "\n"
+        lines += json.dumps([round(self.now - trial.cast_start, 3), "o", text]) + "\n"
+        with path.open("a") as file:
+            file.write(lines)
+
+    def _play(self, trial: SimTrial) -> Process:
+        rng = trial.rng
+        self._phase(trial, TrialPhase.SETUP)
+        yield 0.15 + rng.random() * 0.2
+        self._cast(trial, "\x1b[?2004h" + PROMPT)
+        turns = turns_of(trial.kind, rng, trial.good)
+        number = 0
+        for number, turn in enumerate(turns, start=1):
+            if (trial.paused or self._run_paused) and not trial.stop:
+                trial.gate = Gate()
+                self._write(TrialPaused(trial=trial.trial))
+                yield trial.gate
+                self._write(TrialResumed(trial=trial.trial))
+            if trial.stop:
+                break
+            yield from self._turn(trial, number, turn)
+            if trial.attempt == 1 and rng.random() < 0.012:
+                yield from self._lose(trial)
+                return
+        self._phase(trial, TrialPhase.VERIFYING)
+        yield 0.1 + rng.random() * 0.1
+        trial.reward = 1.0 if trial.good and not trial.stop else 0.0
+        unclean = not trial.good and rng.random() < 0.1
+        outcome = Outcome.SOLVED if trial.reward else Outcome.FAILED
+        if unclean:
+            outcome = Outcome.AGENT_TIMEOUT
+        self._write(
+            TrialFinished(
+                trial=trial.trial,
+                outcome=outcome,
+                reason="the verifier passed it" if trial.reward else "the manifest differs",
+                verdict=trial.reward,
+                reward=trial.reward,
+                turns=number,
+                seconds=self._seconds(rng, number),
+                verifier_output="manifest ok\n" if trial.reward else "-notes.md\n+notes.m\n",
+            )
+        )
+        trial.done = True
+        del self._live[trial.trial]
+        self._leave()
+
+    def _lose(self, trial: SimTrial) -> Process:
+        """The sandbox goes away; a second attempt takes the trial's place."""
+        yield 0.1
+        self._write(
+            TrialFinished(
+                trial=trial.trial,
+                outcome=Outcome.SANDBOX_LOST,
+                reason="sandbox lost: worker 1 was killed (signal 9)",
+                verdict=None,
+                reward=None,
+                turns=1,
+                seconds=self._seconds(trial.rng, 1),
+            )
+        )
+        del self._live[trial.trial]
+        if trial.rng.random() < 0.5:
+            trial.done = True
+        else:
+            old, trial.trial = trial.trial, f"{trial.trial}-a2"
+            trial.attempt, trial.cast_start = 2, None
+            self._write(
+                TrialRetried(trial=old, successor=trial.trial, reason="the sandbox was lost")
+            )
+            self._queue(trial)
+        self._leave()
+
+    def _seconds(self, rng: random.Random, turns: int) -> PhaseSeconds:
+        return PhaseSeconds(
+            queue=rng.random(),
+            setup=0.2 + rng.random() * 0.1,
+            sampling=0.4 * turns,
+            commands=0.25 * turns,
+            verifying=0.15,
+            teardown=0.05,
+        )
+
+    def _turn(self, trial: SimTrial, number: int, turn: Turn) -> Process:
+        rng, pace = trial.rng, self._turn_seconds
+        self._write(TurnStarted(trial=trial.trial, turn=number))
+        self._phase(trial, TrialPhase.MODEL)
+        self._in_flight += 1
+        seconds = pace * (0.1 + 0.3 * rng.random())
+        yield seconds
+        self._in_flight -= 1
+        text = completion(turn)
+        pieces = tuple(_PIECES.findall(text))
+        logprobs = np.array(
+            [
+                -0.9 - 4 * rng.random() if rng.random() < 0.06 else -0.3 * rng.random() ** 3
+                for _ in pieces
+            ],
+            dtype=np.float32,
+        )
+        self._tokens += len(pieces)
+        self._completed += 1
+        sample = self._writer.add_sample(
+            SampleRecord(
+                trial=trial.trial,
+                turn=number,
+                prompt_ids=tuple(range(28 * number)),
+                completion_ids=tuple(len(piece) for piece in pieces),
+                logprobs=logprobs,
+                pieces=pieces,
+                prompt_text="New Terminal Output:\n" + PROMPT,
+                stop_reason="stop",
+                weights_version=trial.step,
+                temperature=1.0,
+                seconds=seconds,
+            )
+        )
+        self._write(
+            TurnSampled(
+                trial=trial.trial,
+                turn=number,
+                sample=sample,
+                text=text,
+                prompt_tokens=28 * number,
+                completion_tokens=len(pieces),
+                mean_logprob=float(logprobs.mean()),
+                min_logprob=float(logprobs.min()),
+                stop_reason="stop",
+                weights_version=trial.step,
+                seconds=seconds,
+            )
+        )
+        self._write(
+            TurnParsed(
+                trial=trial.trial,
+                turn=number,
+                analysis=turn.analysis,
+                plan=turn.plan,
+                commands=tuple(
+                    AgentCommand(keystrokes=k, duration_sec=0.1) for k in turn.keystrokes
+                ),
+                task_complete=turn.complete,
+                error=turn.error,
+            )
+        )
+        self._phase(trial, TrialPhase.ACTING)
+        for keystrokes in turn.keystrokes:
+            for part in _halves(keystrokes):
+                self._cast(trial, part.replace("\n", "\r\n"))
+                yield pace * 0.08
+        if turn.keystrokes:
+            self._cast(trial, turn.output + PROMPT)
+        self._write(
+            TurnObserved(
+                trial=trial.trial,
+                turn=number,
+                observation="New Terminal Output:\n" + turn.output.replace("\r\n", "\n") + PROMPT,
+                seconds=pace * 0.1,
+            )
+        )
+        yield pace * (0.05 + 0.1 * rng.random())
+
+
+def _halves(text: str) -> Iterator[str]:
+    half = len(text) // 2
+    yield text[:half]
+    yield text[half:]
+
+
+def write_run(path: Path, seconds: float | None = None, **options: object) -> Simulation:
+    """Write a run up to `seconds` after its start, or to its end."""
+    simulation = Simulation(RunDirectory.create(path), **options)  # type: ignore[arg-type]
+    if seconds is None:
+        simulation.finish()
+    else:
+        simulation.advance(START + seconds)
+    simulation.close()
+    return simulation
+
+
+class SyntheticHost:
+    """Plays a simulation in real time on a thread of its own, as an engine would run."""
+
+    def __init__(self, path: Path, **options: object) -> None:
+        self._directory = RunDirectory.create(path)
+        self._options = options
+        self._thread = threading.Thread(target=self._play, name="engine", daemon=True)
+        self._commands: list[Command] = []
+        self._interrupted = threading.Event()
+        self._end: RunEnd | None = None
+        self._over = threading.Event()
+
+    @property
+    def directory(self) -> RunDirectory:
+        return self._directory
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def interrupt(self) -> None:
+        self._interrupted.set()
+
+    async def ended(self) -> RunEnd:
+        await asyncio.to_thread(self._over.wait)
+        assert self._end is not None
+        return self._end
+
+    def _play(self) -> None:
+        try:
+            self._simulate()
+        except Exception as error:
+            self._end = RunEnd("failed", f"the simulation broke: {error!r}")
+        finally:
+            self._over.set()
+
+    def _simulate(self) -> None:
+        simulation = Simulation(self._directory, **self._options)  # type: ignore[arg-type]
+        # The journal's times are the wall's, as in a real run.
+        offset = time.time() - START
+        simulation.now += offset
+        simulation._heap = [(at + offset, n, p) for at, n, p in simulation._heap]
+        stopping = False
+        while simulation.end is None:
+            simulation.advance(time.time())
+            while self._commands:
+                simulation.command(self._commands.pop(0))
+            if self._interrupted.is_set() and not stopping:
+                stopping = True
+                simulation.interrupt()
+            time.sleep(0.01)
+        simulation.close()
+        self._end = simulation.end

@@ -1,0 +1,102 @@
+"""The trial screen: terminal, turns and tokens of one trial."""
+
+from __future__ import annotations
+
+from conftest import Opener
+from picture import settle
+from test_cockpit import app_of, commands, pane
+from textual.pilot import Pilot
+
+from tbtui.ui.panes.tokens import TokenPane, surprising
+from tbtui.ui.panes.turns import TurnPane
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.screens.trial import TrialScreen
+from tbtui.view.current import current_trials
+
+
+async def open_trial(pilot: Pilot[int], finished: bool = True) -> str:
+    """Open the first trial that has the most turns behind it."""
+    app = app_of(pilot)
+    shown = current_trials(app.live_run.state)
+    trials = [t for t in shown if t.live != finished and t.turn > 1]
+    trial = max(trials, key=lambda each: each.turn)
+    app.selection.choose(trial.trial)
+    await pilot.press("enter")
+    await settle(app)
+    assert isinstance(app.screen, TrialScreen)
+    return trial.trial
+
+
+async def test_a_trial_shows_its_terminal_turns_tokens_and_verdict(opened: Opener) -> None:
+    async with opened() as pilot:
+        name = await open_trial(pilot)
+        trial = app_of(pilot).live_run.state.trials[name]
+        assert trial.label in pane(pilot, "head").text
+        assert trial.reason in pane(pilot, "head").text
+        assert str(pane(pilot, "terminal").border_title) == "terminal 160x40"
+        assert "root@box:/app#" in pane(pilot, "terminal").text
+        turns = pane(pilot, "turns").text
+        assert "says that the task is complete" in turns
+        assert trial.reason in turns
+        assert '"task_complete": true' in pane(pilot, "tokens").text
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, Cockpit)
+
+
+async def test_turns_are_walked_and_tokens_follow(opened: Opener) -> None:
+    async with opened() as pilot:
+        await open_trial(pilot)
+        turns = pilot.app.screen.query_one(TurnPane)
+        last = turns.chosen
+        assert turns.follow
+        await pilot.press("left_square_bracket")
+        assert turns.chosen == last - 1
+        assert not turns.follow
+        assert f"turn {turns.chosen + 1} " in str(pane(pilot, "tokens").border_title)
+        assert "newer" in str(turns.border_title)
+        await pilot.press("up")
+        assert turns.chosen == last - 2
+        assert "ls --color" in turns.text
+        assert "New Terminal Output" in turns.text
+        await pilot.press("right_square_bracket", "down")
+        assert turns.chosen == last
+        assert turns.follow
+
+
+async def test_n_goes_to_the_next_surprising_token_and_shift_n_back(opened: Opener) -> None:
+    async with opened() as pilot:
+        await open_trial(pilot)
+        await pilot.press("left_square_bracket", "left_square_bracket")
+        tokens = pilot.app.screen.query_one(TokenPane)
+        places = surprising(tokens.tokens)
+        assert len(places) > 1
+        await pilot.press("n")
+        assert tokens.cursor == places[0]
+        assert "p=" in tokens.text
+        await pilot.press("n")
+        assert tokens.cursor == places[1]
+        await pilot.press("N")
+        assert tokens.cursor == places[0]
+        await pilot.press("N")
+        assert tokens.cursor == places[-1]
+
+
+async def test_pause_and_stop_mean_the_trial_on_the_screen(opened: Opener) -> None:
+    async with opened() as pilot:
+        name = await open_trial(pilot, finished=False)
+        await pilot.press("space", "s")
+        assert commands(pilot) == [("pause", name), ("stop", name)]
+
+
+async def test_panes_in_full_and_at_80x24(opened: Opener) -> None:
+    async with opened((80, 24)) as pilot:
+        await open_trial(pilot)
+        for name in ("terminal", "turns", "tokens"):
+            assert pane(pilot, name).region.height >= 5
+        for key, name in (("1", "terminal"), ("2", "turns"), ("3", "tokens")):
+            await pilot.press(key)
+            assert pane(pilot, name).region.height >= 20
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, TrialScreen)
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, Cockpit)
