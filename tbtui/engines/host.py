@@ -6,19 +6,22 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tbtui.engines.prepare import PreparedRun
-from tbtui.engines.run import Run
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.rundir import RunDirectory
+
+if TYPE_CHECKING:
+    from tbtui.engines.run import Run
 
 
 class EngineThread:
     """A run whose event loop nobody else can stall. Its methods may be called from any thread."""
 
     def __init__(self, prepared: PreparedRun) -> None:
-        self._run = Run(prepared)
-        self._directory = prepared.directory
+        self._prepared = prepared
+        self._run: Run | None = None
         self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[RunEnd] | None = None
@@ -26,13 +29,13 @@ class EngineThread:
 
     @property
     def directory(self) -> RunDirectory:
-        return self._directory
+        return self._prepared.directory
 
     def start(self) -> None:
         self._thread.start()
 
     def submit(self, command: Command) -> None:
-        self._call(lambda: self._run.submit(command))
+        self._call(lambda: self._submit(command))
 
     def interrupt(self) -> None:
         self._call(self._cancel)
@@ -50,8 +53,17 @@ class EngineThread:
         self._end.set_result(end)
 
     async def _watched(self) -> RunEnd:
+        # Here, because importing the engine takes longer than painting the app's first frame.
+        from tbtui.engines.run import Run
+
+        self._run = Run(self._prepared)
         self._task = asyncio.create_task(self._run.run())
         return await self._task
+
+    def _submit(self, command: Command) -> None:
+        # What is called on the loop comes after `_watched` has begun.
+        assert self._run is not None
+        self._run.submit(command)
 
     def _cancel(self) -> None:
         # Cancelling twice would interrupt the clean-up that the first one began.

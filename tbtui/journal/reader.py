@@ -51,6 +51,8 @@ class JournalReader:
 
     def samples(self, trial: str) -> list[SampleRecord]:
         """Every model call of a trial in order, prompts restored in full."""
+        import numpy as np
+
         records: list[SampleRecord] = []
         tail: tuple[int, ...] = ()
         for row in self._db.execute(
@@ -68,7 +70,7 @@ class JournalReader:
                     turn=row[0],
                     prompt_ids=prompt,
                     completion_ids=completion,
-                    logprobs=unpack_floats(row[4]),
+                    logprobs=np.asarray(unpack_floats(row[4]), np.float32),
                     pieces=unpack_texts(row[5]),
                     prompt_text=unpack_texts(row[6])[0],
                     stop_reason=row[7],
@@ -86,7 +88,7 @@ class JournalReader:
         ).fetchone()
         if row is None:
             return []
-        return list(zip(unpack_texts(row[0]), unpack_floats(row[1]).tolist(), strict=True))
+        return list(zip(unpack_texts(row[0]), unpack_floats(row[1]), strict=True))
 
     def close(self) -> None:
         self._db.close()

@@ -6,13 +6,18 @@ is new is stored, with the number of tokens that carry over.
 
 from __future__ import annotations
 
+import array
 import json
+import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    # Readers on the start-up path do without it.
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +50,31 @@ def shared_prefix(previous: Sequence[int], current: Sequence[int]) -> int:
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:
-    return zlib.compress(np.asarray(ids, dtype="<i4").tobytes(), 1)
+    """Little-endian 32-bit integers, compressed."""
+    return zlib.compress(_little_endian(array.array("i", ids)).tobytes(), 1)
 
 
 def unpack_ids(blob: bytes) -> tuple[int, ...]:
-    return tuple(np.frombuffer(zlib.decompress(blob), dtype="<i4").tolist())
+    ids = array.array("i")
+    ids.frombytes(zlib.decompress(blob))
+    return tuple(_little_endian(ids))
 
 
-def pack_floats(values: npt.NDArray[np.float32]) -> bytes:
-    return values.astype("<f4").tobytes()
+def pack_floats(values: Sequence[float] | npt.NDArray[np.float32]) -> bytes:
+    """Little-endian 32-bit floats."""
+    return _little_endian(array.array("f", values)).tobytes()
 
 
-def unpack_floats(blob: bytes) -> npt.NDArray[np.float32]:
-    return np.frombuffer(blob, dtype="<f4").astype(np.float32)
+def unpack_floats(blob: bytes) -> list[float]:
+    floats = array.array("f")
+    floats.frombytes(blob)
+    return _little_endian(floats).tolist()
+
+
+def _little_endian[T: (int, float)](values: array.array[T]) -> array.array[T]:
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
 
 
 def pack_texts(texts: Sequence[str]) -> bytes:

@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import subprocess
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +62,14 @@ class WorkerLostInfo:
     trials: tuple[str, ...]
 
 
+@dataclass
+class _Waiting:
+    """A trial that has no worker yet, and what was asked of it meanwhile."""
+
+    spec: TrialSpec
+    commands: list[ControlTrial] = field(default_factory=list)
+
+
 @dataclass(eq=False)
 class _Worker:
     number: WorkerId
@@ -107,7 +114,7 @@ class WorkerPool:
         """Trial -> where it runs."""
         self._asked: dict[int, str] = {}
         """Request -> the trial that waits for the answer."""
-        self._unplaced: deque[TrialSpec] = deque()
+        self._unplaced: dict[str, _Waiting] = {}
         self._first_ready = asyncio.Event()
         self._stopping = False
         self._watchdog: asyncio.Task[None] | None = None
@@ -144,25 +151,25 @@ class WorkerPool:
         Raises:
             ValueError: a trial of that name is running or waiting.
         """
-        if spec.trial in self._home or any(spec.trial == s.trial for s in self._unplaced):
+        if spec.trial in self._home or spec.trial in self._unplaced:
             raise ValueError(f"trial {spec.trial} is running")
-        self._unplaced.append(spec)
+        self._unplaced[spec.trial] = _Waiting(spec)
         self._place()
 
     def control(
         self, trial: str, verb: Literal["pause", "resume", "stop", "cancel"], reason: str = ""
     ) -> bool:
-        """Pass a command on; False if no such trial runs on a worker (any more, or yet)."""
+        """Pass a command on; False if no such trial is running or waiting."""
+        command = ControlTrial(trial, verb, reason)
+        if trial in self._unplaced:
+            self._unplaced[trial].commands.append(command)
+            return True
         worker = self._home.get(trial)
-        return worker is not None and self._post(worker, ControlTrial(trial, verb, reason))
+        return worker is not None and self._post(worker, command)
 
     def withdraw(self, trial: str) -> bool:
         """Forget a trial that waits for a worker; False if it does not wait."""
-        for spec in self._unplaced:
-            if spec.trial == trial:
-                self._unplaced.remove(spec)
-                return True
-        return False
+        return self._unplaced.pop(trial, None) is not None
 
     def reply(self, answer: Completion | CompletionFailed) -> bool:
         """Send an answer to the worker that asked; False if it is not waiting any more."""
@@ -276,10 +283,13 @@ class WorkerPool:
             fair = -(-(len(self._home) + len(self._unplaced)) // self._size)
             if len(worker.trials) >= fair:
                 return
-            spec = self._unplaced.popleft()
-            worker.trials.add(spec.trial)
-            self._home[spec.trial] = worker
-            self._post(worker, StartTrial(spec))
+            trial = next(iter(self._unplaced))
+            waiting = self._unplaced.pop(trial)
+            worker.trials.add(trial)
+            self._home[trial] = worker
+            self._post(worker, StartTrial(waiting.spec))
+            for command in waiting.commands:
+                self._post(worker, command)
 
     def _forget(self, trial: str) -> None:
         self._home.pop(trial, None)

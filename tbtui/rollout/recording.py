@@ -140,7 +140,8 @@ class Recording:
             self._write([round(self._clock() - self._began, 6), "o", text])
 
     def _write(self, record: object) -> None:
-        line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
+        # In ASCII: U+0085 or U+2028 would end the line for readers that know such line ends.
+        line = json.dumps(record).encode() + b"\n"
         if self._written + len(line) > self._max_bytes:
             note = f"[the recording ends here: it reached {self._max_bytes:,} bytes]"
             at = round(self._clock() - self._began, 6)

@@ -24,22 +24,16 @@ from pathlib import Path
 from typing import Any, override
 
 from harbor.agents.terminus_2.terminus_2 import Command, Terminus2
-from harbor.agents.terminus_2.terminus_xml_plain_parser import TerminusXMLPlainParser
 from harbor.agents.terminus_2.tmux_session import TmuxSession
 from harbor.environments.base import BaseEnvironment
-from harbor.llms.base import (
-    BaseLLM,
-    ContextLengthExceededError,
-    LLMResponse,
-    OutputLengthExceededError,
-)
+from harbor.llms.base import BaseLLM, ContextLengthExceededError, LLMResponse
 from harbor.llms.chat import Chat
-from harbor.models.metric import UsageInfo
 
 from tbtui.journal.events import AgentCommand, TrialPhase
-from tbtui.rollout.link import LINK, AgentEnded, ContextOverflow, TrialLink
+from tbtui.rollout.link import LINK, AgentEnded
+from tbtui.rollout.linked_llm import LinkedLLM
 from tbtui.rollout.messages import FinishReason, TurnSeen, TurnUnderstood
-from tbtui.rollout.parsing import GuardedParser, scrub
+from tbtui.rollout.parsing import GuardedParser
 from tbtui.rollout.recording import Recording
 
 IMPORT_PATH = "tbtui.rollout.terminus:GatedTerminus"
@@ -63,93 +57,6 @@ class SandboxLostError(Exception):
 
 class AgentBrokenError(Exception):
     """The agent ran into a time limit that is not its budget."""
-
-
-class LinkedLLM(BaseLLM):
-    """The engine's policy, reached through the trial's link."""
-
-    def __init__(self, link: TrialLink) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._link = link
-        # Terminus-2 tries to salvage a truncated XML answer too, but then fails on what it gets.
-        self._salvager: TerminusXMLPlainParser | None = None
-        if link.spec.parser_name == "xml":
-            self._salvager = TerminusXMLPlainParser()  # type: ignore[no-untyped-call]
-        self.purpose: str | None = None
-        """What the next calls are for, while they are no turns of the main agent."""
-        self.chars_per_token = 4.0
-
-    @override
-    async def call(
-        self, prompt: str, message_history: list[dict[str, Any]] | None = None, **kwargs: Any
-    ) -> LLMResponse:
-        """Ask for one completion.
-
-        Raises:
-            AgentEnded: stopped by a person, out of turns, or the policy failed.
-            ContextLengthExceededError, OutputLengthExceededError: as Terminus-2 expects them.
-        """
-        link, notes = self._link, self._link.notes
-        # Terminus-2's short summary is the only call that has no history and no sub-agent.
-        purpose = self.purpose or ("turn" if message_history is not None else "summarize-short")
-        await link.boundary()
-        if purpose == "turn":
-            if notes.turns >= link.spec.max_turns:
-                raise AgentEnded("max_turns")
-            notes.turns += 1
-        messages = [(str(m["role"]), str(m["content"])) for m in message_history or ()]
-        messages.append(("user", prompt))
-        try:
-            completion = await link.sample(messages, turn=max(notes.turns, 1), purpose=purpose)
-        except ContextOverflow as error:
-            if purpose == "turn":
-                notes.turns -= 1  # the policy was never asked
-            raise ContextLengthExceededError(str(error)) from error
-        text = scrub(completion.text)
-        chars = len(text) + sum(len(content) for _, content in messages)
-        tokens = completion.prompt_tokens + completion.completion_tokens
-        self.chars_per_token = max(1.0, chars / max(1, tokens))
-        if completion.truncated and (salvaged := self._salvaged(text)) is not None:
-            text = salvaged
-        elif completion.truncated:
-            if purpose == "turn":
-                self._note_truncated()
-            raise OutputLengthExceededError(
-                f"the completion was cut at {link.spec.max_tokens} tokens", truncated_response=text
-            )
-        if purpose == "turn":
-            notes.last_truncated = False
-        return LLMResponse(
-            content=text,
-            model_name=link.spec.model_name,
-            usage=UsageInfo(
-                prompt_tokens=completion.prompt_tokens,
-                completion_tokens=completion.completion_tokens,
-                cache_tokens=0,
-                cost_usd=0.0,
-            ),
-        )
-
-    def _salvaged(self, text: str) -> str | None:
-        if self._salvager is None:
-            return None
-        salvaged, _ = self._salvager.salvage_truncated_response(text)
-        return salvaged
-
-    def _note_truncated(self) -> None:
-        link, notes = self._link, self._link.notes
-        notes.last_truncated = True
-        error = f"the completion was cut at {link.spec.max_tokens} tokens"
-        notes.last_parse_error = error
-        link.post(TurnUnderstood(link.spec.trial, notes.turns, "", "", (), False, error, None))
-
-    @override
-    def get_model_context_limit(self) -> int:
-        return self._link.spec.context_limit
-
-    @override
-    def get_model_output_limit(self) -> int | None:
-        return self._link.spec.max_tokens
 
 
 class GatedTerminus(Terminus2):
@@ -221,7 +128,8 @@ class GatedTerminus(Terminus2):
         try:
             async with budget.spending():
                 await super()._run_agent_loop(initial_prompt, chat, original_instruction)
-            self._finish(await self._why_returned())
+                finish = await self._why_returned()
+            self._finish(finish)
         except AgentEnded as ended:
             self._finish(ended.finish, ended.reason)
             if ended.finish == "provider_error":

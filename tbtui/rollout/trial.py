@@ -84,8 +84,14 @@ async def run_trial(link: TrialLink) -> TrialFacts:
 class _TrialRun:
     def __init__(self, link: TrialLink) -> None:
         self._link = link
-        self._marks: dict[str, float] = {"start": time.monotonic()}
-        self._stopping_sec = 0.0
+        self._began = time.monotonic()
+        self._set_up: float | None = None
+        """When the agent began to act."""
+        self._agent_began = 0.0
+        self._acting = 0.0
+        """Seconds of the agent's runs; a task of several steps has several."""
+        self._stopping = 0.0
+        """Seconds of tearing the sandbox down."""
         self._sandbox_lost = False
         self._trial: Trial | None = None
 
@@ -104,7 +110,6 @@ class _TrialRun:
             failure = error
         except Exception as error:  # noqa: BLE001  whatever it is, it is how the trial went
             failure = error
-        self._mark("end")
         return self._facts(result, failure)
 
     def _watch(self, trial: Trial) -> None:
@@ -134,7 +139,7 @@ class _TrialRun:
             try:
                 await stop(delete=delete)
             finally:
-                self._stopping_sec += time.monotonic() - since
+                self._stopping += time.monotonic() - since
 
         setattr(environment, "stop", watched_stop)  # noqa: B010  a method is replaced on purpose
 
@@ -143,25 +148,23 @@ class _TrialRun:
 
     async def _on_agent_start(self, _: TrialHookEvent) -> None:
         self._link.stage = "agent"
-        self._mark("agent_start")
+        self._agent_began = time.monotonic()
+        if self._set_up is None:
+            self._set_up = self._agent_began
 
     async def _on_agent_end(self, event: TrialHookEvent) -> None:
-        self._mark("agent_end")
+        self._acting += time.monotonic() - self._agent_began
         if event.result.agent_result is not None:
             event.result.agent_result.rollout_details = None
 
     async def _on_verification_start(self, _: TrialHookEvent) -> None:
         self._link.stage = "verifier"
-        self._mark("verification_start")
         self._link.enter(TrialPhase.VERIFYING)
         if self._trial is not None:
             # The agent could write here: a verdict planted in advance, or a link to a file of
             # the host that happens to hold a 1.
             directory = self._trial.agent_env_paths.verifier_dir
             await self._trial.agent_environment.empty_dirs([directory], chmod=True)
-
-    def _mark(self, name: str) -> None:
-        self._marks.setdefault(name, time.monotonic())
 
     def _facts(self, result: TrialResult | None, failure: BaseException | None) -> TrialFacts:
         link, notes = self._link, self._link.notes
@@ -188,19 +191,16 @@ class _TrialRun:
         )
 
     def _seconds(self) -> PhaseSeconds:
-        marks, notes = self._marks, self._link.notes
-        start, end = marks["start"], marks["end"]
-        agent_start = marks.get("agent_start", end)
-        agent_end = marks.get("agent_end", end)
-        agent = agent_end - agent_start
-        teardown = min(self._stopping_sec, end - agent_end)
+        notes = self._link.notes
+        total = time.monotonic() - self._began
+        setup = self._set_up - self._began if self._set_up is not None else total - self._stopping
         return PhaseSeconds(
-            setup=agent_start - start - (self._stopping_sec - teardown),
+            setup=setup,
             sampling=notes.sampling_sec,
             paused=notes.paused_sec,
-            commands=max(0.0, agent - notes.sampling_sec - notes.paused_sec),
-            verifying=max(0.0, end - agent_end - teardown),
-            teardown=self._stopping_sec,
+            commands=max(0.0, self._acting - notes.sampling_sec - notes.paused_sec),
+            verifying=max(0.0, total - setup - self._acting - self._stopping),
+            teardown=self._stopping,
         )
 
 

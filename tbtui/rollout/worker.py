@@ -115,7 +115,7 @@ class Worker:
             if link.control.cancelled:  # before its task had begun
                 self._post(TrialDone(trial, _facts_without_harbor(link, "cancelled", None)))
         elif (error := task.exception()) is not None:
-            _log.error("%s: not Harbor's, ours", trial, exc_info=error)
+            _log.error("%s: an error of tbtui's own", trial, exc_info=error)
             self._post(TrialDone(trial, _facts_without_harbor(link, "error", error)))
         else:
             self._post(TrialDone(trial, task.result()))

@@ -5,7 +5,7 @@ The same three-turn starter trial, the same sandbox and an instant scripted mode
 process, gate and recording.
 """
 
-# ruff: noqa: T201, E402
+# ruff: noqa: T201
 from __future__ import annotations
 
 import os

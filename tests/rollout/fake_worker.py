@@ -24,7 +24,8 @@ async def run_trial(link: TrialLink) -> TrialFacts:
         case "wait":
             await link.control.stopping.wait()
             finish = "stopped"
-        case "boundary":
+        case "ask, then boundary":
+            await link.sample([], turn=1, purpose="turn")
             await link.boundary()
         case "hang":
             time.sleep(3600)  # noqa: ASYNC251  a stuck event loop is the point

@@ -149,6 +149,13 @@ class ScriptedEngine:
         self.pool.reply(Completion(wanted.request, text, truncated, prompt, len(text) // 4))
 
 
+async def eventually(condition: Callable[[], bool], within_sec: float = 20) -> None:
+    """Wait for something outside this process, which announces nothing."""
+    async with asyncio.timeout(within_sec):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
 def make_task(
     path: Path,
     *,

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from scripted import DONE, SANDBOX, Cut, Fail, ScriptedEngine, Silence, act, make_task
+from scripted import DONE, SANDBOX, Cut, Fail, ScriptedEngine, Silence, act, eventually, make_task
 
 from tbtui.ipc import Channel, spawn, wait_for_exit
 from tbtui.journal.events import Outcome, TrialPhase
@@ -88,7 +88,11 @@ def boxes(worker: int | None = None) -> list[psutil.Process]:
     family = root.children(recursive=True)
     if worker is None:
         family = [p for p in family if "tbtui.rollout.worker" not in " ".join(p.cmdline())]
-    return [p for p in family if p.status() != psutil.STATUS_ZOMBIE]
+    return alive(family)
+
+
+def alive(family: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 # What a good trial leaves
@@ -248,6 +252,53 @@ async def test_context_overflow(engine: ScriptedEngine, spec: TrialSpec) -> None
     assert (decide(facts).outcome, decide(facts).reward) == (Outcome.CONTEXT_OVERFLOW, 0.0)
 
 
+async def test_a_full_context_can_be_summarised(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    script = [HELLO, Fail("context_overflow"), "summary", "questions?", "answers", DONE, DONE]
+    facts = await engine.run(changed(spec, enable_summarize=True), script)
+    assert (facts.finish, facts.turns, facts.verdict) == ("completed", 3, 1.0)
+    purposes = [(ask.purpose, ask.turn) for ask in engine.seen[spec.trial].of(SampleWanted)]
+    assert purposes == [
+        ("turn", 1),
+        ("turn", 2),
+        ("summarize-summary", 1),
+        ("summarize-questions", 1),
+        ("summarize-answers", 1),
+        ("turn", 2),
+        ("turn", 3),
+    ]
+
+
+async def test_xml_answers_and_a_cut_one(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    def answer(keys: str, done: str) -> str:
+        commands = f'<keystrokes duration="0.1">{keys}</keystrokes>' if keys else ""
+        return (
+            f"<response><analysis>a</analysis><plan>p</plan><commands>{commands}</commands>"
+            f"<task_complete>{done}</task_complete></response>"
+        )
+
+    cut = Cut(answer("echo hi > /app/hello.txt\n", "false") + " and furthermore")
+    script = [cut, answer("", "true"), answer("", "true")]
+    facts = await engine.run(changed(spec, parser_name="xml"), script)
+    assert (facts.finish, facts.turns, facts.verdict) == ("completed", 3, 1.0)
+
+
+async def test_a_task_of_several_steps(
+    engine: ScriptedEngine, spec: TrialSpec, tmp_path: Path
+) -> None:
+    steps = make_task(tmp_path / "steps")
+    toml = (steps / "task.toml").read_text()
+    toml += '[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
+    (steps / "task.toml").write_text(toml)
+    for name in ("one", "two"):
+        (steps / "steps" / name).mkdir(parents=True)
+        (steps / "instruction.md").rename(steps / "steps" / name / "instruction.md")
+        (steps / "instruction.md").write_text("Go on.\n")
+    (steps / "instruction.md").unlink()
+    script = [HELLO, DONE, DONE, act("true\n"), DONE, DONE]
+    facts = await engine.run(changed(spec, task_dir=steps, max_turns=9), script)
+    assert (facts.finish, facts.turns, facts.verdict) == ("completed", 6, 1.0)
+
+
 async def test_closing_the_own_terminal(engine: ScriptedEngine, spec: TrialSpec) -> None:
     # More keys follow in the same turn, which tmux has to refuse.
     facts = await engine.run(spec, [HELLO, act("exit\n", "echo more\n", duration=0.3)])
@@ -373,9 +424,7 @@ async def test_a_killed_worker_leaves_nothing(engine: ScriptedEngine, spec: Tria
     os.kill(pid, signal.SIGKILL)
     lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
     assert lost.trials == (spec.trial,)
-    async with asyncio.timeout(10):
-        while any(process.is_running() and process.status() != "zombie" for process in family):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: not alive(family))
     again = changed(spec, trial=f"{spec.trial}-again")
     facts = await engine.run(again, [HELLO, DONE, DONE])  # in the successor
     assert decide(facts).outcome is Outcome.SOLVED
@@ -388,15 +437,16 @@ async def test_a_worker_without_engine_cleans_up(tmp_path: Path, task: Path) -> 
     async for message in channel:
         if isinstance(message, WorkerReady):
             channel.post(StartTrial(make_spec("orphan", task, tmp_path)))
+        assert not isinstance(message, TrialDone), message
         if isinstance(message, SampleWanted):
             break
     family = boxes(process.pid)
     assert family
     await channel.close()
     assert await wait_for_exit(process, 15) == 0
-    assert not [p for p in family if p.is_running() and p.status() != "zombie"]
-    (result,) = tmp_path.glob("trials/orphan/result.json")
-    assert json.loads(result.read_text())["verifier_result"] is None
+    assert not alive(family)
+    result = json.loads((tmp_path / "trials" / "orphan" / "result.json").read_text())
+    assert result["verifier_result"] is None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -36,18 +36,22 @@ def facts(finish: FinishReason, verdict: float | None, **more: Any) -> TrialFact
     return TrialFacts(finish=finish, verdict=verdict, **{**plain, **more})
 
 
+TORN_DOWN_BADLY = {"exception_type": "OSError", "failed_phase": "teardown"}
+CUT = {"last_parse_error": "cut at 512 tokens", "last_truncated": True}
+NO_SANDBOX = {"exception_type": "X", "failed_phase": "environment"}
+
 TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | None]] = [
     ("completed", 1.0, {}, Outcome.SOLVED, 1.0),
     ("completed", 0.0, {}, Outcome.FAILED, 0.0),
     ("completed", 0.25, {}, Outcome.FAILED, 0.25),
     ("completed", None, {}, Outcome.VERIFIER_ERROR, None),
     ("completed", math.nan, {}, Outcome.VERIFIER_ERROR, None),
-    ("completed", 1.0, {"exception_type": "OSError", "failed_phase": "teardown"}, Outcome.SOLVED, 1.0),
+    ("completed", 1.0, TORN_DOWN_BADLY, Outcome.SOLVED, 1.0),
     ("max_turns", 1.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
     ("max_turns", 0.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
     ("max_turns", None, {}, Outcome.VERIFIER_ERROR, None),
     ("max_turns", 1.0, {"last_parse_error": "no JSON"}, Outcome.PARSE_ERROR, 0.0),
-    ("max_turns", 1.0, {"last_parse_error": "cut", "last_truncated": True}, Outcome.OUTPUT_TRUNCATED, 0.0),
+    ("max_turns", 1.0, CUT, Outcome.OUTPUT_TRUNCATED, 0.0),
     ("budget", 1.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
     ("budget", None, {}, Outcome.VERIFIER_ERROR, None),
     ("output_truncated", 1.0, {}, Outcome.OUTPUT_TRUNCATED, 0.0),
@@ -60,7 +64,7 @@ TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | N
     ("cancelled", None, {}, Outcome.CANCELLED, None),
     ("provider_error", None, {}, Outcome.PROVIDER_ERROR, None),
     ("sandbox_lost", None, {}, Outcome.SANDBOX_LOST, None),
-    ("not_run", None, {"exception_type": "X", "failed_phase": "environment"}, Outcome.SETUP_ERROR, None),
+    ("not_run", None, NO_SANDBOX, Outcome.SETUP_ERROR, None),
     ("error", None, {"exception_type": "X", "failed_phase": "agent"}, Outcome.AGENT_ERROR, None),
 ]  # fmt: skip
 

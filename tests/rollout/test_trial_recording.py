@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted import eventually
 
 from tbtui.rollout.recording import Recorder, Recording
 
@@ -143,9 +145,7 @@ async def test_one_task_follows_all(tmp_path: Path) -> None:
         tapes.append(Tape(folder))
         recorder.add(tapes[-1].recording)
         tapes[-1].pane.write_bytes(f"trial {number}".encode())
-    async with asyncio.timeout(10):
-        while not all(len(tape.lines) == 2 for tape in tapes):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: all(len(tape.lines) == 2 for tape in tapes))
     for tape in tapes:
         with tape.pane.open("ab") as file:
             file.write(b", the end")
@@ -158,14 +158,12 @@ async def test_a_full_disk_costs_one_recording(tmp_path: Path) -> None:
     recorder = Recorder()
     ticking = asyncio.create_task(recorder.run())
     good, bad = Tape(_made(tmp_path / "good")), Tape(_made(tmp_path / "bad"))
-    full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115  the recording closes it
+    full = io.FileIO("/dev/full", "wb")
     bad.recording._cast = full
     for tape in (good, bad):
         recorder.add(tape.recording)
         tape.pane.write_bytes(b"hello")
-    async with asyncio.timeout(10):
-        while not (full.closed and len(good.lines) == 2):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: full.closed and len(good.lines) == 2)
     recorder.finish(bad.recording)
     recorder.finish(good.recording)
     ticking.cancel()

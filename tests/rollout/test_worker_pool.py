@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import SANDBOX, ScriptedEngine, Silence
+from scripted import SANDBOX, ScriptedEngine, Silence, eventually
 
 from tbtui.rollout.messages import (
     Completion,
@@ -80,8 +80,7 @@ async def test_trials_are_spread_evenly(new_engine: NewEngine) -> None:
     await engine.pool.start()  # one is ready, the other perhaps not: it gets its share all the same
     for number in range(6):
         engine.pool.start_trial(spec(f"t{number}", "wait"))
-    for number in range(6):
-        await engine.until(lambda n=number: engine.pool.control(f"t{n}", "pause") or None)
+    await engine.until_ready(2)
     loads = sorted(len(worker.trials) for worker in engine.pool._workers.values())
     assert loads == [3, 3]
     for number in range(6):
@@ -92,8 +91,10 @@ async def test_trials_are_spread_evenly(new_engine: NewEngine) -> None:
 async def test_a_trial_pauses_and_goes_on(new_engine: NewEngine) -> None:
     engine = new_engine()
     await engine.pool.start()
-    engine.pool.start_trial(spec("t", "boundary"))
+    engine.start(spec("t", "ask, then boundary"), [Silence()])
+    wanted = await engine.wait_for("t", SampleWanted)
     engine.pool.control("t", "pause")
+    engine.pool.reply(Completion(wanted.request, "", False, 1, 1))
     await engine.wait_for("t", PauseEntered)
     assert not engine.seen["t"].of(TrialDone)
     engine.pool.control("t", "resume")
@@ -179,6 +180,14 @@ async def test_a_waiting_trial_can_be_withdrawn(new_engine: NewEngine) -> None:
     await engine.pool.start()
 
 
+async def test_a_waiting_trial_can_be_cancelled(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    engine.pool.start_trial(spec("t", "wait"))
+    assert engine.pool.control("t", "cancel")
+    await engine.pool.start()
+    assert (await engine.facts("t")).finish == "cancelled"
+
+
 @pytest.mark.parametrize("how", ["sigterm", "stop"])
 async def test_workers_leave_when_told(new_engine: NewEngine, how: str) -> None:
     engine = new_engine()
@@ -217,9 +226,7 @@ asyncio.run(main())
     pid = int(await engine.stdout.readline())
     engine.kill()
     await engine.wait()
-    async with asyncio.timeout(20):
-        while Path(f"/proc/{pid}").exists():
-            await asyncio.sleep(0.02)
+    await eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_the_engine_side_imports_no_harbor() -> None:

@@ -23,7 +23,12 @@ import tbtui
 from tbtui.rollout.environments import idmap
 from tbtui.rollout.environments.cgroups import BoxCgroup, find_cgroups, make_box_cgroup
 from tbtui.rollout.environments.channel import ControlChannel
-from tbtui.rollout.environments.errors import ExecTimeoutError, SandboxError, SandboxStartError
+from tbtui.rollout.environments.errors import (
+    ExecTimeoutError,
+    SandboxError,
+    SandboxLostError,
+    SandboxStartError,
+)
 from tbtui.rollout.environments.ledger import Ledger
 from tbtui.rollout.environments.output import OutputReader
 from tbtui.rollout.environments.plan import BoxPlan
@@ -104,13 +109,19 @@ class Box:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=errors,
-                    env={},
+                    env=_interpreter_environment(),
                     cwd="/",
                     start_new_session=True,
                 )
                 theirs.close()
                 box = Box(name, plan, channel, process, cgroup, ledger)
-                await box._set_up(number, assembled=command is not None, errors=errors)
+                try:
+                    await box._set_up(number, assembled=command is not None, errors=errors)
+                except SandboxLostError as error:
+                    # It died before it could say why on the channel.
+                    raise SandboxStartError(
+                        f"can't start a sandbox: {_last_words(errors)}"
+                    ) from error
         except BaseException as error:
             if box is not None:
                 await box.stop()
@@ -338,6 +349,15 @@ def _only_child(pid: int) -> int | None:
     except OSError:
         return None
     return int(children[0]) if children else None
+
+
+def _interpreter_environment() -> dict[str, str]:
+    """What process 1 needs of our environment to start: where its interpreter's libraries are.
+
+    The programs of the box get none of it, and can't read it (process 1 can't be traced).
+    """
+    path = os.environ.get("LD_LIBRARY_PATH")
+    return {"LD_LIBRARY_PATH": path} if path else {}
 
 
 def _last_words(errors: IO[bytes]) -> str:
