@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from tbtui.catalog.defects import Defect
 from tbtui.catalog.load import TaskInfo
 from tbtui.catalog.tasks import nearest
+from tbtui.dockerfile import (
+    KNOWN,
+    DockerfileError,
+    Instruction,
+    json_form,
+    parse_dockerfile,
+    without_heredoc_marks,
+)
 
 _FILE = "environment/Dockerfile"
-_INSTRUCTIONS = frozenset(
-    [
-        *("FROM", "RUN", "CMD", "LABEL", "MAINTAINER", "EXPOSE", "ENV", "ADD", "COPY"),
-        *("ENTRYPOINT", "VOLUME", "USER", "WORKDIR", "ARG", "ONBUILD", "STOPSIGNAL"),
-        *("HEALTHCHECK", "SHELL"),
-    ]
-)
-_HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
 # What only Docker can resolve: variables, globs, URLs, here-documents.
 _UNRESOLVED = re.compile(r"[$*?\[\]<]|://")
 
@@ -36,47 +36,33 @@ def dockerfile_defects(task: TaskInfo) -> Iterator[Defect]:
     except UnicodeDecodeError as error:
         yield _defect(task, f"not UTF-8 text (byte {error.start})", "save it as UTF-8")
         return
+    try:
+        instructions = parse_dockerfile(text)
+    except DockerfileError as error:
+        yield _defect(task, str(error), "correct it", error.line)
+        return
     first: str | None = None
-    for line, instruction, arguments in docker_instructions(text):
-        if instruction not in _INSTRUCTIONS:
-            hint = nearest(instruction, sorted(_INSTRUCTIONS))
-            yield _defect(task, f"unknown instruction {instruction!r}{hint}", "correct it", line)
-        if first is None and instruction != "ARG":
-            first = instruction
-            if instruction != "FROM":
-                yield _defect(task, "does not start with FROM", "name a base image", line)
-        if instruction in {"COPY", "ADD"}:
-            yield from _missing_sources(task, line, arguments)
+    for step in instructions:
+        if step.keyword not in KNOWN:
+            hint = nearest(step.keyword, sorted(KNOWN))
+            message = f"unknown instruction {step.keyword!r}{hint}"
+            yield _defect(task, message, "correct it", step.line)
+        if first is None and step.keyword != "ARG":
+            first = step.keyword
+            if first != "FROM":
+                yield _defect(task, "does not start with FROM", "name a base image", step.line)
+        if step.keyword in {"COPY", "ADD"}:
+            yield from _missing_sources(task, step)
     if first is None:
         yield _defect(task, "holds no instruction", "start it with FROM <image>")
 
 
-def docker_instructions(text: str) -> Iterator[tuple[int, str, str]]:
-    """(line, INSTRUCTION, arguments), continuation lines joined and here-documents skipped."""
-    lines = iter(enumerate(text.splitlines(), start=1))
-    for number, line in lines:
-        statement = line.strip()
-        if not statement or statement.startswith("#"):
-            continue
-        while statement.endswith("\\"):
-            _, more = next(lines, (0, ""))
-            if not more.lstrip().startswith("#"):
-                statement = f"{statement[:-1]} {more.strip()}"
-        instruction, _, arguments = statement.partition(" ")
-        if instruction.upper() in {"RUN", "COPY"}:
-            for terminator in _HEREDOC.findall(arguments):
-                while next(lines, (0, terminator))[1].strip() != terminator:
-                    pass
-        yield number, instruction.upper(), arguments
-
-
-def _missing_sources(task: TaskInfo, line: int, arguments: str) -> Iterator[Defect]:
-    words = arguments.split()
+def _missing_sources(task: TaskInfo, step: Instruction) -> Iterator[Defect]:
+    flags, rest = step.flags()
     # Files of another build stage and the JSON form are left to Docker.
-    if arguments.startswith("[") or any(word.startswith("--from") for word in words):
+    if "from" in flags or json_form(rest) is not None:
         return
-    sources = [word for word in words if not word.startswith("--")][:-1]
-    for source in sources:
+    for source in without_heredoc_marks(rest).split()[:-1]:
         if _UNRESOLVED.search(source):
             continue
         if not (task.path / "environment" / source.lstrip("/")).exists():
@@ -84,5 +70,5 @@ def _missing_sources(task: TaskInfo, line: int, arguments: str) -> Iterator[Defe
                 task,
                 f"copies {source!r}, which environment/ does not hold",
                 "add the file or correct the name",
-                line,
+                step.line,
             )

@@ -5,12 +5,17 @@ Each run imports Harbor, which takes seconds of CPU, so there are few of them.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +26,7 @@ import pytest
 
 from tbtui.journal.events import (
     Outcome,
+    RunFinished,
     RunStarted,
     StepFinished,
     TrialFinished,
@@ -49,7 +55,9 @@ def few_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class LiveRun:
     """A `tbtui run` of its own process group, with its journal."""
 
-    def __init__(self, where: Path, tasks: Path, *arguments: str) -> None:
+    def __init__(
+        self, where: Path, tasks: Path, *arguments: str, terminal: int | None = None
+    ) -> None:
         self.directory = RunDirectory(where / "runs" / "r")
         self.state = where / "state"
         self.out = where / "out"
@@ -59,10 +67,10 @@ class LiveRun:
                 *("run_name=r", f"logs_dir={where / 'runs'}", f"tasks_dir={tasks}"),
                 *("batch_size=2", "group_size=2", "save_every=0"),
             ],
-            stdin=subprocess.DEVNULL,
-            stdout=self.out.open("w"),
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "XDG_STATE_HOME": str(self.state)},
+            stdin=subprocess.DEVNULL if terminal is None else terminal,
+            stdout=self.out.open("w") if terminal is None else terminal,
+            stderr=subprocess.STDOUT if terminal is None else self.out.open("w"),
+            env={**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(self.state)},
             start_new_session=True,
         )
 
@@ -109,10 +117,10 @@ class LiveRun:
 def start(tmp_path: Path, few_tasks: Path) -> Iterator[Callable[..., LiveRun]]:
     runs: list[LiveRun] = []
 
-    def start(*arguments: str) -> LiveRun:
+    def start(*arguments: str, terminal: int | None = None) -> LiveRun:
         where = tmp_path / str(len(runs))
         where.mkdir()
-        runs.append(LiveRun(where, few_tasks, *arguments))
+        runs.append(LiveRun(where, few_tasks, *arguments, terminal=terminal))
         return runs[-1]
 
     yield start
@@ -208,6 +216,60 @@ def gone_processes(run: LiveRun) -> None:
     while left := [line for line in run.left_behind() if not line.endswith(".json")]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
+
+
+def test_the_app_runs_the_same_engine(start: Callable[..., LiveRun]) -> None:
+    terminal, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    before = termios.tcgetattr(theirs)
+    run = start(terminal=theirs)
+    screen = Terminal(terminal)
+    run.until(run.acting)
+    os.write(terminal, b"q")
+    screen.until("Stop the run and clean up?")
+    os.write(terminal, b"y")
+    assert run.wait() == 130
+    assert termios.tcgetattr(theirs) == before
+    (end,) = run.events(RunFinished)
+    assert end.status == "interrupted"
+    gone(run)
+
+
+def test_a_terminated_app_cleans_up_too(start: Callable[..., LiveRun]) -> None:
+    terminal, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    before = termios.tcgetattr(theirs)
+    run = start(terminal=theirs)
+    Terminal(terminal)
+    run.until(run.acting)
+    run.process.terminate()
+    assert run.wait() == 130
+    assert termios.tcgetattr(theirs) == before
+    gone(run)
+
+
+class Terminal:
+    """Reads what the app paints, so that it never waits for us."""
+
+    def __init__(self, end: int) -> None:
+        self._painted = bytearray()
+        self._end = end
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while chunk := os.read(self._end, 65536):
+                self._painted += chunk
+        except OSError:
+            pass
+
+    def until(self, text: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SEC
+        # Words may be painted apart, with escapes between them.
+        words = text.split()
+        while not all(word.encode() in self._painted for word in words):
+            assert time.monotonic() < deadline, bytes(self._painted[-2000:])
+            time.sleep(0.02)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")

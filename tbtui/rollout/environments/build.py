@@ -17,8 +17,8 @@ from pathlib import Path
 from harbor.environments.base import SandboxBuildFailedError
 from harbor.environments.definition import COMPOSE_FILE_NAME, DOCKERFILE_NAME
 
-from tbtui.rollout.environments.box import Box
-from tbtui.rollout.environments.dockerfile import (
+from tbtui.dockerfile import (
+    KNOWN,
     DockerfileError,
     Instruction,
     expand,
@@ -27,6 +27,7 @@ from tbtui.rollout.environments.dockerfile import (
     without_heredoc_marks,
     words,
 )
+from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.errors import ExecTimeoutError
 from tbtui.rollout.environments.packages import missing_packages, split_apt
 from tbtui.rollout.environments.plan import BASE_ENVIRONMENT
@@ -122,6 +123,8 @@ class _Builder:
 
     async def follow(self, step: Instruction) -> None:
         """Raises DockerfileError, OSError, or ExecTimeoutError."""
+        if step.keyword not in KNOWN:
+            raise DockerfileError(step.line, f"unknown instruction {step.keyword}")
         if not self._based and step.keyword not in {"FROM", "ARG"}:
             raise DockerfileError(step.line, f"{step.keyword} before FROM")
         if step.keyword in _NO_EFFECT:

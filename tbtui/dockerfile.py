@@ -1,6 +1,6 @@
 """Reads a Dockerfile: instructions with their line numbers, words, variables, here-documents.
 
-Syntax: https://docs.docker.com/reference/dockerfile/ . What the instructions do is `build`'s.
+Syntax: https://docs.docker.com/reference/dockerfile/ . What they do is their reader's.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Instruction:
 
 
 def parse_dockerfile(text: str) -> list[Instruction]:
-    """All instructions in order.
+    """All instructions in order, those that Docker doesn't know (not in `KNOWN`) included.
 
     Raises:
-        DockerfileError: an unknown instruction, or a here-document without its end.
+        DockerfileError: a here-document without its end.
     """
     escape = "\\"
     if directive := _ESCAPE_DIRECTIVE.match(text):
@@ -85,8 +85,6 @@ def parse_dockerfile(text: str) -> list[Instruction]:
             joined = joined[:-1] + next(following, "").rstrip()
         keyword, _, arguments = joined.partition(" ")
         keyword = keyword.upper()
-        if keyword not in KNOWN:
-            raise DockerfileError(number, f"unknown instruction {keyword}")
         heredocs: tuple[Heredoc, ...] = ()
         if keyword in _TAKES_HEREDOC:
             heredocs = tuple(_heredoc(number, lines, mark) for mark in _HEREDOC.findall(arguments))
