@@ -30,6 +30,7 @@ from harbor.llms.base import BaseLLM, ContextLengthExceededError, LLMResponse
 from harbor.llms.chat import Chat
 
 from tbtui.journal.events import AgentCommand, TrialPhase
+from tbtui.rollout.environments.errors import SandboxLostError
 from tbtui.rollout.link import LINK, AgentEnded
 from tbtui.rollout.linked_llm import LinkedLLM
 from tbtui.rollout.messages import FinishReason, TurnSeen, TurnUnderstood
@@ -49,10 +50,6 @@ _log = logging.getLogger(__name__)
 
 class PolicyFailedError(Exception):
     """The policy gave no completion; the message is its reason."""
-
-
-class SandboxLostError(Exception):
-    """The sandbox does not answer any more."""
 
 
 class AgentBrokenError(Exception):
