@@ -66,7 +66,8 @@ CommandVerb = Literal["pause", "resume", "stop", "cancel"]
 
 
 class Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Built at first use: three dozen models would take a third of the app's start.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class TrialEvent(Event):
@@ -79,7 +80,7 @@ class TrialEvent(Event):
 class TaskRecord(BaseModel):
     """A task as the run knows it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     kind: str | None = None
@@ -190,7 +191,7 @@ class TurnSampled(TrialEvent):
 
 
 class AgentCommand(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     keystrokes: str
     duration_sec: float
@@ -222,7 +223,7 @@ class TurnObserved(TrialEvent):
 class PhaseSeconds(BaseModel):
     """Where a trial's wall time went, in seconds."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     queue: float = 0.0
     setup: float = 0.0
@@ -256,7 +257,7 @@ class TrialRetried(TrialEvent):
 
 
 class TrialScore(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     reward: float | None
     advantage: float | None
@@ -361,7 +362,7 @@ class PolicyMeasured(Event):
 
 
 class ProcessMeasured(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     role: str
     pid: int
@@ -417,7 +418,7 @@ AnyEvent = Annotated[
     Field(discriminator="kind"),
 ]
 
-EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent, config=ConfigDict(defer_build=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import sys
 
@@ -57,7 +59,10 @@ async def _run(app: TbtuiApp) -> None:
 
 
 def _say(text: str, code: int) -> int:
-    print(f"tbtui: {text}", file=sys.stderr)  # noqa: T201 - the last line of the process
+    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        # The terminal may have gone; then nobody is left to tell.
+        os.write(2, f"tbtui: {text}\n".encode(errors="replace"))
     return code
 
 

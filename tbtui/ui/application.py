@@ -35,7 +35,7 @@ from tbtui.view.waiting import waiting_for
 
 TICK_SEC = 0.1
 JOURNAL_BUDGET_SEC = 0.012
-CATCH_UP_BUDGET_SEC = 0.05
+CATCH_UP_BUDGET_SEC = 0.06
 """While the journal is far ahead: half of the loop's time."""
 TERMINAL_BUDGET_SEC = 0.010
 
@@ -81,7 +81,10 @@ class TbtuiApp(App[int]):
         self._live = live
         self._beat = 0
         self._leaving = False
-        self._terminals = False
+        self._readable = not live
+        """What reads the journal has been imported."""
+        self._terminals = not live
+        """What shows terminals has been imported."""
         self._engine: asyncio.Future[RunEnd] | None = None
         self._themes = load_themes(*(theme_dirs if theme_dirs is not None else (themes_dir(),)))
         self._palettes = {name: Palette(file) for name, file in self._themes.files.items()}
@@ -118,7 +121,7 @@ class TbtuiApp(App[int]):
         self._engine = asyncio.ensure_future(self.host.ended())
         self.run_worker(self._watch_engine(), name="engine", exit_on_error=False)
         if self._live:
-            self.run_worker(self._prepare_terminals(), name="emulator", exit_on_error=False)
+            self.run_worker(self._prepare(), name="prepare", exit_on_error=False)
             self.set_interval(TICK_SEC, self.tick)
             # What has been made by now stays: let the collector look at new things only.
             gc.collect()
@@ -153,8 +156,10 @@ class TbtuiApp(App[int]):
         """What broke the app itself."""
         return self._exception
 
-    async def _prepare_terminals(self) -> None:
-        # The emulator takes 0.4 s to import; a thread keeps the screen responsive meanwhile.
+    async def _prepare(self) -> None:
+        """Import what the first frame could do without; a thread keeps the screen responsive."""
+        await asyncio.to_thread(importlib.import_module, "tbtui.journal.reader")
+        self._readable = True
         await asyncio.to_thread(importlib.import_module, "tbtui.ui.emulator")
         self._terminals = True
 
@@ -201,7 +206,11 @@ class TbtuiApp(App[int]):
         """Read on and draw; the one timer calls it ten times a second."""
         self._beat += 1
         run = self.live_run
-        run.follow(CATCH_UP_BUDGET_SEC if run.behind else JOURNAL_BUDGET_SEC)
+        if self._readable:
+            run.follow(CATCH_UP_BUDGET_SEC if run.behind else JOURNAL_BUDGET_SEC)
+        if run.behind and self._beat % 10:
+            # Far behind: the time goes into reading on; a frame a second says how far it is.
+            return
         self._show(self._beat)
 
     def redraw_all(self) -> None:
@@ -215,7 +224,7 @@ class TbtuiApp(App[int]):
         if not self.screen_stack:
             return
         frame = self._frame()
-        if self._terminals or not self._live:
+        if self._terminals:
             self.live_run.follow_terminals(
                 frame.selected.trial if frame.selected else None,
                 self._visible_trials(),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.writer import JournalError
 from tbtui.ui.recordings import Recordings
 from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
 from tbtui.view.transcript import Transcript
+
+if TYPE_CHECKING:
+    from tbtui.journal.reader import JournalReader
 
 _BITE = 200
 """Events read at once: about 5 ms of work."""
@@ -36,6 +38,8 @@ class LiveRun:
         """Why the journal can't be read, in one line; empty while it can."""
         self.behind = False
         """There is more in the journal than has been read."""
+        self.terminals_behind = False
+        """There is more in the recordings than has been read."""
         self._monotonic = monotonic
         self._still_at = still_at
         self._fold = Fold()
@@ -105,7 +109,9 @@ class LiveRun:
         return transcript.apply(e for e in entries if until is None or e.time <= until)
 
     def follow_terminals(self, focused: str | None, shown: Sequence[str], budget: float) -> None:
-        self.recordings.advance(focused, shown, budget, self._recorded_until)
+        self.terminals_behind = not self.recordings.advance(
+            focused, shown, budget, self._recorded_until
+        )
 
     def _recorded_until(self, trial: str) -> float | None:
         """How far into a trial's recording to read; None: to its end."""
@@ -122,6 +128,10 @@ class LiveRun:
 
     def _open(self) -> JournalReader | None:
         if self._reader is None and self.directory.database.is_file():
+            # Brings numpy along: not before the first frame.
+            from tbtui.journal.reader import JournalReader
+            from tbtui.journal.writer import JournalError
+
             try:
                 self._reader = JournalReader(self.directory)
                 self._reader.last_seq()

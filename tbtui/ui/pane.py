@@ -56,6 +56,9 @@ class Pane(ScrollView, can_focus=True):
         self._title = ""
         self._ground = Style.null()
 
+    def on_mount(self) -> None:
+        self._ground = self.rich_style
+
     def key(self, frame: Frame) -> Hashable:
         """Rows are built again when this has changed."""
         return frame.state.version

@@ -90,24 +90,17 @@ class Recordings:
         recording = self._open.get(trial)
         return recording.screen if recording else None
 
-    def versions(self) -> dict[str, int]:
-        """How often each screen has changed."""
-        return {
-            trial: recording.screen.version
-            for trial, recording in self._open.items()
-            if recording.screen
-        }
-
     def advance(
         self,
         focused: str | None,
         shown: Sequence[str],
         budget: float,
         until: Callable[[str], float | None] = lambda trial: None,
-    ) -> None:
+    ) -> bool:
         """Read on: the focused trial first, then the shown ones in turns, for `budget` seconds.
 
-        `until` says how far into a trial's recording to read; None: as far as it goes.
+        `until` says how far into a trial's recording to read; None: as far as it goes. Returns
+        whether all has been read.
         """
         deadline = self._monotonic() + budget
         if focused is not None:
@@ -123,8 +116,9 @@ class Recordings:
             while recording.advance(limit):
                 if self._monotonic() >= deadline:
                     self._next = index
-                    return
+                    return False
         self._forget(keep=max(_KEPT, count + 1))
+        return self._monotonic() < deadline
 
     def close(self) -> None:
         for recording in self._open.values():

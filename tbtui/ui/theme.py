@@ -26,7 +26,7 @@ def _colour(value: str) -> str:
 class Colors(BaseModel):
     """What each colour means; the defaults are the dark theme's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     background: str = "#11151c"
     surface: str = "#171d27"
@@ -56,7 +56,7 @@ class Colors(BaseModel):
 class TerminalColors(BaseModel):
     """Colours inside a trial's terminal."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     background: str = "#0c1016"
     foreground: str = "#c6cfdc"
@@ -79,7 +79,7 @@ class TerminalColors(BaseModel):
 class ThemeFile(BaseModel):
     """One `themes/*.toml`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     name: str = Field("tbtui-dark", min_length=1, max_length=40)
     dark: bool = True

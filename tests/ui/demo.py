@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from tbtui.ui.app import run_app
 from synthetic import SyntheticHost
+
+from tbtui.ui.app import run_app
 
 
 def main() -> int:

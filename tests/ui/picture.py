@@ -10,6 +10,8 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from textual._wait import wait_for_idle
+
 from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
@@ -45,14 +47,14 @@ async def settle(app: TbtuiApp) -> None:
     app.tick()
     while app.live_run.behind:
         app.tick()
-    unchanged = 0
-    while unchanged < 5:
-        before = app.live_run.recordings.versions()
-        app.tick()
-        await asyncio.sleep(0)
-        unchanged = unchanged + 1 if app.live_run.recordings.versions() == before else 0
+    # Which terminals are read depends on what the frame before has shown.
     app.redraw_all()
-    await asyncio.sleep(0.05)
+    app.redraw_all()
+    while app.live_run.terminals_behind:
+        app.redraw_all()
+        await asyncio.sleep(0)
+    app.redraw_all()
+    await wait_for_idle()
 
 
 async def screenshot(

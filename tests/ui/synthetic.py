@@ -68,8 +68,34 @@ from tbtui.ui.host import RunEnd
 START = 1_750_000_000.0
 PROMPT = "root@box:/app# "
 KINDS = ("append", "copy", "count", "create", "mkdir", "move", "nested", "remove")
-_WORDS = "apple river stone green quick happy tiger ocean cloud seven silver golden".split()
-_NAMES = "notes data report alpha beta config log result index readme todo plan".split()
+_WORDS = (
+    "apple",
+    "river",
+    "stone",
+    "green",
+    "quick",
+    "happy",
+    "tiger",
+    "ocean",
+    "cloud",
+    "seven",
+    "silver",
+    "golden",
+)
+_NAMES = (
+    "notes",
+    "data",
+    "report",
+    "alpha",
+    "beta",
+    "config",
+    "log",
+    "result",
+    "index",
+    "readme",
+    "todo",
+    "plan",
+)
 _PIECES = re.compile(r"[A-Za-z]+|[ ]+|\d+|[^A-Za-z\d\s]|\n")
 
 Delay = float
@@ -731,7 +757,7 @@ class SyntheticHost:
     def _play(self) -> None:
         try:
             self._simulate()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an engine that breaks has ended too
             self._end = RunEnd("failed", f"the simulation broke: {error!r}")
         finally:
             self._over.set()

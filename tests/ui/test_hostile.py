@@ -35,7 +35,7 @@ HOSTILE = [
     "nul\x00bell\x07back\x08del\x7fcsi\x9b31m",
     "line\nline\r\nline\rtab\tend",
     "\u202eright to left\u202c \u200bzero\u2066width\u2069",
-    "e\u0301\u0301\u0301\u0301\u0301\u0301\u0301 \U0001f469\u200d\U0001f469\u200d\U0001f467 \u2708\ufe0f 漢字",
+    "e" + "\u0301" * 7 + " \U0001f469\u200d\U0001f469\u200d\U0001f467 \u2708\ufe0f 漢字",
     "\ud83d broken surrogate".encode("utf-8", "replace").decode(),
     "x" * 100_000,
     "漢" * 20_000,
@@ -133,14 +133,13 @@ def hostile_run(path: Path, text: str) -> RunDirectory:
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 async def test_the_screens_show_it_as_text(opened: Opener, tmp_path: Path, text: str) -> None:
     directory = hostile_run(tmp_path / "run", text)
-    for size in ((200, 60), (80, 24)):
-        async with opened(size, directory=directory) as pilot:
-            check_screen(pilot)
-            await pilot.press("enter")
-            await settle(app_of(pilot))
-            await pilot.press("n")
-            check_screen(pilot)
-            assert pane(pilot, "tokens").text
+    async with opened((112, 34), directory=directory) as pilot:
+        check_screen(pilot)
+        await pilot.press("enter")
+        await settle(app_of(pilot))
+        await pilot.press("n")
+        check_screen(pilot)
+        assert pane(pilot, "tokens").text
 
 
 def check_screen(pilot: Pilot[int]) -> None:

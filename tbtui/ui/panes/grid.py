@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from tbtui.view.waiting import doing
 
 _NARROWEST = 24
 _TALLEST = 12
+_PROMPT = re.compile(r"[\w.-]+@[\w.-]+:\S*[#$] ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +219,13 @@ class TrialGrid(Pane):
             return [first] + [row(width, base=palette.on_surface)] * (height - 1)
         blank = row(width, base=palette.terminal)
         pad = row(1, base=palette.terminal)
-        rows = [
-            Strip.join([pad, screen.row(y, palette).crop_extend(0, width - 1, palette.terminal)])
-            for y in screen.window(height)
-        ]
+        rows: list[Strip] = []
+        for y in screen.window(height):
+            # A tile is narrow: of a prompt only its last character is worth the room.
+            prompt = _PROMPT.match(screen.plain(y) + " ")
+            left = prompt.end() - 2 if prompt else 0
+            line = screen.row(y, palette).crop_extend(left, left + width - 1, palette.terminal)
+            rows.append(Strip.join([pad, line]))
         return rows + [blank] * (height - len(rows))
 
     def render_line(self, y: int) -> Strip:
