@@ -63,7 +63,8 @@ class HumanLines:
                 if self._purpose.pop(event.trial, None) == "train":
                     self._outcomes[event.outcome] += 1
                     self._rollouts += 1
-                if event.reward is None:
+                # What people ended themselves is told as what they asked for.
+                if event.reward is None and event.outcome is not Outcome.CANCELLED:
                     yield _line("trial", f"{event.trial} {event.outcome}: {event.reason}")
             case TrialRetried():
                 yield _line("trial", f"{event.trial} is attempted again as {event.successor}")

@@ -76,7 +76,7 @@ class Run:
         try:
             return RunEnd("finished", await self._train(journal))
         except asyncio.CancelledError:
-            return RunEnd("interrupted", "interrupted; everything is cleaned up")
+            return RunEnd("interrupted", "everything is cleaned up")
         except Exception as error:
             log.exception("the run failed")
             return RunEnd("failed", _reason(error))

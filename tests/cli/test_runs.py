@@ -32,6 +32,7 @@ from tbtui.journal.events import (
     TrialFinished,
     TrialPhase,
     TrialPhaseChanged,
+    TrialQueued,
     TrialRetried,
     WorkerLost,
     WorkerStarted,
@@ -173,7 +174,9 @@ def test_an_interrupted_run_cleans_up(start: Callable[..., LiveRun], number: int
     run.until(run.acting)
     run.process.send_signal(number)
     assert run.wait() == 130, run.text()
-    assert run.text().splitlines()[-1] == "interrupted: interrupted; everything is cleaned up"
+    assert run.text().splitlines()[-1] == "interrupted: everything is cleaned up"
+    queued = {e.trial for e in run.events(TrialQueued)}
+    assert {e.trial for e in run.events(TrialFinished)} == queued
     gone(run)
 
 

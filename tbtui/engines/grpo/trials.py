@@ -190,6 +190,9 @@ class TrialRunner[P: Pool]:
                 self._running[trial] = running
                 self.pool.start_trial(self._spec(plan, trial, budget))
                 end = await running.ended
+        except asyncio.CancelledError:
+            self._journal.append(_unfinished(trial))
+            raise
         finally:
             self._queued.discard(trial)
             self._running.pop(trial, None)
@@ -363,3 +366,16 @@ class TrialRunner[P: Pool]:
 
     def _done(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
+
+
+def _unfinished(trial: str) -> TrialFinished:
+    """The run ended under a trial."""
+    return TrialFinished(
+        trial=trial,
+        outcome=Outcome.CANCELLED,
+        reason="the run ended first",
+        verdict=None,
+        reward=None,
+        turns=0,
+        seconds=PhaseSeconds(),
+    )
