@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tbtui.config import RunConfig
 from tbtui.journal.events import Entry, EvalFinished, StepFinished
@@ -60,22 +60,28 @@ class WandbTracker:
         import wandb
 
         reader = JournalReader(self._directory)
-        with wandb.init(
-            project=self._project,
-            name=self._config.wandb_name or self._directory.name,
-            dir=str(self._directory.path),
-            config=self._config.model_dump(mode="json"),
-            settings=wandb.Settings(console="off", silent=True),
-        ) as tracked:
-            after, ending = 0, False
-            while not ending:
-                ending = self._complete.wait(_POLL_SEC)
-                while entries := reader.read(after):
-                    after = entries[-1].seq
-                    for entry in entries:
-                        if metrics := _metrics(entry):
-                            tracked.log(metrics)
-        reader.close()
+        try:
+            with wandb.init(
+                project=self._project,
+                name=self._config.wandb_name or self._directory.name,
+                dir=str(self._directory.path),
+                config=self._config.model_dump(mode="json"),
+                settings=wandb.Settings(console="off", silent=True),
+            ) as tracked:
+                for metrics in self._rows(reader):
+                    tracked.log(metrics)
+        finally:
+            reader.close()
+            wandb.teardown()  # its service process would stay as long as ours
+
+    def _rows(self, reader: JournalReader) -> Iterator[dict[str, float]]:
+        """The metrics of each step and evaluation, as they come, until the journal is complete."""
+        after, ending = 0, False
+        while not ending:
+            ending = self._complete.wait(_POLL_SEC)
+            while entries := reader.read(after):
+                after = entries[-1].seq
+                yield from (metrics for entry in entries if (metrics := _metrics(entry)))
 
 
 def _metrics(entry: Entry) -> dict[str, float]:
