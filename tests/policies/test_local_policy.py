@@ -19,6 +19,7 @@ from tbtui.algorithm.datum import Datum
 from tbtui.policies.base import (
     ContextOverflowError,
     Message,
+    Policy,
     PolicyError,
     Sample,
     SampleRequest,
@@ -168,17 +169,44 @@ async def test_killed_in_the_middle_of_requests(policy: LocalPolicy) -> None:
         await policy.publish()
 
 
-async def test_close_answers_what_waits_and_ends_the_process() -> None:
-    policy = LocalPolicy(linger=60)
+async def test_close_fails_what_is_in_flight_and_ends_the_process() -> None:
+    policy = LocalPolicy(max_rows=2)
     await policy.start()
-    asked = asyncio.ensure_future(policy.sample(request_for(policy, "Say", seed=1)))
-    await asyncio.sleep(0)
+    asked = [
+        asyncio.ensure_future(
+            policy.sample(request_for(policy, "Say", seed=i, max_tokens=900, temperature=9.0))
+        )
+        for i in range(4)
+    ]
+    while policy.status().running < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    assert policy.status().in_flight == 4  # two are being computed, two wait
     pid = policy.status().pid
     await policy.close()
+    for request in asked:
+        with pytest.raises(PolicyError, match="closed"):
+            await request
     with pytest.raises(PolicyError, match="closed"):
-        await asked
+        await policy.sample(request_for(policy, "Say", seed=1))
     assert pid is not None
     assert not psutil.pid_exists(pid)
+
+
+async def test_a_cancelled_request_leaves_the_others_alone(policy: LocalPolicy) -> None:
+    asked = [
+        asyncio.ensure_future(policy.sample(request_for(policy, "Say", seed=i))) for i in range(3)
+    ]
+    await asyncio.sleep(0)
+    asked[1].cancel()
+    first, last = await asyncio.gather(asked[0], asked[2])
+    assert first.completion_ids and last.completion_ids
+    assert policy.status().in_flight == 0
+
+
+def test_it_is_a_policy() -> None:
+    policy: Policy = LocalPolicy()
+    with pytest.raises(PolicyError, match="not been started"):
+        _ = policy.info
 
 
 _PARENT = """

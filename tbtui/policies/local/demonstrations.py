@@ -192,10 +192,8 @@ def _bad_habit(task: StarterTask) -> list[str]:
             del words[2]
         case "mkdir":  # makes a file
             words[0] = "touch"
-        case "copy":  # moves
-            words[0] = "mv"
-        case "move":  # copies
-            words[0] = "cp"
+        case "copy" | "move":  # makes an empty file of the new name
+            words = ["touch", words[2]]
         case "count":  # writes the file's name behind the number
             words.remove("<")
         case "remove":  # only looks at it

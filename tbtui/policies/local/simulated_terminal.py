@@ -66,7 +66,7 @@ class SimulatedTerminal:
             return ""
         output, error = self._command(arguments[0], arguments[1:], source)
         if target is not None:
-            self.tree[target] = (self.tree[target] or "") + output
+            self.tree[target] = (self.tree.get(target) or "") + output
             return error
         return output + error
 
