@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Literal
 
@@ -21,6 +24,9 @@ EXIT = {"finished": 0, "failed": 1, "interrupted": 130}
 
 def launch(config: RunConfig, view: View) -> int:
     """Run and return the exit status: 0 finished, 1 failed, 2 bad input, 130 interrupted."""
+    if view == "app":
+        # The app's largest import goes on while the preparation waits for the sandbox's probe.
+        threading.Thread(target=importlib.import_module, args=["textual.app"], daemon=True).start()
     try:
         prepared = prepare_run(config)
     except BAD_INPUT as error:
@@ -47,6 +53,7 @@ def _in_console(prepared: PreparedRun, view: View) -> int:
     from tbtui.console import HumanLines, end_line, follow, json_line
     from tbtui.engines.headless import run_headless
 
+    gc.enable()
     human = HumanLines()
     last: Entry | None = None
 

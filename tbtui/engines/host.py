@@ -22,9 +22,11 @@ class EngineThread:
     def __init__(self, prepared: PreparedRun) -> None:
         self._prepared = prepared
         self._run: Run | None = None
+        self._early: list[Command] = []
         self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[RunEnd] | None = None
+        self._interrupted = False
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     @property
@@ -57,18 +59,28 @@ class EngineThread:
         from tbtui.engines.run import Run
 
         self._run = Run(self._prepared)
+        for command in self._early:
+            self._run.submit(command)
         self._task = asyncio.create_task(self._run.run())
-        return await self._task
+        if self._interrupted:
+            self._task.cancel()
+        try:
+            return await self._task
+        except asyncio.CancelledError:
+            # A task that is cancelled before its first step never gets to say how it ended.
+            return RunEnd("interrupted", "ended before it began")
 
     def _submit(self, command: Command) -> None:
-        # What is called on the loop comes after `_watched` has begun.
-        assert self._run is not None
-        self._run.submit(command)
+        if self._run is None:
+            self._early.append(command)
+        else:
+            self._run.submit(command)
 
     def _cancel(self) -> None:
         # Cancelling twice would interrupt the clean-up that the first one began.
-        if self._task and not self._task.cancelling():
+        if self._task and not self._interrupted:
             self._task.cancel()
+        self._interrupted = True
 
     def _call(self, what: Callable[[], None]) -> None:
         if not self._loop.is_closed():

@@ -22,6 +22,8 @@ from tbtui.rollout.environments.choose import (
 BAD_INPUT = (CatalogError, ConfigError, EnvironmentUnavailable, RunDirectoryError)
 """What `prepare_run` raises: each message is one line for whoever asked for the run."""
 
+EMBEDDED_MODEL = "starter"
+
 # A run that can't write its last event has lost it; this much is kept free from the start.
 _LEAST_FREE_MB = 100
 
@@ -52,6 +54,11 @@ def prepare_run(config: RunConfig) -> PreparedRun:
         seed=config.seed,
         eval_tasks=config.eval_tasks,
     )
+    if config.model_name != EMBEDDED_MODEL:
+        raise ConfigError(
+            f"model_name={config.model_name}: the embedded policy has one model,"
+            f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY"
+        )
     if config.checkpoint and not config.checkpoint.is_dir():
         raise ConfigError(f"checkpoint {config.checkpoint}: there is no such directory")
     environment = choose_environment(config.environment_type)

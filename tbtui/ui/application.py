@@ -124,6 +124,7 @@ class TbtuiApp(App[int]):
             self.run_worker(self._prepare(), name="prepare", exit_on_error=False)
             self.set_interval(TICK_SEC, self.tick)
             # What has been made by now stays: let the collector look at new things only.
+            gc.enable()
             gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)

@@ -5,7 +5,6 @@ The same three-turn starter trial, the same sandbox and an instant scripted mode
 process, gate and recording.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import os

@@ -37,6 +37,7 @@ def tbtui(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["eval_tasks=copy-1"], "eval_tasks: no task 'copy-1'; did you mean 'copy-"),
         (["environment_type=a.b:"], "not of the form module:Class"),
         (["logs_dir=/dev/null/runs"], "can't make the run directory"),
+        (["model_name=Qwen/Qwen3-8B"], "the embedded policy has one model, 'starter'"),
         (["checkpoint=nowhere"], "checkpoint nowhere"),
     ],
 )
