@@ -22,14 +22,13 @@ class ScoredTrial:
 def build_data(trials: Sequence[ScoredTrial]) -> list[Datum]:
     """Data whose summed loss is the mean over all action tokens of the batch.
 
-    The normaliser is the number of action tokens in trials with an advantage other than zero, so
-    that a longer trial weighs more by its length and constant groups don't shrink the step
-    (Yu et al. 2025, DAPO, arXiv 2503.14476, section 3.3: token-level loss).
+    A longer trial weighs more by its length (the token-level loss of Yu et al. 2025, DAPO, arXiv
+    2503.14476, section 3.3). Trials without an advantage have no datum but count in the mean:
+    divided by the learning ones alone, the few failures of an almost solved batch would move the
+    policy as far as a batch full of them, and late training would drift.
     """
+    tokens = sum(segment.action_tokens for trial in trials for segment in trial.segments)
     learning = [trial for trial in trials if trial.advantage != 0.0]
-    tokens = sum(segment.action_tokens for trial in learning for segment in trial.segments)
-    if not tokens:
-        return []
     return [
         _datum(segment, trial.advantage, 1.0 / tokens)
         for trial in learning

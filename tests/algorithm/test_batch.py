@@ -35,15 +35,11 @@ def surrogate(data: list[Datum]) -> float:
 
 @given(trials)
 def test_the_loss_is_the_mean_over_action_tokens(batch: list[ScoredTrial]) -> None:
-    counted = [
-        (trial.advantage, s.action_tokens)
-        for trial in batch
-        for s in trial.segments
-        if trial.advantage
-    ]
+    counted = [(trial.advantage, s.action_tokens) for trial in batch for s in trial.segments]
     total = sum(tokens for _, tokens in counted)
     data = build_data(batch)
-    assert sum(int(datum.mask.sum()) for datum in data) == total
+    learning = sum(tokens for advantage, tokens in counted if advantage)
+    assert sum(int(datum.mask.sum()) for datum in data) == learning
     if total:
         expected = sum(advantage * tokens for advantage, tokens in counted) / total
         assert surrogate(data) == pytest.approx(expected, abs=1e-5)
@@ -59,6 +55,13 @@ def test_merged_turns_and_single_turns_give_the_same_loss() -> None:
     assert (len(merged), len(single)) == (1, 2)
     assert surrogate(merged) == pytest.approx(surrogate(single))
     assert sum(len(d.tokens) for d in merged) < sum(len(d.tokens) for d in single)
+
+
+def test_a_solved_group_dampens_the_step_and_nothing_else() -> None:
+    alone = ScoredTrial((segment(2, 3),), 0.5)
+    (datum,) = build_data([alone])
+    (damped,) = build_data([alone, ScoredTrial((segment(2, 3),), 0.0)])
+    np.testing.assert_allclose(damped.weights * 2, datum.weights)
 
 
 def test_nothing_to_learn_is_no_data() -> None:
