@@ -59,7 +59,10 @@ class RunConfig(BaseModel):
     eval_temperature: float = Field(1.0, gt=0, description="Sampling temperature in evaluation")
 
     # Learning
-    learning_rate: float = Field(2e-4, gt=0, description="AdamW step size")
+    learning_rate: float = Field(2e-4, gt=0, description="AdamW step size, at the start")
+    lr_schedule: Literal["constant", "linear"] = Field(
+        "linear", description="linear: the learning rate falls step by step until max_steps"
+    )
     loss_fn: Literal["importance_sampling", "ppo", "cispo"] = Field(
         "importance_sampling", description="Policy-gradient loss"
     )
@@ -100,6 +103,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "How long and how much": ("max_steps", "batch_size", "group_size", "seed"),
     "Learning": (
         "learning_rate",
+        "lr_schedule",
         "loss_fn",
         "clip_low",
         "clip_high",

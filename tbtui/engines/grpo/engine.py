@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
@@ -101,7 +102,7 @@ class GrpoEngine:
         scored = [score_group(rollouts, config.min_group) for rollouts in finished]
         for group in scored:
             self._journal.append(group.event(step))
-        metrics = await train(scored, self._policy, self._train_settings())
+        metrics = await train(scored, self._policy, self._train_settings(step))
         self._weights_version = await self._policy.publish()
         self.step = step
         now = time.monotonic()
@@ -177,10 +178,12 @@ class GrpoEngine:
             )
         )
 
-    def _train_settings(self) -> TrainSettings:
+    def _train_settings(self, step: int) -> TrainSettings:
         config = self._config
         return TrainSettings(
-            learning_rate=config.learning_rate,
+            learning_rate=learning_rate(
+                config.learning_rate, config.lr_schedule, step, config.max_steps
+            ),
             loss=config.loss_fn,
             clip_low=config.clip_low,
             clip_high=config.clip_high,
