@@ -25,8 +25,11 @@ import psutil
 import pytest
 
 from tbtui.journal.events import (
+    CommandIssued,
     Outcome,
     RunFinished,
+    RunPaused,
+    RunResumed,
     RunStarted,
     StepFinished,
     TrialFinished,
@@ -228,6 +231,11 @@ def test_the_app_runs_the_same_engine(start: Callable[..., LiveRun]) -> None:
     run = start(terminal=theirs)
     screen = Terminal(terminal)
     run.until(run.acting)
+    os.write(terminal, b"P")
+    run.until(lambda: run.events(RunPaused))
+    os.write(terminal, b"P")
+    run.until(lambda: run.events(RunResumed))
+    assert [e.verb for e in run.events(CommandIssued)] == ["pause", "resume"]
     os.write(terminal, b"q")
     screen.until("Stop the run and clean up?")
     os.write(terminal, b"y")
