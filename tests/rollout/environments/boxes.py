@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
+
+import psutil
 
 from tbtui.rollout.environments import bubblewrap
 from tbtui.rollout.environments.box import Box, CommandResult
@@ -62,20 +63,13 @@ async def sh(
 
 
 def processes_of(box: Box) -> list[int]:
-    """The host's numbers of all processes in the box's pid namespace."""
+    """The host's numbers of all processes in the box."""
     assert box.init_pid is not None
-    namespace = str(Path(f"/proc/{box.init_pid}/ns/pid").readlink())
-    return processes_in(namespace)
+    return [process.pid for process in family(box.init_pid)]
 
 
-def processes_in(pid_namespace: str) -> list[int]:
-    """The host's numbers of all processes in a pid namespace, given as the link's text."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if str((entry / "ns" / "pid").readlink()) == pid_namespace:
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
+def family(init_pid: int) -> list[psutil.Process]:
+    """A box's first process and all that descend from it: whoever loses its parent becomes the
+    first one's child. (An ordinary user may not ask for another's pid namespace.)"""
+    init = psutil.Process(init_pid)
+    return [init, *init.children(recursive=True)]

@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
-from boxes import processes_in, running_box
+from boxes import family, running_box
 
 from tbtui.rollout.environments.ledger import Ledger, reap_leftovers, state_directory
 
@@ -26,7 +26,7 @@ from boxes import running_box, sh
 async def main():
     async with running_box() as box:
         await sh(box, "setsid sleep 1000 & sleep 1000 &")
-        print(os.readlink(f"/proc/{{box.init_pid}}/ns/pid"), flush=True)
+        print(box.init_pid, flush=True)
         await sh(box, "sleep 1000", timeout_sec=None)
 
 {run}
@@ -36,35 +36,32 @@ _IN_A_THREAD = "threading.Thread(target=lambda: asyncio.run(main())).start()"
 
 
 @contextmanager
-def _owner(run: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that runs a box with daemons in it, and the box's pid namespace."""
+def _owner(run: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """A process that runs a box with daemons in it, and the box's processes."""
     code = _OWNER.format(tests=str(Path(__file__).parent), run=run)
     owner = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         assert owner.stdout is not None
-        namespace = owner.stdout.readline().strip()
-        assert len(processes_in(namespace)) >= 3
-        yield owner, namespace
+        processes = family(int(owner.stdout.readline()))
+        assert len(processes) >= 3
+        yield owner, processes
     finally:
         owner.kill()
         owner.communicate()
 
 
-def _all_gone(namespace: str) -> bool:
-    # No event tells when processes that are not ours have been reaped.
-    deadline = time.monotonic() + 20
-    while processes_in(namespace) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not processes_in(namespace)
+def _all_gone(processes: list[psutil.Process]) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    return not alive
 
 
 @pytest.mark.parametrize("run", [_IN_MAIN_THREAD, _IN_A_THREAD])
 def test_owner_killed(run: str) -> None:
-    with _owner(run) as (owner, namespace):
+    with _owner(run) as (owner, processes):
         owner.kill()
-        assert _all_gone(namespace)
+        assert _all_gone(processes)
     # Its entry, and its control groups if it had any, are the next start's to remove.
     (entry,) = state_directory().glob("*.json")
     groups = [Path(group) for group in json.loads(entry.read_text())["cgroups"]]
@@ -74,11 +71,11 @@ def test_owner_killed(run: str) -> None:
 
 
 def test_owner_interrupted() -> None:
-    with _owner(_IN_MAIN_THREAD) as (owner, namespace):
+    with _owner(_IN_MAIN_THREAD) as (owner, processes):
         owner.send_signal(signal.SIGINT)
         assert owner.stderr is not None
         assert "KeyboardInterrupt" in owner.stderr.read()
-        assert _all_gone(namespace)
+        assert _all_gone(processes)
     assert not list(state_directory().glob("*.json"))
 
 
