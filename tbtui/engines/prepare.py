@@ -61,7 +61,7 @@ def prepare_run(config: RunConfig) -> PreparedRun:
         )
     if config.checkpoint and not config.checkpoint.is_dir():
         raise ConfigError(f"checkpoint {config.checkpoint}: there is no such directory")
-    environment = choose_environment(config.environment_type)
+    environment = choose_environment(config.environment_type, config.environment_kwargs)
     directory = RunDirectory.create(config.logs_dir / (config.run_name or _new_name()))
     _require_space(directory.path)
     directory.config.write_text(to_toml(config))

@@ -62,7 +62,16 @@ class RunPhase(StrEnum):
 
 
 Purpose = Literal["train", "eval"]
-CommandVerb = Literal["pause", "resume", "stop", "cancel"]
+CommandVerb = Literal[
+    "pause",  # at the next turn boundary
+    "freeze",  # now, the sandbox's processes too
+    "resume",
+    "stop",  # at the next turn boundary, then verify
+    "cancel",  # now, without verdict
+    "retry",  # give this attempt up and fill its place in the group with a fresh one
+    "exclude",  # leave it out of training and of its group's baseline
+    "include",  # take an exclusion back
+]
 
 
 class Event(BaseModel):
@@ -226,7 +235,10 @@ class PhaseSeconds(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     queue: float = 0.0
+    build: float = 0.0
+    """Building the image and starting the sandbox."""
     setup: float = 0.0
+    """Installing the agent and its terminal."""
     sampling: float = 0.0
     commands: float = 0.0
     paused: float = 0.0
@@ -254,6 +266,35 @@ class TrialRetried(TrialEvent):
     kind: Literal["trial_retried"] = "trial_retried"
     successor: str
     reason: str
+    wait_sec: float = 0.0
+    """Back-off before the successor may start."""
+
+
+class TrialExcluded(TrialEvent):
+    """A person left the trial out of training, or (`excluded` false) took that back."""
+
+    kind: Literal["trial_excluded"] = "trial_excluded"
+    excluded: bool
+    reason: str = ""
+
+
+class GroupRefilled(Event):
+    """A group that lost members to other causes than the policy gets fresh trials."""
+
+    kind: Literal["group_refilled"] = "group_refilled"
+    step: int
+    group: str
+    trials: tuple[str, ...]
+    """The new ones."""
+
+
+class DeadlinePassed(Event):
+    """The step's trials have had their time; what is done with those that still run."""
+
+    kind: Literal["deadline_passed"] = "deadline_passed"
+    step: int
+    action: Literal["stop", "mask"]
+    trials: tuple[str, ...]
 
 
 class TrialScore(BaseModel):
@@ -325,9 +366,11 @@ class CommandDone(Event):
 
 
 class TrialPaused(TrialEvent):
-    """The trial stands at its turn boundary; its time budget stands still."""
+    """The trial stands still, and so does its time budget."""
 
     kind: Literal["trial_paused"] = "trial_paused"
+    frozen: bool = False
+    """Within a turn, with the sandbox's processes stopped; else at a turn boundary."""
 
 
 class TrialResumed(TrialEvent):
@@ -346,6 +389,15 @@ class WorkerLost(Event):
     pid: int
     reason: str
     trials: tuple[str, ...]
+
+
+class WorkerRecycled(Event):
+    """A worker left after its last trial, because it had grown old; a fresh one replaces it."""
+
+    kind: Literal["worker_recycled"] = "worker_recycled"
+    worker: int
+    pid: int
+    reason: str
 
 
 class PolicyMeasured(Event):
@@ -402,6 +454,9 @@ AnyEvent = Annotated[
     | TurnObserved
     | TrialFinished
     | TrialRetried
+    | TrialExcluded
+    | GroupRefilled
+    | DeadlinePassed
     | GroupScored
     | StepFinished
     | EvalFinished
@@ -412,6 +467,7 @@ AnyEvent = Annotated[
     | TrialResumed
     | WorkerStarted
     | WorkerLost
+    | WorkerRecycled
     | PolicyMeasured
     | ResourcesMeasured
     | Noted,

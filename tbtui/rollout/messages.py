@@ -17,6 +17,7 @@ FinishReason = Literal[
     "max_turns",
     "budget",  # out of active time
     "stopped",  # a person ended it at a turn boundary; verified all the same
+    "deadline",  # its step's deadline ended it at a turn boundary; verified all the same
     "cancelled",  # ended without verdict
     "context_overflow",
     "output_truncated",  # the last completion hit max_tokens and nothing valid followed
@@ -26,6 +27,13 @@ FinishReason = Literal[
     "not_run",  # the agent never got to act
     "error",  # the agent raised
 ]
+
+ControlVerb = Literal["pause", "freeze", "resume", "stop", "expire", "cancel"]
+"""`expire` is a stop by the step's deadline. What a trial is told; the other commands that
+people have are the engine's own business."""
+
+Keep = Literal["all", "failed", "none"]
+"""Which trials keep their recordings and Harbor's logs on disk."""
 
 FailedPhase = Literal["environment", "agent_setup", "agent", "verifier", "teardown"]
 
@@ -55,6 +63,7 @@ class TrialSpec:
     max_tokens: int
     enable_summarize: bool = False
     parser_name: Literal["json", "xml"] = "json"
+    keep: Keep = "all"
 
 
 # engine -> worker
@@ -68,7 +77,7 @@ class StartTrial:
 @dataclass(frozen=True, slots=True)
 class ControlTrial:
     trial: str
-    verb: Literal["pause", "resume", "stop", "cancel"]
+    verb: ControlVerb
     reason: str = ""
 
 
@@ -165,11 +174,22 @@ class TurnSeen:
 @dataclass(frozen=True, slots=True)
 class PauseEntered:
     trial: str
+    frozen: bool = False
+    """Within a turn, with the sandbox's processes stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseLeft:
     trial: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRefused:
+    """The trial can't do that; the reason is one line for whoever asked."""
+
+    trial: str
+    verb: ControlVerb
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +226,8 @@ class Heartbeat:
 
     trials: int
     loop_lag_sec: float
+    rss_mb: float = 0.0
+    """Resident memory of the worker."""
 
 
 FromWorker = (
@@ -216,6 +238,7 @@ FromWorker = (
     | TurnSeen
     | PauseEntered
     | PauseLeft
+    | ControlRefused
     | TrialDone
     | Heartbeat
 )

@@ -14,7 +14,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from tbtui.ipc import Channel, ChannelClosedError, spawn, wait_for_exit
 from tbtui.rollout.environments.ledger import reap_leftovers
@@ -22,6 +21,7 @@ from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
     ControlTrial,
+    ControlVerb,
     FromWorker,
     SampleWanted,
     Shutdown,
@@ -156,9 +156,7 @@ class WorkerPool:
         self._unplaced[spec.trial] = _Waiting(spec)
         self._place()
 
-    def control(
-        self, trial: str, verb: Literal["pause", "resume", "stop", "cancel"], reason: str = ""
-    ) -> bool:
+    def control(self, trial: str, verb: ControlVerb, reason: str = "") -> bool:
         """Pass a command on; False if no such trial is running or waiting."""
         command = ControlTrial(trial, verb, reason)
         if trial in self._unplaced:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tbtui.engines.grpo.trials import TrialRunner
-from tbtui.journal.events import CommandVerb, PhaseSeconds, TrialPhase
+from tbtui.journal.events import PhaseSeconds, TrialPhase
 from tbtui.policies.base import (
     Datum,
     Message,
@@ -28,6 +28,7 @@ from tbtui.policies.base import (
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
+    ControlVerb,
     PauseEntered,
     PauseLeft,
     PhaseEntered,
@@ -120,7 +121,7 @@ class FakePool:
     runner: TrialRunner[FakePool]
     script: Callable[[FakePool, TrialSpec], object] | None = None
     started: list[TrialSpec] = field(default_factory=list)
-    controls: list[tuple[str, CommandVerb]] = field(default_factory=list)
+    controls: list[tuple[str, ControlVerb]] = field(default_factory=list)
     most_at_once: int = 0
     _live: set[str] = field(default_factory=set)
     _gates: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -176,7 +177,7 @@ class FakePool:
         self._live.difference_update(trials)
         self.runner.on_worker_lost(WorkerLostInfo(1, 4242, "killed by SIGKILL", trials))
 
-    def control(self, trial: str, verb: CommandVerb, reason: str = "") -> bool:
+    def control(self, trial: str, verb: ControlVerb, reason: str = "") -> bool:
         self.controls.append((trial, verb))
         match verb:
             case "pause":

@@ -34,6 +34,7 @@ from tbtui.policies.base import ContextOverflowError, Policy, PolicyError
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
+    ControlVerb,
     EnvironmentSpec,
     FromWorker,
     PauseEntered,
@@ -106,7 +107,7 @@ class Pool(Protocol):
 
     def start_trial(self, spec: TrialSpec) -> None: ...
 
-    def control(self, trial: str, verb: CommandVerb, reason: str = "") -> bool: ...
+    def control(self, trial: str, verb: ControlVerb, reason: str = "") -> bool: ...
 
     def reply(self, answer: Completion | CompletionFailed) -> bool: ...
 
@@ -333,6 +334,8 @@ class TrialRunner[P: Pool]:
         if running is None:
             where = "is still queued" if trial in self._queued else "is not running"
             self._done(command, False, f"{trial} {where}: nothing to {verb}")
+        elif verb in ("retry", "exclude", "include"):
+            self._done(command, False, f"{verb} is not possible yet")
         elif verb in ("pause", "resume") and running.paused == (verb == "pause"):
             self._done(command, True, f"{trial} is {'paused' if running.paused else 'running'}")
         else:
@@ -348,7 +351,7 @@ class TrialRunner[P: Pool]:
         self._open.set()
         self._tell_all("resume")
 
-    def _tell_all(self, verb: CommandVerb) -> None:
+    def _tell_all(self, verb: ControlVerb) -> None:
         for trial in self._running:
             self.pool.control(trial, verb, "the whole run")
 
