@@ -3,56 +3,61 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Literal
 
 import typer
 
 from tbtui.config import RunConfig
-from tbtui.engines.prepare import BAD_INPUT, PreparedRun, prepare_run
+from tbtui.engines.request import REFUSED, RunRequest, request_run
 from tbtui.journal.events import Entry, RunFinished
 
 View = Literal["app", "lines", "json"]
 
-EXIT = {"finished": 0, "failed": 1, "interrupted": 130}
+EXIT = {"finished": 0, "failed": 1, "refused": 2, "interrupted": 130}
 
 
 def launch(config: RunConfig, view: View) -> int:
     """Run and return the exit status: 0 finished, 1 failed, 2 bad input, 130 interrupted."""
-    if view == "app":
-        # The app's largest import goes on while the preparation waits for the sandbox's probe.
-        threading.Thread(target=importlib.import_module, args=["textual.app"], daemon=True).start()
     try:
-        prepared = prepare_run(config)
-    except BAD_INPUT as error:
-        typer.echo(f"tbtui: {error}", err=True)
-        return 2
+        request = request_run(config)
+    except REFUSED as error:
+        return _refused(error)
     # A log that can't be written must not write about that over the screen.
     logging.raiseExceptions = False
     logging.basicConfig(
-        filename=prepared.directory.log,
+        filename=request.directory.log,
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    return _in_app(prepared) if view == "app" else _in_console(prepared, view)
+    return _in_app(request) if view == "app" else _in_console(request, view)
 
 
-def _in_app(prepared: PreparedRun) -> int:
+def _refused(error: object) -> int:
+    typer.echo(f"tbtui: {error}", err=True)
+    return EXIT["refused"]
+
+
+def _in_app(request: RunRequest) -> int:
     from tbtui.engines.host import EngineThread
     from tbtui.ui.app import run_app
 
-    return run_app(EngineThread(prepared))
+    # The rest of the preparation is the engine's, and comes after the first frame.
+    return run_app(EngineThread(request))
 
 
-def _in_console(prepared: PreparedRun, view: View) -> int:
+def _in_console(request: RunRequest, view: View) -> int:
     from tbtui.console import HumanLines, end_line, follow, json_line
     from tbtui.engines.headless import run_headless
+    from tbtui.engines.prepare import BAD_INPUT, prepare_run
 
+    try:
+        prepared = prepare_run(request)
+    except BAD_INPUT as error:
+        return _refused(error)
     gc.enable()
     human = HumanLines()
     last: Entry | None = None

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tbtui.engines.prepare import PreparedRun
+from tbtui.engines.request import RunRequest
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.rundir import RunDirectory
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class EngineThread:
     """A run whose event loop nobody else can stall. Its methods may be called from any thread."""
 
-    def __init__(self, prepared: PreparedRun) -> None:
-        self._prepared = prepared
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
         self._run: Run | None = None
         self._early: list[Command] = []
         self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
@@ -31,7 +31,7 @@ class EngineThread:
 
     @property
     def directory(self) -> RunDirectory:
-        return self._prepared.directory
+        return self._request.directory
 
     def start(self) -> None:
         self._thread.start()
@@ -56,9 +56,15 @@ class EngineThread:
 
     async def _watched(self) -> RunEnd:
         # Here, because importing the engine takes longer than painting the app's first frame.
+        from tbtui.engines.prepare import BAD_INPUT, prepare_run
+
+        try:
+            prepared = prepare_run(self._request)
+        except BAD_INPUT as error:
+            return RunEnd("refused", str(error))
         from tbtui.engines.run import Run
 
-        self._run = Run(self._prepared)
+        self._run = Run(prepared)
         for command in self._early:
             self._run.submit(command)
         self._task = asyncio.create_task(self._run.run())

@@ -32,5 +32,6 @@ class Command:
 class RunEnd:
     """How a run ended, and why in one line."""
 
-    status: Literal["finished", "failed", "interrupted"]
+    status: Literal["finished", "failed", "interrupted", "refused"]
+    """`refused`: what was asked for can't be run; there is no journal."""
     reason: str

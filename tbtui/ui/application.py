@@ -39,7 +39,7 @@ CATCH_UP_BUDGET_SEC = 0.06
 """While the journal is far ahead: half of the loop's time."""
 TERMINAL_BUDGET_SEC = 0.010
 
-FINISHED, FAILED, INTERRUPTED = 0, 1, 130
+FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
 
@@ -178,7 +178,7 @@ class TbtuiApp(App[int]):
 
     def _engine_ended(self, end: RunEnd) -> None:
         self.run_end = end
-        if self._leaving:
+        if self._leaving or end.status == "refused":
             self._leave_now()
             return
         self.tick()
@@ -196,7 +196,8 @@ class TbtuiApp(App[int]):
     def exit_code(self) -> int:
         if self.insisted or self.run_end is None:
             return INTERRUPTED
-        return {"finished": FINISHED, "failed": FAILED}.get(self.run_end.status, INTERRUPTED)
+        codes = {"finished": FINISHED, "failed": FAILED, "refused": REFUSED}
+        return codes.get(self.run_end.status, INTERRUPTED)
 
     async def on_unmount(self) -> None:
         self.live_run.close()

@@ -7,29 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
 from tbtui.engines.host import EngineThread
-from tbtui.engines.prepare import PreparedRun
+from tbtui.engines.request import RunRequest
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.rundir import RunDirectory
-from tbtui.rollout.environments.choose import EnvironmentChoice
-
-from .conftest import TASKS
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> EngineThread:
-    return EngineThread(
-        PreparedRun(
-            RunConfig(),
-            tmp_path,
-            Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:])),
-            (),
-            EnvironmentChoice("sandbox", "a test"),
-            RunDirectory.create(tmp_path / "run"),
-        )
-    )
+    return EngineThread(RunRequest(RunConfig(), RunDirectory.create(tmp_path / "run")))
 
 
 @pytest.mark.parametrize("first", ["interrupt", "start"])
@@ -54,3 +41,17 @@ async def test_commands_are_taken_from_the_first_moment(host: EngineThread) -> N
     # And after the last: nobody listens, nothing breaks.
     host.submit(Command("resume", RUN))
     host.interrupt()
+
+
+async def test_what_cannot_be_run_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    request = RunRequest(
+        RunConfig(tasks_dir=tmp_path / "empty"), RunDirectory.create(tmp_path / "run")
+    )
+    host = EngineThread(request)
+    host.start()
+    async with asyncio.timeout(30):
+        end = await host.ended()
+    assert end.status == "refused"
+    assert end.reason.startswith(f"no tasks in {tmp_path / 'empty'}")
+    assert not (tmp_path / "run").exists()

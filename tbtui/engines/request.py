@@ -1,0 +1,77 @@
+"""What can be refused at once about a run, before anything is imported that could take time."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tbtui.config import ConfigError, RunConfig, to_toml
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError
+
+REFUSED = (ConfigError, RunDirectoryError)
+"""What `request_run` raises: each message is one line for whoever asked for the run."""
+
+EMBEDDED_MODEL = "starter"
+
+# A run that can't write its last event has lost it; this much is kept free from the start.
+_LEAST_FREE_MB = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run that was asked for, and the directory that was made for it."""
+
+    config: RunConfig
+    directory: RunDirectory
+    logs_dir_is_new: bool = False
+
+    def discard(self) -> None:
+        """Remove the directory of a run that never began."""
+        shutil.rmtree(self.directory.path, ignore_errors=True)
+        if self.logs_dir_is_new:
+            with contextlib.suppress(OSError):  # somebody else uses it by now
+                self.directory.path.parent.rmdir()
+
+
+def request_run(config: RunConfig) -> RunRequest:
+    """Check the settings by themselves and make the run directory.
+
+    Raises one of `REFUSED`.
+    """
+    if config.model_name != EMBEDDED_MODEL:
+        raise ConfigError(
+            f"model_name={config.model_name}: the embedded policy has one model,"
+            f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY"
+        )
+    if config.checkpoint and not config.checkpoint.is_dir():
+        raise ConfigError(f"checkpoint {config.checkpoint}: there is no such directory")
+    if config.tasks_dir and not config.tasks_dir.expanduser().is_dir():
+        where = config.tasks_dir.expanduser().absolute()
+        what = "is not a directory" if where.exists() else "does not exist"
+        raise ConfigError(f"tasks directory {where} {what} (set tasks_dir to one that does)")
+    new = not config.logs_dir.exists()
+    directory = RunDirectory.create(config.logs_dir / (config.run_name or _new_name()))
+    request = RunRequest(config, directory, new)
+    try:
+        _require_space(directory.path)
+        directory.config.write_text(to_toml(config))
+    except (OSError, RunDirectoryError) as error:
+        request.discard()
+        raise RunDirectoryError(str(error)) from error
+    return request
+
+
+def _new_name() -> str:
+    return datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+
+
+def _require_space(path: Path) -> None:
+    free = shutil.disk_usage(path).free // 1_000_000
+    if free < _LEAST_FREE_MB:
+        raise RunDirectoryError(
+            f"{path}: only {free} MB free, a run needs {_LEAST_FREE_MB};"
+            f" free some or choose another place with logs_dir=..."
+        )
