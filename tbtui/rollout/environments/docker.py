@@ -1,0 +1,418 @@
+"""Harbor's Docker and Podman environments, made safe and quick; plugged in by import path.
+
+Differences from Harbor's own:
+  * no directory is shared with the host: logs are copied out, with limits, and the terminal's log
+    is streamed while it grows,
+  * processes, memory, open files and written bytes are limited whatever the task says,
+  * the network is off unless task.toml itself says `network_mode = "public"` (or an allowlist,
+    which Harbor's filtering sidecar enforces); `default_network` changes that,
+  * an image is built once for each content of the task's environment and kept as `tbtui-task:...`,
+  * containers are killed, not asked, and what a killed tbtui leaves is removed at its next start,
+  * engine clients see none of the host's environment but what they need to find their engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, cast, override
+
+from harbor.environments.base import ExecResult, OutputCallback, OutputStream
+from harbor.environments.capabilities import EnvironmentCapabilities
+from harbor.environments.docker.docker import DockerEnvironment as HarborDocker
+from harbor.environments.podman import PodmanEnvironment as HarborPodman
+from harbor.models.task.config import NetworkMode, NetworkPolicy
+from harbor.models.trial.paths import EnvironmentPaths
+
+from tbtui.rollout.environments.docker_cli import CliResult, OnChunk, client_environment, run_cli
+from tbtui.rollout.environments.docker_compose import Network
+from tbtui.rollout.environments.docker_files import archive, download_async
+from tbtui.rollout.environments.docker_pane import ContainerPane
+from tbtui.rollout.environments.docker_start import RunningProject, StartRequest, start_project
+from tbtui.rollout.environments.errors import (
+    ExecTimeoutError,
+    SandboxError,
+    SandboxLostError,
+    SandboxStartError,
+)
+
+DEFAULT_PROCESSES = 512
+DEFAULT_MEMORY_MB = 2048
+DEFAULT_STORAGE_MB = 10_240
+_PANE = EnvironmentPaths.agent_dir / "terminus_2.pane"
+_CATCH_UP_SEC = 2.0
+_MARK = "TBTUI_EXEC"
+# What a client says when the engine, not the command, failed; the command may say the same, so the
+# engine is asked.
+_SUSPECT = re.compile(
+    r"Error response from daemon|Cannot connect to the Docker daemon|error during connect|"
+    r"OCI runtime exec failed|no such container|no container with name|is not running",
+    re.IGNORECASE,
+)
+_KILLED = 137
+_PREPARE = """\
+[ $# = 0 ] || { mkdir -p "$@" && chmod 777 "$@"; } || exit
+grep -qs history-limit /etc/tmux.conf || echo "set -g history-limit 200000" >>/etc/tmux.conf || :
+"""
+_END_MARKED = """\
+for process in /proc/[0-9]*; do
+    grep -qs "$1" "$process/environ" && kill -9 "${process#/proc/}"
+done 2>/dev/null; :
+"""
+
+
+class ContainedEnvironment(HarborDocker):
+    """What Docker and Podman have in common: one compose project for one trial.
+
+    Args (beyond Harbor's, given as `environment.kwargs`):
+        processes: Most processes and threads in each container.
+        memory_mb: Memory of a container whose task says none, in MiB.
+        storage_mb: What a container whose task says none may write, in MiB. Held by the engine
+            where its storage driver can (btrfs, zfs, overlay2 on xfs with project quotas);
+            elsewhere no file may be longer, and a container that has written more in all is killed
+            within seconds.
+        trust_compose: A task's compose file may reach the host (privileged, its directories, ...).
+        default_network: What a task gets whose task.toml says nothing about the network.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        processes: int = DEFAULT_PROCESSES,
+        memory_mb: int = DEFAULT_MEMORY_MB,
+        storage_mb: int = DEFAULT_STORAGE_MB,
+        trust_compose: bool = False,
+        default_network: Literal["none", "public"] = "none",
+        **kwargs: Any,
+    ) -> None:
+        if default_network not in ("none", "public"):
+            raise ValueError(f"default_network={default_network}: must be none or public")
+        self._processes = processes
+        self._memory_mb = memory_mb
+        self._storage_mb = storage_mb
+        self._trust_compose = trust_compose
+        self._default_network = default_network
+        self._running: RunningProject | None = None
+        self._pane: ContainerPane | None = None
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+        super().__init__(*args, **kwargs)
+        # Harbor shares its log directories with containers that can share; this one does not.
+        logs = [m for m in self._mounts if _is_log(m["target"])]
+        self._log_directories = [str(mount["target"]) for mount in logs]
+        self._mounts = [mount for mount in self._mounts if not _is_log(mount["target"])]
+
+    @property
+    @override
+    def capabilities(self) -> EnvironmentCapabilities:
+        # Not `mounted`: a directory shared with the host would let the container plant links for
+        # the host to follow, and fill its disk.
+        return super().capabilities.model_copy(
+            update={
+                "mounted": False,
+                "stream": False,
+                "windows": False,
+                "disable_internet": True,
+                "dynamic_network_policy": self._enable_egress_control or not self._uses_compose,
+            }
+        )
+
+    @staticmethod
+    @override
+    def _requires_egress_control(
+        *,
+        startup_network_policy: NetworkPolicy,
+        phase_network_policies: Sequence[NetworkPolicy],
+    ) -> bool:
+        # To have no network takes no sidecar to enforce it.
+        policies = [startup_network_policy, *phase_network_policies]
+        return any(policy.network_mode == NetworkMode.ALLOWLIST for policy in policies)
+
+    @property
+    def network(self) -> Network:
+        """What the containers reach at the start."""
+        if self._enable_egress_control:
+            return "sidecar"
+        stated = "network_mode" in self.task_env_config.model_fields_set
+        stated = stated or self.task_env_config.allow_internet is True
+        public = self._network_policy.network_mode == NetworkMode.PUBLIC
+        return "public" if public and (stated or self._default_network == "public") else "none"
+
+    @property
+    def running(self) -> RunningProject:
+        """The running containers.
+
+        Raises:
+            SandboxLostError: not started, or stopped.
+        """
+        if self._running is None:
+            raise SandboxLostError("the container is not running")
+        return self._running
+
+    @override
+    def _validate_definition(self) -> None:
+        # Not here: an exception out of the constructor would cost the trial its result file.
+        return
+
+    @override
+    async def start(self, force_build: bool) -> None:
+        """Builds or fetches the image, starts the containers, prepares the log directories.
+
+        Raises:
+            SandboxBuildFailedError: the image can't be built or fetched.
+            SandboxStartError: the engine does not answer, or refuses the containers.
+        """
+        super()._validate_definition()  # type: ignore[no-untyped-call]
+        request = StartRequest(
+            runtime=type(self).runtime(),
+            trial=self.session_id,
+            environment_dir=self.environment_dir.resolve(),
+            environment_id=self.environment_id,
+            prebuilt=self.task_env_config.docker_image,
+            force_build=force_build,
+            compose_files=tuple(self._user_compose_paths()),
+            trusted=self._trust_compose,
+            processes=self._processes,
+            memory_mb=self._effective_memory_mb or self._memory_mb,
+            storage_mb=self._effective_storage_mb or self._storage_mb,
+            cpus=self._effective_cpus,
+            gpus=self._effective_gpus,
+            network=self.network,
+            environment=self._startup_env(),
+            volumes=tuple(cast(list[dict[str, Any]], self._mounts)),
+            variables=self._compose_env_vars(include_os_env=False),
+            sidecar_files=await self._sidecar_files(),
+        )
+        self._running = await start_project(request)
+        try:
+            await self._prepare()
+        except BaseException:
+            await self.stop(delete=True)
+            raise
+
+    async def _sidecar_files(self) -> tuple[Path, ...]:
+        if not self._enable_egress_control:
+            return ()
+        await self._ensure_egress_control_sidecar_image_built()
+        services = self._write_egress_control_services_compose_file()
+        return (self._DOCKER_COMPOSE_EGRESS_CONTROL_PATH, *((services,) if services else ()))
+
+    async def _prepare(self) -> None:
+        prepared = await self._client("-u", "0", script=_PREPARE, args=self._log_directories)
+        if prepared.exit_code != 0:
+            raise SandboxStartError(f"the container can't be used: {prepared.complaint}")
+        if self.trial_paths.agent_dir.is_dir():
+            pane = self.trial_paths.agent_dir / _PANE.name
+            running = self.running
+            self._pane = await ContainerPane.open(
+                running.engine, running.container, str(_PANE), pane
+            )
+        await self._upload_environment_dir_after_start()
+
+    async def _client(self, *options: str, script: str, args: Sequence[str] = ()) -> CliResult:
+        running = self.running
+        return await run_cli(
+            [*running.engine, "exec", *options, running.container, "sh", "-c", script, "sh", *args]
+        )
+
+    @override
+    async def stop(self, delete: bool) -> None:
+        """Kills and removes the containers, networks and volumes (kept: `keep_containers`)."""
+        running, self._running = self._running, None
+        pane, self._pane = self._pane, None
+        self._thawed.set()
+        if running is not None:
+            # To its end even when this task is cancelled meanwhile.
+            await asyncio.shield(running.end(keep=self._keep_containers))
+        if pane is not None:
+            await pane.close()
+        self._cleanup_egress_control_services_compose_file()
+
+    @override
+    async def prepare_logs_for_host(self) -> None:
+        """Nothing is shared, so nothing needs another owner."""
+
+    @override
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Runs a command to its end. While the container is frozen it waits for the thaw.
+
+        Raises:
+            ExecTimeoutError: it took longer than `timeout_sec`; it was killed.
+            SandboxLostError: the container or its engine is gone.
+        """
+        await self._thawed.wait()
+        running = self.running
+        variables = dict(self._merge_env(env) or {})
+        mark = secrets.token_hex(8)
+        if timeout_sec is not None:
+            variables[_MARK] = mark  # to find what it started when it has to be ended
+        argv = [*running.engine, "exec"]
+        directory = cwd or self.task_env_config.workdir
+        if directory:
+            argv += ["-w", directory]
+        account = self._resolve_user(user)
+        if account is not None:
+            argv += ["-u", str(account)]
+        client = client_environment(os.environ)
+        for name, value in variables.items():
+            # By name where possible: every user of the host can read a command line.
+            argv += ["-e", f"{name}={value}" if name in client else name]
+        try:
+            result = await run_cli(
+                [*argv, running.container, "bash", "-c", command],
+                env={**variables, **client},
+                timeout_sec=timeout_sec,
+                on_chunk=_decoding(self._output_callback()),
+            )
+        except ExecTimeoutError:
+            await self._client("-u", "0", script=_END_MARKED, args=[f"{_MARK}={mark}"])
+            raise
+        if result.exit_code == _KILLED or (result.exit_code and _SUSPECT.search(result.stderr)):
+            await running.check()
+        return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code)
+
+    @override
+    async def _run_docker_compose_command(
+        self,
+        command: list[str],
+        check: bool = True,
+        timeout_sec: int | None = None,
+        stdin_data: bytes | None = None,
+        on_output: OutputCallback | None = None,
+    ) -> ExecResult:
+        # Harbor's way to everything that concerns other services than `main`.
+        result = await self.running.compose(
+            command,
+            stdin=stdin_data,
+            timeout_sec=timeout_sec,
+            on_chunk=_decoding(on_output),
+        )
+        if check and result.exit_code != 0:
+            raise SandboxError(f"compose {command[0]}: {result.complaint}")
+        return ExecResult(
+            stdout=result.stdout + result.stderr, stderr=None, return_code=result.exit_code
+        )
+
+    @override
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        source, target = Path(source_path), str(target_path)
+        if target.endswith("/") or await self.is_dir(target, user="root"):
+            target = f"{target.rstrip('/')}/{source.name}"
+        await self._put(await asyncio.to_thread(archive, source, target.lstrip("/")))
+
+    @override
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        source, target = Path(source_dir), str(target_dir).rstrip("/")
+        # The terminal's log came from the container, and there it still grows.
+        skip = [_PANE.name] if source == self.trial_paths.agent_dir else []
+        await self.ensure_dirs([target], chmod=False)
+        await self._put(await asyncio.to_thread(archive, source, target.lstrip("/"), skip=skip))
+
+    async def _put(self, data: bytes) -> None:
+        running = self.running
+        argv = [*running.engine, "cp", "-", f"{running.container}:/"]
+        result = await run_cli(argv, stdin=data)
+        if result.exit_code != 0:
+            await running.check()
+            raise SandboxError(f"not copied into the container: {result.complaint}")
+
+    @override
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        await self.service_download_file(source_path, target_path)
+
+    @override
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
+        """Copies regular files and directories; links and special files stay behind.
+
+        What the host already has in the trial's agent directory is its own record and is not
+        replaced by what the container put under the same name.
+        """
+        await self.service_download_dir(source_dir, target_dir)
+
+    @override
+    async def service_download_file(
+        self, source_path: str, target_path: Path | str, *, service: str | None = None
+    ) -> None:
+        target = Path(target_path)
+        _make_directory(target.parent)
+        source = await self.running.source(str(source_path), service)
+        if await download_async(source, target, directory=False) != 1:
+            raise SandboxError(f"{source_path} in the container is not one regular file")
+
+    @override
+    async def service_download_dir(
+        self, source_dir: str, target_dir: Path | str, *, service: str | None = None
+    ) -> None:
+        target = Path(target_dir)
+        _make_directory(target)
+        own_record = target == Path(self.trial_paths.agent_dir)
+        if own_record and self._pane is not None:
+            await self._catch_up(self._pane)
+        source = await self.running.source(str(source_dir), service)
+        await download_async(source, target, directory=True, overwrite=not own_record)
+
+    async def _catch_up(self, pane: ContainerPane) -> None:
+        result = await self._client("-u", "0", script='stat -c %s "$1"', args=[str(_PANE)])
+        if result.exit_code == 0 and result.stdout.strip().isdigit():
+            await pane.catch_up(int(result.stdout), _CATCH_UP_SEC)
+
+    @override
+    async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
+        if self._enable_egress_control:
+            await super()._apply_network_policy(network_policy)
+        else:
+            await self.running.connect(network_policy.network_mode == NetworkMode.PUBLIC)
+
+    async def freeze(self) -> None:
+        """Stops every process of the trial until `thaw`; `exec` waits meanwhile."""
+        self._thawed.clear()
+        try:
+            await self.running.pause()
+        except BaseException:
+            self._thawed.set()
+            raise
+
+    async def thaw(self) -> None:
+        """Lets the processes go on."""
+        await self.running.unpause()
+        self._thawed.set()
+
+
+class DockerEnvironment(ContainedEnvironment):
+    """Trials in Docker."""
+
+
+class PodmanEnvironment(ContainedEnvironment, HarborPodman):
+    """Trials in Podman."""
+
+
+def _is_log(target: str) -> bool:
+    return PurePosixPath(target).is_relative_to(EnvironmentPaths.logs_dir)
+
+
+def _make_directory(path: Path) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def _decoding(callback: OutputCallback | None) -> OnChunk | None:
+    if callback is None:
+        return None
+    decoder = codecs.getincrementaldecoder("utf-8")
+    decoders = {"stdout": decoder(errors="replace"), "stderr": decoder(errors="replace")}
+
+    async def pass_on(chunk: bytes, stream: str) -> None:
+        await callback(decoders[stream].decode(chunk), cast(OutputStream, stream))
+
+    return pass_on

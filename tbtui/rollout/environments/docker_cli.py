@@ -1,0 +1,166 @@
+"""Runs a container engine's command line: bounded output, and no client left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tbtui.rollout.environments.errors import ExecTimeoutError, SandboxError, SandboxStartError
+from tbtui.rollout.environments.output import BoundedOutput
+
+_READ = 1 << 16
+# All that a client needs to find its engine. Nothing else of the host's environment is passed on,
+# or a task's compose file could put any of it into a container with `${NAME}`.
+_CLIENT_VARIABLES = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
+_CLIENT_PREFIXES = ("DOCKER_", "BUILDKIT_", "BUILDX_", "COMPOSE_", "CONTAINER_", "XDG_", "PODMAN_")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+
+Stream = str
+"""`stdout` or `stderr`."""
+OnChunk = Callable[[bytes, Stream], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class CliResult:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def complaint(self) -> str:
+        """The last thing said, for a message to a person."""
+        lines = [line.strip() for line in f"{self.stdout}\n{self.stderr}".splitlines()]
+        said = [line for line in lines if line]
+        return said[-1] if said else f"exit code {self.exit_code}, no output"
+
+
+def client_environment(host: Mapping[str, str]) -> dict[str, str]:
+    """The part of the host's environment that engine clients are given."""
+    return {
+        name: value
+        for name, value in host.items()
+        if name in _CLIENT_VARIABLES
+        or name.upper() in _PROXIES
+        or name.startswith(_CLIENT_PREFIXES)
+    }
+
+
+async def run_cli(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    stdin: bytes | None = None,
+    timeout_sec: float | None = None,
+    on_chunk: OnChunk | None = None,
+) -> CliResult:
+    """Runs a client to its end; it is killed when this task is cancelled.
+
+    At most 8 MiB of each stream are kept (the first and the last 4).
+
+    Args:
+        env: The whole environment of the client; None: `client_environment(os.environ)`.
+        on_chunk: Awaited with everything that comes, as it comes.
+
+    Raises:
+        ExecTimeoutError: it took longer than `timeout_sec`. What it asked the engine for may still
+            run there.
+        SandboxStartError: there is no such program.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            env=dict(env) if env is not None else client_environment(os.environ),
+            cwd=cwd,
+            stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except FileNotFoundError as error:
+        raise SandboxStartError(f"{argv[0]} is not installed") from error
+    out, err = BoundedOutput(), BoundedOutput()
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        async with asyncio.timeout(timeout_sec), asyncio.TaskGroup() as group:
+            group.create_task(_collect(process.stdout, out, "stdout", on_chunk))
+            group.create_task(_collect(process.stderr, err, "stderr", on_chunk))
+            if stdin is not None:
+                group.create_task(_feed(process, stdin))
+            group.create_task(process.wait())
+    except TimeoutError as error:
+        raise ExecTimeoutError(f"timed out after {timeout_sec:g} seconds") from error
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await asyncio.shield(process.wait())
+    return CliResult(process.returncode or 0, out.text(), err.text())
+
+
+async def _collect(
+    pipe: asyncio.StreamReader, output: BoundedOutput, name: Stream, on_chunk: OnChunk | None
+) -> None:
+    while chunk := await pipe.read(_READ):
+        output.add(chunk)
+        if on_chunk is not None:
+            await on_chunk(chunk, name)
+
+
+async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What matters here of `docker info` or `podman info`."""
+
+    cpus: int
+    root: str
+    """Where the engine keeps its containers; a path of the engine's host, not always of ours."""
+    quota: bool
+    """The storage driver may take a size for each container."""
+    os: str
+
+    @staticmethod
+    def parse(text: str) -> EngineInfo:
+        """From the output of `info --format '{{json .}}'`.
+
+        Raises:
+            SandboxError: not understood.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            if "host" in raw:  # podman
+                host, store = raw["host"], raw["store"]
+                return EngineInfo(int(host["cpus"]), str(store["graphRoot"]), False, "linux")
+            driver = str(raw["Driver"])
+            backing = dict(raw.get("DriverStatus") or ()).get("Backing Filesystem")
+            quota = driver in {"btrfs", "zfs"} or (driver == "overlay2" and backing == "xfs")
+            return EngineInfo(int(raw["NCPU"]), str(raw["DockerRootDir"]), quota, raw["OSType"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise SandboxError(f"the engine's `info` is not understood: {error!r}") from error
+
+
+async def engine_info(engine: Sequence[str]) -> EngineInfo:
+    """Asks the engine.
+
+    Raises:
+        SandboxStartError: it does not answer.
+    """
+    name = engine[0]
+    try:
+        result = await run_cli([*engine, "info", "--format", "{{json .}}"], timeout_sec=30)
+    except ExecTimeoutError as error:
+        raise SandboxStartError(f"{name} does not answer within 30 s") from error
+    if result.exit_code != 0:
+        raise SandboxStartError(f"{name} does not answer: {result.complaint}")
+    return EngineInfo.parse(result.stdout)

@@ -1,0 +1,274 @@
+"""The environment's own operations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harbor.environments.base import SandboxBuildFailedError
+from harbor.models.task.config import NetworkMode, NetworkPolicy
+
+from tbtui.rollout.environments.docker import DockerEnvironment
+from tbtui.rollout.environments.docker_leftovers import projects_directory
+from tbtui.rollout.environments.errors import (
+    ExecTimeoutError,
+    SandboxError,
+    SandboxLostError,
+)
+from tbtui.rollout.environments.ledger import reap_leftovers
+from tests.docker.conftest import Starter, docker, in_engine
+
+
+async def said(environment: DockerEnvironment, command: str, **options: object) -> str:
+    result = await environment.exec(command, **options)  # type: ignore[arg-type]
+    assert result.return_code == 0, result
+    return (result.stdout or "").strip()
+
+
+async def test_exec(start: Starter) -> None:
+    environment = await start(files={"Dockerfile": "FROM debian:bookworm-slim\nENV A=1\n"})
+    result = await environment.exec("echo out; echo err >&2; exit 3")
+    assert (result.stdout, result.stderr, result.return_code) == ("out\n", "err\n", 3)
+    assert await said(environment, "echo $A$B", env={"B": "2 3"}) == "12 3"
+    assert await said(environment, "pwd; id -u", cwd="/tmp", user="nobody") == "/tmp\n65534"
+
+    # A daemon holds the pipe open; the command has ended all the same.
+    await said(environment, "sleep 1000 & echo started")
+    with pytest.raises(ExecTimeoutError):
+        await environment.exec("sleep 2000 & sleep 3000", timeout_sec=1)
+    processes = await said(environment, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    assert "sleep 1000" in processes
+    assert "sleep 2000" not in processes
+    assert "sleep 3000" not in processes
+
+
+async def test_copies_both_ways(start: Starter, tmp_path: Path) -> None:
+    environment = await start()
+    source = tmp_path / "source"
+    (source / "inner").mkdir(parents=True)
+    (source / "inner" / "file").write_text("inner\n")
+    (source / "run.sh").write_text("#!/bin/bash\necho ran\n")
+    (source / "run.sh").chmod(0o700)
+    await environment.upload_dir(source, "/new/place")
+    await environment.upload_file(source / "run.sh", "/new/renamed")
+    await environment.upload_file(source / "run.sh", "/new/place/inner")
+    assert await said(environment, "/new/place/run.sh", user="root") == "ran"
+    assert await said(environment, "cat /new/renamed; ls /new/place/inner; stat -c %u /new/renamed")
+    assert await said(environment, "cat /new/place/inner/file", user="nobody") == "inner"
+
+    target = tmp_path / "target"
+    await environment.download_dir("/new/place", target)
+    assert (target / "inner" / "file").read_text() == "inner\n"
+    assert (target / "run.sh").stat().st_uid == os.geteuid()
+    await environment.download_file("/new/renamed", tmp_path / "one")
+    assert (tmp_path / "one").read_text() == "#!/bin/bash\necho ran\n"
+    with pytest.raises(SandboxError):
+        await environment.download_file("/nowhere", tmp_path / "two")
+    with pytest.raises(SandboxError):
+        await environment.download_file("/new/place", tmp_path / "two")
+    assert not (tmp_path / "two").exists()
+
+
+async def test_freeze_holds_every_process(start: Starter) -> None:
+    environment = await start()
+    await said(environment, "while :; do echo >> /tmp/ticks; done >/dev/null 2>&1 &")
+    await environment.freeze()
+    container = environment.running.container
+
+    def ticks() -> int:
+        return len(docker("cp", f"{container}:/tmp/ticks", "-"))
+
+    before = ticks()
+    asked = asyncio.create_task(environment.exec("true"))
+    await asyncio.sleep(0.3)
+    assert ticks() == before
+    assert not asked.done(), "a command waits for the thaw"
+    await environment.freeze()
+    await environment.thaw()
+    assert (await asked).return_code == 0
+    await said(
+        environment, "a=$(wc -c </tmp/ticks); until [ $(wc -c </tmp/ticks) -gt $a ]; do :; done"
+    )
+    await environment.freeze()  # a frozen one can be stopped
+
+
+async def test_a_killed_container_is_lost_not_a_result(start: Starter) -> None:
+    environment = await start()
+    working = asyncio.create_task(environment.exec("sleep 1000"))
+    await said(environment, "until pgrep -x sleep || grep -qs 1000 /proc/*/cmdline; do :; done")
+    docker("kill", environment.running.container)
+    with pytest.raises(SandboxLostError, match="exit code 137"):
+        await working
+    with pytest.raises(SandboxLostError):
+        await environment.exec("true")
+    with pytest.raises(SandboxError):
+        await environment.download_file("/nowhere", environment.trial_paths.trial_dir / "x")
+
+
+async def test_what_a_command_says_does_not_make_it_lost(start: Starter) -> None:
+    environment = await start()
+    result = await environment.exec("echo Cannot connect to the Docker daemon >&2; exit 1")
+    assert result.return_code == 1
+    assert (await environment.exec("exit 137")).return_code == 137
+
+
+async def test_the_image_is_built_once(start: Starter) -> None:
+    dockerfile = "FROM debian:bookworm-slim\nRUN cat /proc/sys/kernel/random/uuid > /made\n"
+    first, second = await asyncio.gather(
+        *(start(files={"Dockerfile": dockerfile, "n": "same"}) for _ in range(2))
+    )
+    made = await said(first, "cat /made")
+    assert made == await said(second, "cat /made")
+    other = await start(files={"Dockerfile": dockerfile, "n": "other"})
+    assert other.running.name != first.running.name
+
+
+async def test_other_services(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_SECRET", "hunter2")
+    compose = """\
+services:
+  main:
+    environment: {SEEN: "x${HOST_SECRET}", SAID: "${FROM_TASK}"}
+    volumes: ["${HOST_AGENT_LOGS_PATH}:${ENV_AGENT_LOGS_PATH}", "kept:/kept"]
+  other:
+    build: {context: .}
+    command: ["sleep", "infinity"]
+volumes: {kept: {}}
+"""
+    environment = await start(
+        files={"docker-compose.yaml": compose}, task={"env": {"FROM_TASK": "given"}}
+    )
+    assert await said(environment, "echo $SEEN $SAID") == "x given"
+    assert await said(environment, "getent hosts other | wc -l") == "1"
+    await environment.service_exec("echo there > /tmp/file", service="other")
+    target = environment.trial_paths.trial_dir / "from-other"
+    await environment.service_download_file("/tmp/file", target, service="other")
+    assert target.read_text() == "there\n"
+    for limited in ("main", "other"):
+        assert _inspect(environment, limited)["PidsLimit"] == 512
+    # They reach each other and nobody else.
+    assert (await environment.exec("timeout 2 bash -c '</dev/tcp/192.0.2.1/80'")).return_code != 0
+    networks = f"label=com.docker.compose.project={environment.running.name}"
+    listed = docker("network", "ls", "-q", "--filter", networks).decode().split()
+    shown = docker("network", "inspect", *listed)
+    assert [network["Internal"] for network in json.loads(shown)] == [True]
+
+
+def _inspect(environment: DockerEnvironment, service: str) -> dict[str, object]:
+    name = f"{environment.running.name}-{service}-1"
+    limits: dict[str, object] = json.loads(docker("inspect", name))[0]["HostConfig"]
+    return limits
+
+
+async def test_limits_of_the_task_and_of_the_host(start: Starter) -> None:
+    environment = await start(task={"cpus": 1000, "memory_mb": 96, "storage_mb": 32})
+    limits = _inspect(environment, "main")
+    assert limits["Memory"] == limits["MemorySwap"] == 96 << 20
+    assert limits["NanoCpus"] == (os.cpu_count() or 1) * 10**9
+    too_much = "python3 -c 'x = bytearray(200 << 20)'"
+    assert (await environment.exec(too_much)).return_code == 137
+    assert await said(environment, "ulimit -f; ulimit -n; ulimit -c") == "32768\n4096\n0"
+
+
+async def test_network_changes_with_the_phase(start: Starter) -> None:
+    environment = await start(task={"network_mode": "no-network"})
+    assert await said(environment, "ls /sys/class/net") == "lo"
+    await environment.set_network_policy(NetworkPolicy(network_mode=NetworkMode.PUBLIC))
+    assert await said(environment, "ls /sys/class/net") == "eth0\nlo"
+    await environment.set_network_policy(NetworkPolicy(network_mode=NetworkMode.NO_NETWORK))
+    assert await said(environment, "ls /sys/class/net") == "lo"
+
+
+async def test_a_public_network_only_when_the_task_says_so(start: Starter) -> None:
+    silent = await start()
+    assert await said(silent, "ls /sys/class/net") == "lo"
+    granted = await start(default_network="public")
+    assert await said(granted, "ls /sys/class/net") == "eth0\nlo"
+    stated = await start(task={"network_mode": "public"})
+    assert await said(stated, "ls /sys/class/net") == "eth0\nlo"
+
+
+@pytest.mark.parametrize(
+    ("wish", "named"),
+    [
+        ("privileged: true", "main: privileged"),
+        ("volumes: ['/:/host']", "main: mounts /"),
+        ("volumes: ['../../..:/host']", "main: mounts /"),
+        ("network_mode: host", "main: network_mode: host"),
+    ],
+)
+async def test_a_compose_file_that_reaches_the_host_is_refused(
+    start: Starter, wish: str, named: str
+) -> None:
+    files = {"docker-compose.yaml": f"services: {{main: {{{wish}}}}}\n"}
+    with pytest.raises(SandboxBuildFailedError, match="trust_compose") as refused:
+        await start(files=files)
+    assert named in str(refused.value)
+
+
+OWNER = """\
+import asyncio, sys
+from pathlib import Path
+from harbor.models.task.config import EnvironmentConfig
+from harbor.models.trial.paths import TrialPaths
+from tbtui.rollout.environments.docker import DockerEnvironment
+
+async def main(where):
+    directory = where / "environment"
+    directory.mkdir()
+    (directory / "Dockerfile").write_text("FROM debian:bookworm-slim\\n")
+    (directory / "docker-compose.yaml").write_text(
+        "services: {main: {volumes: ['kept:/kept']}}\\nvolumes: {kept: {}}\\n")
+    environment = DockerEnvironment(environment_dir=directory, environment_name="x",
+        session_id="left__env", trial_paths=TrialPaths(where / "trial"),
+        task_env_config=EnvironmentConfig(network_mode="public"))
+    await environment.start(False)
+    print("started", flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def start_owner(where: Path) -> subprocess.Popen[str]:
+    """A process of its own that has started a container, a network and a volume."""
+    where.mkdir()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(where)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "started\n"
+    return owner
+
+
+async def test_leftovers_of_a_killed_owner_are_reaped(start: Starter, tmp_path: Path) -> None:
+    def of_owner() -> set[str]:
+        return {name for name in in_engine() if "left__env" in name}
+
+    ours = await start()
+    with start_owner(tmp_path / "owner") as owner:
+        reap_leftovers()
+        left = of_owner()
+        owner.kill()
+    assert len(left) == 3, "container, network and volume of a live owner"
+    assert of_owner() == left
+    reap_leftovers()
+    assert not of_owner()
+    assert len(list(projects_directory().glob("*.json"))) == 1
+    assert (await ours.exec("true")).return_code == 0, "another's container is not touched"
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(start: Starter) -> None:
+    starting = asyncio.create_task(start(files={"x": "cancelled"}))
+    while not list(projects_directory().glob("*.json")):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not in_engine()

@@ -1,0 +1,255 @@
+"""Whole trials, and whole runs, in a real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
+from harbor.trial.trial import Trial
+
+from tbtui.journal.events import Outcome, TrialFinished
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.resources import tasks_dir
+from tbtui.rollout.environments.ledger import reap_leftovers
+from tbtui.rollout.messages import EnvironmentSpec, SampleWanted, TrialSpec, TurnSeen
+from tbtui.rollout.outcome import decide
+from tests.docker.conftest import docker, engine_answers, in_engine
+from tests.rollout.scripted import DONE, ScriptedEngine, Silence, act, eventually, make_task
+
+IMPORT_PATH = "tbtui.rollout.environments.docker:DockerEnvironment"
+SCRIPT = Path(__file__).parents[2] / ".ci" / "docker-engine"
+HELLO = act("echo hi > /app/hello.txt\n")
+
+
+@pytest_asyncio.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[ScriptedEngine]:
+    engine = ScriptedEngine(tmp_path / "logs")
+    await engine.pool.start()
+    yield engine
+    await engine.pool.stop()
+
+
+def make_spec(trial: str, task: Path, folder: Path, **changes: Any) -> TrialSpec:
+    settings: dict[str, Any] = {
+        "trial": trial,
+        "task_dir": task,
+        "trials_dir": folder / "trials",
+        "environment": EnvironmentSpec(None, IMPORT_PATH),
+        "model_name": "scripted/model",
+        "max_turns": 6,
+        "budget_sec": 60.0,
+        "context_limit": 32_768,
+        "max_tokens": 512,
+    }
+    return TrialSpec(**{**settings, **changes})
+
+
+async def _harbor(task: Path, agent: str, folder: Path) -> float | None:
+    trial = await Trial.create(
+        TrialConfig(
+            task=TaskConfig(path=task),
+            trials_dir=folder,
+            trial_name=f"trial-{agent}",
+            agent=AgentConfig(name=agent),
+            environment=EnvironmentConfig(import_path=IMPORT_PATH),
+        )
+    )
+    result = await trial.run()
+    assert result.exception_info is None, result.exception_info
+    assert result.verifier_result is not None and result.verifier_result.rewards is not None
+    return result.verifier_result.rewards["reward"]
+
+
+async def test_oracle_solves_and_nop_does_not(tmp_path: Path) -> None:
+    task = tasks_dir() / "starter" / "append-01"
+    assert await _harbor(task, "oracle", tmp_path) == 1.0
+    assert await _harbor(task, "nop", tmp_path) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["git-recover-commit", "sqlite-migration", "hung-pipeline"])
+async def test_bundled_tasks_with_packages_to_install(kind: str, tmp_path: Path) -> None:
+    task = tasks_dir() / "workshop" / kind
+    assert await _harbor(task, "oracle", tmp_path) == 1.0
+
+
+async def test_terminus_with_a_live_recording(engine: ScriptedEngine, tmp_path: Path) -> None:
+    task = make_task(tmp_path / "hello")
+    long = act("seq 1 5000; echo LAST\n", duration=1)
+    spec = make_spec("live", task, tmp_path)
+    engine.start(spec, [HELLO, long, Silence()])
+    await engine.until(lambda: engine.seen["live"].of(SampleWanted)[2:] or None)
+    cast = spec.trials_dir / "live" / "recording.cast"
+    await eventually(lambda: "LAST" in cast.read_text())  # while the trial runs
+    history = engine.seen["live"].of(TurnSeen)[1].observation
+    assert "LAST" in history
+    engine.pool.control("live", "cancel")
+    assert decide(await engine.facts("live")).outcome is Outcome.CANCELLED
+
+    facts = await engine.run(make_spec("solved", task, tmp_path), [HELLO, long, DONE, DONE])
+    assert (facts.finish, facts.verdict, facts.turns) == ("completed", 1.0, 4)
+    assert decide(facts).outcome is Outcome.SOLVED
+    assert facts.verifier_output == "checked\n"
+    folder = tmp_path / "trials" / "solved"
+    header, *output = (folder / "recording.cast").read_text().splitlines()
+    assert json.loads(header)["version"] == 2
+    text = "".join(json.loads(line)[2] for line in output)
+    assert "4999\r\n5000\r\nLAST" in text
+    assert json.loads((folder / "result.json").read_text())["trial_name"] == "solved"
+    assert (folder / "agent" / "trajectory.json").is_file()
+
+    facts = await engine.run(make_spec("idle", task, tmp_path), [DONE, DONE])
+    assert (decide(facts).outcome, facts.verdict, decide(facts).reward) == (Outcome.FAILED, 0.0, 0)
+
+
+async def test_a_reward_written_before_the_verification_does_not_count(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    silent = make_task(tmp_path / "silent", test="true")
+    plant = act(
+        "echo 1 > /logs/verifier/reward.txt; echo '{\"reward\": 1}' > /logs/verifier/reward.json\n"
+    )
+    facts = await engine.run(make_spec("planted", silent, tmp_path), [plant, DONE, DONE])
+    assert facts.verdict is None
+    assert decide(facts).outcome is Outcome.VERIFIER_ERROR
+    link = act("rm -rf /logs/verifier; ln -s /etc /logs/verifier\n")
+    honest = make_task(tmp_path / "honest")
+    facts = await engine.run(make_spec("linked", honest, tmp_path), [link, DONE, DONE])
+    assert facts.verdict == 0.0
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "toml", "reason"),
+    [
+        ("FROM debian:bookworm-slim\nRUN echo no && false\n", "", "echo no && false"),
+        ("FROM debian:bookworm-slim\nBOGUS\n", "", "unknown instruction: BOGUS"),
+        ("FROM tbtui.invalid/no-such-image:1\n", "", "no-such-image"),
+        (
+            None,
+            'docker_image = "tbtui.invalid/no-such-image:1"\n',
+            "no image tbtui.invalid/no-such",
+        ),
+        ("FROM debian:bookworm-slim\nRUN rm /usr/bin/sleep\n", "", "container"),
+    ],
+    ids=["step fails", "syntax", "base missing", "image missing", "does not stay up"],
+)
+async def test_no_image_is_no_reward(
+    dockerfile: str | None, toml: str, reason: str, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path / "task")
+    if dockerfile is None:
+        (task / "environment" / "Dockerfile").unlink()
+    else:
+        (task / "environment" / "Dockerfile").write_text(dockerfile)
+    with (task / "task.toml").open("a") as file:
+        file.write(toml)
+    facts = await engine.run(make_spec("none", task, tmp_path), [DONE])
+    decision = decide(facts)
+    assert (decision.outcome, decision.reward) == (Outcome.SETUP_ERROR, None)
+    assert reason in decision.reason, decision.reason
+
+
+async def test_a_container_killed_in_mid_trial_is_no_reward(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    spec = make_spec("killed", make_task(tmp_path / "hello"), tmp_path)
+    engine.start(spec, [HELLO, act("sleep 1000\n", duration=5), DONE])
+    await engine.until(lambda: engine.seen["killed"].of(SampleWanted)[1:] or None)
+    (container,) = in_engine()
+    docker("kill", container)
+    decision = decide(await engine.facts("killed"))
+    assert (decision.outcome, decision.reward) == (Outcome.SANDBOX_LOST, None)
+
+
+def _run(where: Path, *arguments: str) -> subprocess.Popen[str]:
+    shutil.copytree(tasks_dir() / "starter" / "mkdir-01", where / "tasks" / "mkdir-01")
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tbtui", "run", "--no-ui", "environment_type=docker"),
+            *("run_name=r", f"logs_dir={where / 'runs'}", f"tasks_dir={where / 'tasks'}"),
+            *("batch_size=1", "group_size=2", "save_every=0", "eval_every=0", *arguments),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "XDG_STATE_HOME": str(where / "state")},
+    )
+
+
+def _ended(where: Path) -> list[TrialFinished]:
+    directory = RunDirectory(where / "runs" / "r")
+    if not directory.database.exists():
+        return []
+    reader = JournalReader(directory)
+    try:
+        events = [entry.event for entry in reader.read(0, 100_000)]
+    finally:
+        reader.close()
+    return [event for event in events if isinstance(event, TrialFinished)]
+
+
+async def test_a_whole_run(tmp_path: Path) -> None:
+    run = _run(tmp_path, "max_steps=1")
+    text, _ = await asyncio.to_thread(run.communicate)
+    assert run.returncode == 0, text
+    ended = _ended(tmp_path)
+    assert len(ended) >= 2
+    assert all(event.reward is not None for event in ended), ended
+
+
+def _own_engine() -> bool:
+    """The engine is one that the CI's script started, so that it may be stopped."""
+    pid_file = Path("/run/tbtui-dockerd.pid")
+    return os.geteuid() == 0 and pid_file.exists() and engine_answers()
+
+
+def start_engine() -> None:
+    subprocess.run([SCRIPT], check=True, capture_output=True)
+
+
+@pytest.fixture
+def stoppable() -> Any:
+    if not _own_engine():
+        pytest.skip("the engine is not .ci/docker-engine's own, so it is not stopped")
+
+    def stop() -> None:
+        subprocess.run([SCRIPT, "stop"], check=True, capture_output=True)
+
+    yield stop
+    if not engine_answers():
+        start_engine()
+
+
+@pytest.mark.timeout(300)
+async def test_an_engine_that_stops_gives_no_reward_and_ends_the_run(
+    stoppable: Any, tmp_path: Path
+) -> None:
+    run = _run(tmp_path, "max_steps=50", "halt_after=2", "max_retries=0", "retry_wait_sec=0.1")
+    while not _ended(tmp_path):
+        assert run.poll() is None, run.communicate()[0]
+        await asyncio.sleep(0.1)
+    await asyncio.to_thread(stoppable)
+    try:
+        text, _ = await asyncio.to_thread(run.communicate, timeout=120)
+    finally:
+        run.kill()
+        run.wait()
+        start_engine()
+        reap_leftovers()  # what the stopped engine kept is for the next start of tbtui
+    assert run.returncode != 0, text
+    assert "docker" in text.splitlines()[-1].lower(), text
+    lost = [event for event in _ended(tmp_path) if event.reward is None]  # noqa: T201
+    assert lost
+    infrastructure = {Outcome.SANDBOX_LOST, Outcome.SETUP_ERROR, Outcome.VERIFIER_ERROR}
+    assert {event.outcome for event in lost} <= infrastructure
