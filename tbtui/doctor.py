@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from tbtui.rollout.environments.choose import EnvironmentUnavailable, choose_environment
 from tbtui.rollout.environments.probe import HostProbe, probe_host
+from tbtui.rollout.environments.unavailable import ExtraMissing
 
 Verdict = Literal["ok", "missing", "optional"]
 
@@ -26,14 +27,7 @@ _GLYPHS: dict[Verdict, tuple[str, str]] = {
     "missing": ("✗", "red"),
     "optional": ("·", "dim"),
 }
-_KEYS = {
-    "TINKER_API_KEY": "the Tinker API",
-    "WANDB_API_KEY": "logging to wandb",
-    "DAYTONA_API_KEY": "trials on Daytona",
-    "E2B_API_KEY": "trials on E2B",
-    "MODAL_TOKEN_ID": "trials on Modal",
-    "RUNLOOP_API_KEY": "trials on Runloop",
-}
+_KEYS = {"TINKER_API_KEY": "the Tinker API", "WANDB_API_KEY": "logging to wandb"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +64,7 @@ def examine(host: HostProbe) -> Iterator[Finding]:
     yield _harbor()
     yield _tmux(host)
     yield from _trials(host)
-    yield _engine("Docker", host.docker)
-    yield _engine("Podman", host.podman)
+    yield from _environments()
     yield _limits(host)
     yield _disk()
     yield _gpu()
@@ -123,11 +116,39 @@ def _trials(host: HostProbe) -> Iterator[Finding]:
         yield Finding("ok", "trials", f"run in {choice.name}: {choice.reason}")
 
 
-def _engine(name: str, state: str) -> Finding:
-    if state == "works":
-        return Finding("ok", name, "answers")
-    found = {"fails": "installed, but does not answer", "missing": "not installed"}
-    return Finding("optional", name, found.get(state, state))
+def _environments() -> Iterator[Finding]:
+    """Every kind of environment but the sandbox: engines one by one, services together."""
+    from tbtui.rollout.environments.kinds import extra_of, harbor_kinds
+
+    ready: list[str] = []
+    unequipped: dict[str, list[str]] = {}
+    for kind in harbor_kinds():
+        extra = extra_of(kind)
+        try:
+            choose_environment(kind)
+        except ExtraMissing as problem:
+            unequipped.setdefault(str(problem).rpartition(": ")[2], []).append(kind)
+        except EnvironmentUnavailable as problem:
+            line = str(problem).removeprefix(f"environment_type={kind}: ")
+            yield Finding("optional", kind, line)
+        else:
+            if extra is None:
+                yield Finding("ok", kind, "works here: environment_type=" + kind)
+            else:
+                ready.append(kind)
+    if ready:
+        yield Finding("ok", "services", f"ready: {', '.join(ready)}")
+    yield from _without_packages(unequipped)
+
+
+def _without_packages(unequipped: Mapping[str, list[str]]) -> Iterator[Finding]:
+    """One line for all that this project has extras for, one for those that only Harbor has."""
+    for ours in (True, False):
+        some = {r: kinds for r, kinds in unequipped.items() if r.startswith("uv sync") is ours}
+        if some:
+            names = ", ".join(kind for kinds in some.values() for kind in kinds)
+            remedy = next(iter(some)) if len(some) == 1 else f"for example {next(iter(some))}"
+            yield Finding("optional", "services", f"packages not installed: {names}", remedy)
 
 
 def _limits(host: HostProbe) -> Finding:

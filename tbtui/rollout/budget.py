@@ -1,10 +1,63 @@
-"""The agent's time budget: active seconds only."""
+"""A trial's two clocks: where its wall time went, and the active seconds that its agent may use."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Literal
+
+from tbtui.journal.events import PhaseSeconds
+
+Category = Literal["build", "setup", "sampling", "commands", "verifying", "teardown"]
+
+
+class Stopwatch:
+    """Every second of a trial, in exactly one category: the parts add up to the whole.
+
+    While it is held, time is `paused`, whatever the trial was about to do.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._category: Category = "build"
+        self._since = clock()
+        self._spent = dict.fromkeys(PhaseSeconds.model_fields, 0.0)
+        self._holds = 0
+
+    def enter(self, category: Category) -> Category:
+        """From now on time goes there; returns where it went before."""
+        self._settle()
+        before, self._category = self._category, category
+        return before
+
+    @contextlib.contextmanager
+    def during(self, category: Category) -> Iterator[None]:
+        """Time goes there for as long as the block lasts."""
+        before = self.enter(category)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    def hold(self) -> None:
+        self._settle()
+        self._holds += 1
+
+    def release(self) -> None:
+        self._settle()
+        self._holds -= 1
+
+    def seconds(self) -> PhaseSeconds:
+        """Where the time went so far. `queue` is not the trial's own, and 0."""
+        self._settle()
+        return PhaseSeconds(**self._spent)
+
+    def _settle(self) -> None:
+        now = self._clock()
+        self._spent["paused" if self._holds else self._category] += now - self._since
+        self._since = now
 
 
 class Budget:
@@ -16,17 +69,27 @@ class Budget:
     def __init__(self, seconds: float) -> None:
         self._left = seconds
         self._timer: asyncio.Timeout | None = None
+        self._holds = 0
+        self._held_since = 0.0
+        self._held_for = 0.0
+        self._left_when_held: float | None = None
+        self._running = asyncio.Event()
+        self._running.set()
+        self._held = asyncio.Event()
+        self._interrupted = False
         self.spent = False
         """The budget ran out."""
 
     @contextlib.asynccontextmanager
     async def spending(self) -> AsyncIterator[None]:
-        """Let the budget run. Raises `TimeoutError` and sets `spent` when it runs out.
+        """Let the budget run. Raises `TimeoutError` when it runs out, and sets `spent`, or when
+        it is interrupted.
 
         A `TimeoutError` raised inside passes as it is and leaves `spent` alone.
         """
         loop = asyncio.get_running_loop()
-        timer = asyncio.timeout_at(loop.time() + self._left)
+        self._left_when_held = self._left if self._holds else None
+        timer = asyncio.timeout_at(None if self._holds else loop.time() + self._left)
         self._timer = timer
         try:
             async with timer:
@@ -34,24 +97,74 @@ class Budget:
                     yield
                 finally:
                     when = timer.when()
-                    if when is not None:
+                    if when is not None and not self._interrupted:
                         self._left = max(0.0, when - loop.time())
+                    elif self._left_when_held is not None:
+                        self._left = self._left_when_held
         finally:
             self._timer = None
-            self.spent = timer.expired()
+            self.spent = timer.expired() and not self._interrupted
+
+    def interrupt(self) -> None:
+        """End the run that is spending, held or not, with a `TimeoutError`."""
+        self._interrupted = True
+        if self._timer is not None and not self._timer.expired():
+            self._timer.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def overdue(self) -> bool:
+        """The run that is spending was ended, by the clock or an interruption, and goes on."""
+        return self._timer is not None and self._timer.expired()
+
+    @property
+    def is_spending(self) -> bool:
+        return self._timer is not None
+
+    def active(self) -> float:
+        """A clock in seconds that stands still while held."""
+        now = time.monotonic()
+        return now - self._held_for - (now - self._held_since if self._holds else 0.0)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for so many active seconds."""
+        until = self.active() + seconds
+        while (left := until - self.active()) > 0:
+            if self._holds:
+                await self._running.wait()
+                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._held.wait(), left)
+
+    def hold(self) -> None:
+        """Stop the clock until there has been a `release` for every `hold`."""
+        self._holds += 1
+        if self._holds > 1:
+            return
+        self._held_since = time.monotonic()
+        self._running.clear()
+        self._held.set()
+        timer = self._timer
+        when = timer.when() if timer is not None else None
+        if timer is not None and when is not None and not timer.expired() and not self._interrupted:
+            self._left_when_held = when - asyncio.get_running_loop().time()
+            timer.reschedule(None)
+
+    def release(self) -> None:
+        self._holds -= 1
+        if self._holds:
+            return
+        self._held_for += time.monotonic() - self._held_since
+        self._held.clear()
+        self._running.set()
+        left, self._left_when_held = self._left_when_held, None
+        if self._timer is not None and left is not None and not self._interrupted:
+            self._timer.reschedule(asyncio.get_running_loop().time() + left)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Stop the clock for as long as the block lasts."""
-        timer = self._timer
-        when = timer.when() if timer is not None else None
-        if timer is None or when is None:
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        left = when - loop.time()
-        timer.reschedule(None)
+        self.hold()
         try:
             yield
         finally:
-            timer.reschedule(loop.time() + left)
+            self.release()

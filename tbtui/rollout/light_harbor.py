@@ -13,11 +13,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-_IMPORTERS = {
-    "harbor.llms.lite_llm": "LiteLLM",
-    "harbor.llms.litellm_config": "configure_litellm_debug",
-}
-"""Harbor's modules that import litellm, and what Terminus-2 takes from each."""
+_CLIENT = "harbor.llms.lite_llm"
+"""Takes too much from litellm while it is imported to be given a stand-in for litellm."""
 
 
 @contextlib.contextmanager
@@ -28,8 +25,8 @@ def litellm_deferred() -> Iterator[None]:
     imports it, then or later (a verifier that asks a model), gets the real one.
     """
     stand_ins = {
-        name: _stand_in(name, taken)
-        for name, taken in _IMPORTERS.items()
+        name: stand_in
+        for name, stand_in in ((_CLIENT, _client()), ("litellm", _Deferred("litellm")))
         if name not in sys.modules
     }
     sys.modules.update(stand_ins)
@@ -41,22 +38,44 @@ def litellm_deferred() -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _stand_in(name: str, taken: str) -> ModuleType:
-    module = ModuleType(name)
+class _Deferred(ModuleType):
+    """Becomes the real module when something is first read from it."""
 
-    def real(attribute: str) -> Any:
-        if sys.modules.get(name) is module:
-            del sys.modules[name]
-        return getattr(importlib.import_module(name), attribute)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__dict__["_settings"] = {}
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return real(taken)(*args, **kwargs)
-
-    def something_else(attribute: str) -> Any:
+    def __getattr__(self, attribute: str) -> Any:
         # The import system asks for such, and takes a missing one for an answer.
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        return real(attribute)
+        return getattr(self._real(), attribute)
 
-    module.__dict__.update({taken: call, "__getattr__": something_else})
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        # Harbor sets one of litellm's flags while it is imported: kept until litellm is there.
+        known = sys.modules.get(self.__name__)
+        if attribute.startswith("__"):
+            super().__setattr__(attribute, value)
+        elif known is None or known is self:
+            self.__dict__["_settings"][attribute] = value
+        else:
+            setattr(known, attribute, value)
+
+    def _real(self) -> ModuleType:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        real = importlib.import_module(self.__name__)
+        settings = self.__dict__["_settings"]
+        while settings:
+            setattr(real, *settings.popitem())
+        return real
+
+
+def _client() -> ModuleType:
+    module = _Deferred(_CLIENT)
+
+    def client(*args: Any, **kwargs: Any) -> Any:
+        return module._real().LiteLLM(*args, **kwargs)
+
+    module.__dict__["LiteLLM"] = client
     return module

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 from tbtui.journal.events import TrialPhase
-from tbtui.rollout.budget import Budget
+from tbtui.rollout.budget import Budget, Stopwatch
+from tbtui.rollout.control import TrialControl
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
     FailedPhase,
     FinishReason,
     FromWorker,
-    PauseEntered,
-    PauseLeft,
-    PhaseEntered,
     SampleWanted,
     TrialSpec,
 )
@@ -48,33 +46,6 @@ class ContextOverflow(Exception):
     """The prompt is too long for the policy."""
 
 
-class TrialControl:
-    """What people asked of a trial. Asked at any time, obeyed at the turn boundary."""
-
-    def __init__(self) -> None:
-        self._open = asyncio.Event()
-        self._open.set()
-        self.stopping = asyncio.Event()
-        self.cancelled = False
-
-    @property
-    def paused(self) -> bool:
-        return not self._open.is_set() and not self.stopping.is_set()
-
-    def pause(self) -> None:
-        self._open.clear()
-
-    def resume(self) -> None:
-        self._open.set()
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self._open.set()
-
-    async def until_open(self) -> None:
-        await self._open.wait()
-
-
 @dataclass
 class AgentNotes:
     """What is known of the agent's run so far."""
@@ -85,8 +56,6 @@ class AgentNotes:
     """Completions that the main agent asked for."""
     last_parse_error: str | None = None
     last_truncated: bool = False
-    sampling_sec: float = 0.0
-    paused_sec: float = 0.0
 
 
 class TrialLink:
@@ -104,11 +73,14 @@ class TrialLink:
         self.post = post
         self._recorder = recorder
         self._recording: Recording | None = None
-        self.control = TrialControl()
         self.budget = Budget(spec.budget_sec)
+        self.watch = Stopwatch()
+        self.control = TrialControl(spec.trial, post, self.budget, self.watch)
         self.notes = AgentNotes()
         self.stage: FailedPhase = "environment"
         """Where the trial is; if it fails, where it failed."""
+        self.left_behind: set[asyncio.Task[Any]] = set()
+        """What did not end with the trial, whatever was tried."""
         self._requests = requests
         self._answers: dict[int, asyncio.Future[Completion | CompletionFailed]] = {}
 
@@ -122,27 +94,18 @@ class TrialLink:
             self._recording = None
 
     def enter(self, phase: TrialPhase, detail: str = "") -> None:
-        self.post(PhaseEntered(self.spec.trial, phase, detail))
+        self.control.enter(phase, detail)
 
     async def boundary(self) -> None:
-        """Stand here while paused, with the budget standing still.
+        """Stand here while paused, with the clocks standing still.
 
         Raises:
-            AgentEnded: a person stopped the trial.
+            AgentEnded: it was stopped.
+            SandboxLostError: it can't be thawed.
         """
-        control = self.control
-        if control.paused:
-            self.enter(TrialPhase.PAUSED)
-            self.post(PauseEntered(self.spec.trial))
-            since = time.monotonic()
-            try:
-                with self.budget.held():
-                    await control.until_open()
-            finally:
-                self.notes.paused_sec += time.monotonic() - since
-                self.post(PauseLeft(self.spec.trial))
-        if control.stopping.is_set():
-            raise AgentEnded("stopped")
+        await self.control.boundary()
+        if self.control.ending is not None:
+            raise AgentEnded(self.control.ending)
 
     async def sample(
         self, messages: Sequence[tuple[str, str]], *, turn: int, purpose: str
@@ -150,7 +113,7 @@ class TrialLink:
         """Ask the engine for a completion and wait for it.
 
         Raises:
-            AgentEnded: the policy failed, or a person stopped the trial meanwhile.
+            AgentEnded: the policy failed.
             ContextOverflow: the prompt is too long.
         """
         request = next(self._requests)
@@ -158,31 +121,18 @@ class TrialLink:
         future = asyncio.get_running_loop().create_future()
         self._answers[request] = future
         self.enter(TrialPhase.MODEL, "" if purpose == "turn" else purpose)
-        since = time.monotonic()
         try:
-            self.post(SampleWanted(request, self.spec.trial, turn, tuple(messages), purpose))
-            answer = await self._answer_or_stop(future)
+            with self.watch.during("sampling"):
+                self.post(SampleWanted(request, self.spec.trial, turn, tuple(messages), purpose))
+                answer = await future
         finally:
-            self.notes.sampling_sec += time.monotonic() - since
             del self._answers[request]
+        await self.control.thawed()
         if isinstance(answer, Completion):
             return answer
         if answer.kind == "context_overflow":
             raise ContextOverflow(answer.reason)
         raise AgentEnded("provider_error", answer.reason)
-
-    async def _answer_or_stop(
-        self, answer: asyncio.Future[Completion | CompletionFailed]
-    ) -> Completion | CompletionFailed:
-        # Nothing of this turn has been done yet, so a stop need not wait for a slow model.
-        stopping = asyncio.ensure_future(self.control.stopping.wait())
-        try:
-            await asyncio.wait((answer, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-        if not answer.done():
-            raise AgentEnded("stopped")
-        return answer.result()
 
     def deliver(self, answer: Completion | CompletionFailed) -> bool:
         """Hand in the answer to a request of this trial; False if nobody waits for it."""

@@ -16,8 +16,8 @@ FinishReason = Literal[
     "completed",  # the agent confirmed task_complete with a valid answer
     "max_turns",
     "budget",  # out of active time
-    "stopped",  # a person ended it at a turn boundary; verified all the same
-    "deadline",  # its step's deadline ended it at a turn boundary; verified all the same
+    "stopped",  # a person ended the agent's run; verified all the same
+    "deadline",  # its step's deadline ended the agent's run; verified all the same
     "cancelled",  # ended without verdict
     "context_overflow",
     "output_truncated",  # the last completion hit max_tokens and nothing valid followed
@@ -228,6 +228,8 @@ class Heartbeat:
     loop_lag_sec: float
     rss_mb: float = 0.0
     """Resident memory of the worker."""
+    left_behind: int = 0
+    """Trials that were given up because their sandbox hangs, and that still hold it."""
 
 
 FromWorker = (

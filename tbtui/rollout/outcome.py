@@ -90,6 +90,9 @@ def _policys_doing(facts: TrialFacts, verdict: float, said: str) -> tuple[Outcom
             return Outcome.FAILED, f"the agent said it was done after {_turns(facts)}{said}"
         case "terminal_ended":
             return Outcome.FAILED, f"the agent ended its own terminal in turn {facts.turns}{said}"
+        case "deadline":
+            after = f"after {_turns(facts)}"
+            return Outcome.AGENT_TIMEOUT, f"ended {after} by the deadline of its step{said}"
         case "budget":
             return Outcome.AGENT_TIMEOUT, f"out of time in turn {facts.turns}{said}"
         case "output_truncated":

@@ -23,6 +23,7 @@ from tbtui.rollout.messages import (
     ControlTrial,
     ControlVerb,
     FromWorker,
+    Heartbeat,
     SampleWanted,
     Shutdown,
     StartTrial,
@@ -62,6 +63,15 @@ class WorkerLostInfo:
     trials: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerRecycledInfo:
+    """A worker that left because another had taken its place. It cost no trial."""
+
+    worker: WorkerId
+    pid: int
+    reason: str
+
+
 @dataclass
 class _Waiting:
     """A trial that has no worker yet, and what was asked of it meanwhile."""
@@ -78,6 +88,14 @@ class _Worker:
     log: Path
     ready: bool = False
     trials: set[str] = field(default_factory=set)
+    served: int = 0
+    """Trials that it was given."""
+    worn: str | None = None
+    """Why it is to be replaced."""
+    replaces: WorkerId | None = None
+    """Who gets no more trials once this one is ready."""
+    retired: bool = False
+    """It gets no new trials and leaves with its last one."""
     silent_ticks: int = 0
     killed_for: str | None = None
     service: asyncio.Task[None] | None = None
@@ -89,6 +107,12 @@ class WorkerPool:
     `on_message` gets every message with the number of its worker; `on_lost` gets the workers that
     died, were killed for their silence, or could not be started. An exception in either, or the
     inability to start workers, ends up in `failed`, which the engine must watch.
+
+    A worker that holds more than `max_mb` of memory (0: no limit), or that was given `max_trials`
+    trials (0: no limit), or that had to leave a hanging trial behind, is recycled: a successor is
+    started, one at a time, and when that is ready the worker gets no new trials, leaves when its
+    last one ends, and `on_recycled` gets to know. Until then it goes on, so there are never fewer
+    than `n_workers` at work.
     """
 
     def __init__(
@@ -98,6 +122,9 @@ class WorkerPool:
         on_message: Callable[[WorkerId, FromWorker], None],
         on_lost: Callable[[WorkerLostInfo], None],
         *,
+        on_recycled: Callable[[WorkerRecycledInfo], None] = lambda _: None,
+        max_mb: float = 0.0,
+        max_trials: int = 0,
         silence_sec: float = SILENCE_SEC,
         worker_module: str = "tbtui.rollout.worker",
     ) -> None:
@@ -105,6 +132,9 @@ class WorkerPool:
         self._log_dir = log_dir
         self._on_message = on_message
         self._on_lost = on_lost
+        self._on_recycled = on_recycled
+        self._max_mb = max_mb
+        self._max_trials = max_trials
         self._silence_sec = silence_sec
         self._worker_module = worker_module
         self._workers: dict[WorkerId, _Worker] = {}
@@ -118,6 +148,7 @@ class WorkerPool:
         self._first_ready = asyncio.Event()
         self._stopping = False
         self._watchdog: asyncio.Task[None] | None = None
+        self._starting_successor: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Never has a result; its exception is what went wrong with the pool itself."""
 
@@ -193,14 +224,14 @@ class WorkerPool:
 
     # Workers
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, replaces: WorkerId | None = None) -> None:
         self._last_number += 1
         number = self._last_number
         log = self._log_dir / f"worker-{number}.log"
         with log.open("ab") as output:
             process, sock = spawn(self._worker_module, [str(number)], log=output)
         channel: Channel[ToWorker, FromWorker] = await Channel.over(sock)
-        worker = _Worker(number, process, channel, log)
+        worker = _Worker(number, process, channel, log, replaces=replaces)
         self._workers[number] = worker
         worker.service = asyncio.create_task(self._serve(worker), name=f"rollout worker {number}")
 
@@ -219,12 +250,17 @@ class WorkerPool:
                 worker.ready = True
                 self._failed_starts = 0
                 self._first_ready.set()
+                if (old := self._workers.get(worker.replaces or 0)) is not None:
+                    self._retire(old)
                 self._place()
+            case Heartbeat():
+                self._check_wear(worker, message)
             case SampleWanted():
                 self._asked[message.request] = message.trial
             case TrialDone():
                 worker.trials.discard(message.trial)
                 self._forget(message.trial)
+                self._leave_if_idle(worker)
                 self._place()
             case _:
                 pass
@@ -242,6 +278,10 @@ class WorkerPool:
             return
         # Its sandboxes ended with it, but nobody has written them off.
         await asyncio.to_thread(reap_leftovers)
+        if worker.retired and not trials and worker.killed_for is None:
+            why = worker.worn or "no longer needed"
+            self._on_recycled(WorkerRecycledInfo(worker.number, worker.process.pid, why))
+            return
         reason = worker.killed_for or _how_it_ended(worker.process)
         _log.warning("rollout worker %d lost: %s", worker.number, reason)
         if not worker.ready:
@@ -249,8 +289,48 @@ class WorkerPool:
             if self._failed_starts >= _FAILED_STARTS * self._size:
                 raise WorkersFailedError(f"rollout workers don't start: {_last_line(worker.log)}")
         self._on_lost(WorkerLostInfo(worker.number, worker.process.pid, reason, trials))
-        await self._spawn()
+        # A successor stands in for the one that it was started to replace.
+        if sum(not other.retired for other in self._workers.values()) < self._size:
+            await self._spawn()
         self._place()
+
+    # Recycling
+
+    def _check_wear(self, worker: _Worker, beat: Heartbeat) -> None:
+        if worker.worn is None:
+            # A fresh one that is over the limit would only be followed by another.
+            if self._max_mb and worker.served and beat.rss_mb > self._max_mb:
+                worker.worn = f"it held {beat.rss_mb:.0f} MB, of {self._max_mb:.0f} MB"
+            elif self._max_trials and worker.served >= self._max_trials:
+                worker.worn = f"it has run {worker.served} trials"
+            elif beat.left_behind:
+                worker.worn = f"{beat.left_behind} of its trials hang"
+        if worker.worn is not None and not worker.retired and not self._successor_starts():
+            self._starting_successor = asyncio.create_task(
+                self._start_successor(worker), name=f"successor of rollout worker {worker.number}"
+            )
+
+    def _successor_starts(self) -> bool:
+        """One at a time: an importing worker costs a core for seconds."""
+        starting = self._starting_successor
+        return (starting is not None and not starting.done()) or any(
+            worker.replaces is not None and not worker.ready for worker in self._workers.values()
+        )
+
+    async def _start_successor(self, worker: _Worker) -> None:
+        try:
+            if not self._stopping and worker.number in self._workers:
+                await self._spawn(replaces=worker.number)
+        except OSError as error:
+            _log.error("no successor for rollout worker %d: %s", worker.number, error)
+
+    def _retire(self, worker: _Worker) -> None:
+        worker.retired = True
+        self._leave_if_idle(worker)
+
+    def _leave_if_idle(self, worker: _Worker) -> None:
+        if worker.retired and not worker.trials:
+            self._post(worker, Shutdown())
 
     async def _wait_or_kill(self, worker: _Worker, patience_sec: float = STOP_SEC) -> None:
         if await wait_for_exit(worker.process, patience_sec) is None:
@@ -273,7 +353,7 @@ class WorkerPool:
 
     def _place(self) -> None:
         while self._unplaced:
-            ready = [worker for worker in self._workers.values() if worker.ready]
+            ready = [w for w in self._workers.values() if w.ready and not w.retired]
             if not ready or self._stopping:
                 return
             worker = min(ready, key=lambda candidate: len(candidate.trials))
@@ -284,6 +364,7 @@ class WorkerPool:
             trial = next(iter(self._unplaced))
             waiting = self._unplaced.pop(trial)
             worker.trials.add(trial)
+            worker.served += 1
             self._home[trial] = worker
             self._post(worker, StartTrial(waiting.spec))
             for command in waiting.commands:

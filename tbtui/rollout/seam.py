@@ -35,6 +35,30 @@ _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Terminus2._limit_output_length": (Terminus2._limit_output_length, ("output",)),
     "Terminus2._dump_trajectory": (Terminus2._dump_trajectory, ()),
     "Terminus2._save_subagent_trajectory": (Terminus2._save_subagent_trajectory, ()),
+    "TmuxSession.__init__": (
+        TmuxSession.__init__,
+        (
+            "session_name",
+            "environment",
+            "logging_path",
+            "local_asciinema_recording_path",
+            "remote_asciinema_recording_path",
+            "pane_width",
+            "pane_height",
+            "extra_env",
+            "user",
+        ),
+    ),
+    "TmuxSession.start": (TmuxSession.start, ()),
+    "TmuxSession._send_keys_to_session": (
+        TmuxSession._send_keys_to_session,
+        ("keys", "action"),
+    ),
+    "TmuxSession._send_non_blocking_keys": (
+        TmuxSession._send_non_blocking_keys,
+        ("keys", "min_timeout_sec"),
+    ),
+    "TmuxSession._tmux_capture_pane": (TmuxSession._tmux_capture_pane, ("capture_entire",)),
     "TmuxSession.capture_pane": (TmuxSession.capture_pane, ()),
     "TmuxSession.get_incremental_output": (TmuxSession.get_incremental_output, ()),
     "TmuxSession.is_session_alive": (TmuxSession.is_session_alive, ()),
@@ -50,7 +74,7 @@ _ATTRIBUTES: dict[str, tuple[type, tuple[str, ...]]] = {
     "Terminus2": (Terminus2, ("_llm", "_parser", "_session", "_pending_completion")),
     "Trial": (Trial, ("paths", "agent_env_paths")),
 }
-_EVENTS = ("ENVIRONMENT_START", "AGENT_START", "AGENT_END", "VERIFICATION_START")
+_EVENTS = ("ENVIRONMENT_START", "AGENT_START", "AGENT_END", "VERIFICATION_START", "END")
 
 
 class HarborDriftError(Exception):

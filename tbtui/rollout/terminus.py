@@ -21,21 +21,24 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, override
+from typing import Any, cast, override
 
 from harbor.agents.terminus_2.terminus_2 import Command, Terminus2
 from harbor.agents.terminus_2.tmux_session import TmuxSession
 from harbor.environments.base import BaseEnvironment
 from harbor.llms.base import BaseLLM, ContextLengthExceededError, LLMResponse
 from harbor.llms.chat import Chat
+from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.journal.events import AgentCommand, TrialPhase
-from tbtui.rollout.environments.errors import SandboxLostError
+from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
+from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK, AgentEnded
 from tbtui.rollout.linked_llm import LinkedLLM
 from tbtui.rollout.messages import FinishReason, TurnSeen, TurnUnderstood
 from tbtui.rollout.parsing import GuardedParser
 from tbtui.rollout.recording import Recording
+from tbtui.rollout.session import GatedExec, GatedSession, TerminalStuckError
 
 IMPORT_PATH = "tbtui.rollout.terminus:GatedTerminus"
 PANE_WIDTH = 160
@@ -43,7 +46,10 @@ PANE_HEIGHT = 40
 
 _DUMP_EVERY_SEC = 5.0
 _FIRST_SCREEN_SEC = 5.0
-_PROBE_SEC = 10
+PROBE_SEC = 10
+"""A sandbox that takes longer to run `true` does not answer."""
+_LAST_LOOK_SEC = 5.0
+_LOOK_EVERY_SEC = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -59,12 +65,20 @@ class AgentBrokenError(Exception):
 class GatedTerminus(Terminus2):
     """Terminus-2 under tbtui's control. Must be built where `LINK` is set."""
 
+    # No provider is ever called. Harbor 0.25 would import litellm to find out which one.
+    MODEL_CONNECTION = None
+
+    def _parse_model_name(self, model_name: str) -> tuple[str | None, str]:
+        provider, slash, name = model_name.partition("/")
+        return (provider, name) if slash else (None, model_name)
+
     def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
         self._link = LINK.get()
         self._environment: BaseEnvironment | None = None
         self._last_dump = time.monotonic()
         self._running = False
         self._confirmed = False
+        self._acting_since: float | None = None
         self._linked_llm = LinkedLLM(self._link)
         super().__init__(logs_dir, *args, **kwargs)
 
@@ -83,30 +97,36 @@ class GatedTerminus(Terminus2):
         link = self._link
         link.stage = "agent_setup"
         link.enter(TrialPhase.SETUP, "terminal")
+        link.watch.enter("setup")
         self._environment = environment
-        await super().setup(environment)
-        session = self._live_session()
-        # The shell needs a moment; without this the first prompt may show a blank screen.
-        deadline = time.monotonic() + _FIRST_SCREEN_SEC
-        screen = await session.capture_pane()
-        while not screen.strip() and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
-            screen = await session.capture_pane()
+        self._sandbox = HeldSandbox(environment)
+        self._session = session = GatedSession(
+            self.name(),
+            GatedExec(environment, link, self._sandbox),
+            link,
+            logging_path=EnvironmentPaths.agent_dir / "terminus_2.pane",
+            pane_width=PANE_WIDTH,
+            pane_height=PANE_HEIGHT,
+            extra_env=self._extra_env,
+            user=environment.default_user,
+        )
+        await session.start()
         paths = environment.trial_paths
+        pane = paths.agent_dir / "terminus_2.pane"
         link.begin_recording(
             Recording(
-                paths.agent_dir / "terminus_2.pane",
+                pane,
                 paths.trial_dir / "recording.cast",
                 width=PANE_WIDTH,
                 height=PANE_HEIGHT,
-                first_screen=screen,
+                first_screen=await _first_screen(session, pane),
             )
         )
 
-    def _live_session(self) -> TmuxSession:
+    def _live_session(self) -> GatedSession:
         if self._session is None:
             raise RuntimeError("the agent has no terminal yet")
-        return self._session
+        return cast(GatedSession, self._session)
 
     @override
     async def _run_agent_loop(
@@ -119,9 +139,10 @@ class GatedTerminus(Terminus2):
         Raises:
             PolicyFailedError, SandboxLostError, AgentBrokenError: nothing to verify.
         """
-        budget = self._link.budget
+        link, budget, session = self._link, self._link.budget, self._live_session()
         self._running = True
         self._confirmed = False
+        link.control.attach(self._sandbox)
         try:
             async with budget.spending():
                 await super()._run_agent_loop(initial_prompt, chat, original_instruction)
@@ -134,11 +155,17 @@ class GatedTerminus(Terminus2):
         except ContextLengthExceededError as error:
             self._finish("context_overflow", str(error))
         except TimeoutError as error:
-            if not budget.spent:
+            if link.control.ending is None and not budget.spent:
                 # As a TimeoutError Harbor would take it for the agent's own time-out.
                 self._finish("error", str(error))
                 raise AgentBrokenError(f"an operation timed out: {error}") from error
-            self._finish("budget")
+            await link.control.detach()
+            await self._check_answers()
+            self._finish(link.control.ending or "budget")
+            await self._look_once_more(session)
+        except TerminalStuckError as error:
+            await self._check_answers()
+            self._finish("terminal_ended", str(error))
         except SandboxLostError:
             self._finish("sandbox_lost")
             raise
@@ -147,6 +174,24 @@ class GatedTerminus(Terminus2):
             raise
         finally:
             self._running = False
+            await link.control.detach()
+
+    async def _check_answers(self) -> None:
+        if self._environment is None or not await answers(self._environment):
+            self._finish("sandbox_lost")
+            raise SandboxLostError("the sandbox does not answer any more")
+
+    async def _look_once_more(self, session: GatedSession) -> None:
+        """Show how far the commands came that the end of the run has cut off."""
+        if self._acting_since is None:
+            return
+        try:
+            async with asyncio.timeout(_LAST_LOOK_SEC):
+                screen = await session.get_incremental_output()
+        except (TimeoutError, SandboxError) as error:
+            _log.info("%s: no last look: %s", self._link.spec.trial, error)
+        else:
+            self._seen(self._limit_output_length(screen))
 
     def _finish(self, finish: FinishReason, reason: str = "") -> None:
         notes = self._link.notes
@@ -160,8 +205,7 @@ class GatedTerminus(Terminus2):
             return "completed"
         if await self._live_session().is_session_alive():
             return "max_turns"
-        if self._environment is None or not await answers(self._environment):
-            raise SandboxLostError("the sandbox does not answer any more")
+        await self._check_answers()
         return "terminal_ended"
 
     @override
@@ -204,10 +248,12 @@ class GatedTerminus(Terminus2):
     ) -> tuple[bool, str]:
         link = self._link
         link.enter(TrialPhase.ACTING)
-        since = time.monotonic()
+        self._acting_since = link.budget.active()
         try:
             timed_out, observation = await super()._execute_commands(commands, session)
         except RuntimeError as error:
+            if isinstance(error, SandboxError):
+                raise
             # tmux refused the keys. Either the terminal is gone, which the loop finds out next,
             # or they are such keys as no terminal takes, which is for the policy to mend.
             if not await session.is_session_alive():
@@ -216,10 +262,14 @@ class GatedTerminus(Terminus2):
                 _log.info("%s: keys refused: %s", link.spec.trial, error)
                 screen = self._limit_output_length(await session.get_incremental_output())
                 timed_out, observation = False, f"The terminal refused these keys.\n{screen}"
-        link.post(
-            TurnSeen(link.spec.trial, link.notes.turns, observation, time.monotonic() - since)
-        )
+        self._seen(observation)
         return timed_out, observation
+
+    def _seen(self, observation: str) -> None:
+        link, since = self._link, self._acting_since
+        self._acting_since = None
+        seconds = link.budget.active() - since if since is not None else 0.0
+        link.post(TurnSeen(link.spec.trial, link.notes.turns, observation, seconds))
 
     @override
     async def _run_subagent(self, *args: Any, **kwargs: Any) -> Any:
@@ -267,11 +317,41 @@ class GatedTerminus(Terminus2):
                     _log.warning("%s: %s not stored: %s", agent_dir, file.name, error)
 
 
+async def _first_screen(session: GatedSession, pane: Path) -> str:
+    """The screen once the shell has shown its prompt; without that the first prompt is blank.
+
+    Looking costs a command in the sandbox, so the pane's log is watched where it can be seen.
+    """
+    began = time.monotonic()
+    looked = began
+    while time.monotonic() - began < _FIRST_SCREEN_SEC:
+        await asyncio.sleep(0.01)
+        if _has_content(pane) or time.monotonic() - looked > _LOOK_EVERY_SEC:
+            screen = await session.capture_pane()
+            if screen.strip():
+                return screen
+            looked = time.monotonic()
+    return await session.capture_pane()
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.lstat().st_size > 0
+    except OSError:
+        return False
+
+
 async def answers(environment: BaseEnvironment) -> bool:
     """Does the sandbox still run commands?"""
-    try:
-        async with asyncio.timeout(_PROBE_SEC):
-            return (await environment.exec("true", timeout_sec=_PROBE_SEC)).return_code == 0
-    except Exception as error:  # noqa: BLE001  any way of not answering is the answer
+    probe = asyncio.ensure_future(environment.exec("true", timeout_sec=PROBE_SEC))
+    # Not `asyncio.timeout`: a call that hangs may not even react to being cancelled.
+    done, _ = await asyncio.wait((probe,), timeout=PROBE_SEC)
+    if not done:
+        probe.cancel()
+        _log.warning("%s: no answer within %d s", environment.session_id, PROBE_SEC)
+        return False
+    error = None if probe.cancelled() else probe.exception()
+    if error is not None or probe.cancelled():
         _log.warning("%s: the sandbox does not answer: %r", environment.session_id, error)
         return False
+    return probe.result().return_code == 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import stat
-import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harbor.environments.base import BaseEnvironment
 from harbor.models.trial.config import (
@@ -21,15 +23,23 @@ from harbor.models.trial.result import TrialResult
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
-from tbtui.journal.events import PhaseSeconds, TrialPhase
+from tbtui.journal.events import TrialPhase
+from tbtui.rollout.disk import tidy
 from tbtui.rollout.link import LINK, TrialLink
 from tbtui.rollout.messages import TrialFacts, TrialSpec
+from tbtui.rollout.outcome import decide
+from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
 from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, answers
 
 VERIFIER_OUTPUT_CHARS = 4_000
 _MESSAGE_CHARS = 2_000
 _NEVER_SEC = 1e8
 """Harbor can't be told to set no time limit for the agent; ours counts active seconds only."""
+PATIENCE = Patience()
+
+
+class SandboxHangsError(Exception):
+    """Something in the trial did not come to an end."""
 
 
 def trial_config(spec: TrialSpec) -> TrialConfig:
@@ -65,52 +75,106 @@ def trial_config(spec: TrialSpec) -> TrialConfig:
     )
 
 
-async def run_trial(link: TrialLink) -> TrialFacts:
+async def run_trial(link: TrialLink, patience: Patience = PATIENCE) -> TrialFacts:
     """Run the trial of `link` in the current task, and tell how it went.
 
     Never raises for what happens in the trial: that is in the facts. Cancelling the task ends
     the trial without a verdict; its sandbox is torn down before the task ends. If the trial's
     control says that a person cancelled it, the facts say so, else the cancellation goes on.
+
+    Always ends: what hangs, its own cancellation included, is put into `link.left_behind`.
     """
-    run = _TrialRun(link)
+    run = _TrialRun(link, patience)
     token = LINK.set(link)
     try:
         return await run.run()
     finally:
         LINK.reset(token)
+        link.control.close("it has ended")
         link.finish_recording()
+        _forget_loggers(link.spec.trial)
 
 
 class _TrialRun:
-    def __init__(self, link: TrialLink) -> None:
+    def __init__(self, link: TrialLink, patience: Patience) -> None:
         self._link = link
-        self._began = time.monotonic()
-        self._set_up: float | None = None
-        """When the agent began to act."""
-        self._agent_began = 0.0
-        self._acting = 0.0
-        """Seconds of the agent's runs; a task of several steps has several."""
-        self._stopping = 0.0
-        """Seconds of tearing the sandbox down."""
+        self._patience = patience
+        self._acted = False
+        self._stopping: asyncio.Task[Any] | None = None
+        """Tears the sandbox down."""
         self._sandbox_lost = False
+        self._torn_down = False
         self._trial: Trial | None = None
 
     async def run(self) -> TrialFacts:
         link = self._link
+        supervisor = Supervisor(self._patience, self._stretch)
+        work = asyncio.create_task(self._work(), name=f"{link.spec.trial} in Harbor")
+        ended = await supervisor.wait_for(work)
+        if ended and self._stopping is not None and not self._stopping.done():
+            # Harbor does not wait for it when it is cancelled in the middle of it.
+            await supervisor.wait_at_most(self._stopping, self._patience.teardown_sec)
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.cancel()
+            await supervisor.wait_at_most(self._stopping, self._patience.cancel_sec)
+        if supervisor.cancelled and not link.control.cancelled:
+            raise asyncio.CancelledError
+        link.left_behind |= {
+            task for task in (work, self._stopping) if task is not None and not task.done()
+        }
+        if link.left_behind:
+            self._sandbox_lost = True
+            await asyncio.to_thread(self._write_result)
         result: TrialResult | None = None
         failure: BaseException | None = None
-        try:
-            trial = await Trial.create(trial_config(link.spec))
-            self._watch(trial)
-            result = await trial.run()
-        except asyncio.CancelledError as error:
-            if not link.control.cancelled:
-                raise
+        if ended and not work.cancelled():
+            failure = work.exception()
+            result = work.result() if failure is None else self._result()
+        else:
+            result = self._result()
+            failure = asyncio.CancelledError()
+        if supervisor.hang is not None:
+            self._sandbox_lost |= self._acted
+            failure = SandboxHangsError(supervisor.hang)
+        if link.control.cancelled:
             link.notes.finish = "cancelled"
-            failure = error
-        except Exception as error:  # noqa: BLE001  whatever it is, it is how the trial went
-            failure = error
-        return self._facts(result, failure)
+        link.finish_recording()
+        facts = self._facts(result, failure)
+        folder = link.spec.trials_dir / link.spec.trial
+        await asyncio.to_thread(tidy, folder, link.spec.keep, decide(facts).outcome)
+        return replace(facts, seconds=link.watch.seconds())
+
+    async def _work(self) -> TrialResult:
+        trial = await Trial.create(trial_config(self._link.spec))
+        self._watch(trial)
+        return await trial.run()
+
+    def _stretch(self) -> Stretch:
+        """What the trial is at, and how long that may take."""
+        link, trial, grace = self._link, self._trial, self._patience.grace_sec
+        handling = self._patience.handling_sec
+        if self._stopping is not None:
+            return Stretch(TEARDOWN, self._patience.teardown_sec)
+        if trial is None:
+            return Stretch("reading the task", handling)
+        build = trial.environment_build_timeout_sec
+        match link.stage:
+            case "environment":
+                return Stretch("starting the sandbox", build + handling + grace)
+            case "agent_setup":
+                return Stretch("setting the agent up", trial.agent_setup_timeout_sec + grace)
+            case "agent" if link.budget.is_spending:
+                return Stretch("the agent", grace if link.budget.overdue else None)
+            case "agent":
+                return Stretch("handling the agent's files", handling)
+            case "verifier":
+                steps = trial.task.config.steps or ()
+                longest = max(
+                    [trial.verifier_timeout_sec, *(s.verifier.timeout_sec or 0 for s in steps)]
+                )
+                return Stretch("the verifier", longest + build + handling + grace)
+            case "teardown":
+                return Stretch(TEARDOWN, self._patience.teardown_sec)
 
     def _watch(self, trial: Trial) -> None:
         for event, hook in (
@@ -118,6 +182,7 @@ class _TrialRun:
             (TrialEvent.AGENT_START, self._on_agent_start),
             (TrialEvent.AGENT_END, self._on_agent_end),
             (TrialEvent.VERIFICATION_START, self._on_verification_start),
+            (TrialEvent.END, self._on_end),
         ):
             trial.add_hook(event, hook)
         self._trial = trial
@@ -127,50 +192,82 @@ class _TrialRun:
         # Harbor has no hook for the end of verification, and none before a failed trial's
         # sandbox is gone, when it can still be asked whether it answers.
         stop = environment.stop
+        link = self._link
 
         async def watched_stop(delete: bool) -> None:
-            since = time.monotonic()
-            failed = trial.result.exception_info is not None and not self._link.control.cancelled
-            if failed and self._link.stage != "environment":
-                self._sandbox_lost = not await answers(environment)
-            if trial.result.verifier_result is not None:
-                self._link.stage = "teardown"
-            self._link.enter(TrialPhase.TEARDOWN)
-            try:
+            failed = trial.result.exception_info is not None and not link.control.cancelled
+            if link.stage != "verifier" and trial.result.exception_info is None:
+                # Not the end yet: the verifier gets a sandbox of its own, or an environment
+                # cleans up in its `start`, perhaps to try again.
                 await stop(delete=delete)
-            finally:
-                self._stopping += time.monotonic() - since
+                return
+            if trial.result.verifier_result is not None:
+                link.stage = "teardown"
+            self._stopping = asyncio.current_task()
+            self._tear_down()
+            if failed and link.stage != "environment":
+                self._sandbox_lost = not await answers(environment)
+            await stop(delete=delete)
 
         setattr(environment, "stop", watched_stop)  # noqa: B010  a method is replaced on purpose
+
+    def _tear_down(self) -> None:
+        # Said first of all: the trial's place is free from now on.
+        self._link.control.close("it is being torn down")
+        self._link.watch.enter("teardown")
+        if not self._torn_down:
+            self._torn_down = True
+            self._link.enter(TrialPhase.TEARDOWN)
 
     async def _on_environment_start(self, _: TrialHookEvent) -> None:
         self._link.enter(TrialPhase.SETUP, "sandbox")
 
     async def _on_agent_start(self, _: TrialHookEvent) -> None:
         self._link.stage = "agent"
-        self._agent_began = time.monotonic()
-        if self._set_up is None:
-            self._set_up = self._agent_began
+        self._link.watch.enter("commands")
+        self._acted = True
 
     async def _on_agent_end(self, event: TrialHookEvent) -> None:
-        self._acting += time.monotonic() - self._agent_began
+        self._link.watch.enter("verifying")
         if event.result.agent_result is not None:
             event.result.agent_result.rollout_details = None
 
     async def _on_verification_start(self, _: TrialHookEvent) -> None:
-        self._link.stage = "verifier"
-        self._link.enter(TrialPhase.VERIFYING)
+        link = self._link
+        link.stage = "verifier"
+        link.enter(TrialPhase.VERIFYING)
         if self._trial is not None:
+            if not self._trial.task.has_steps:
+                link.control.close("it is being verified, which is never held")
             # The agent could write here: a verdict planted in advance, or a link to a file of
             # the host that happens to hold a 1.
             directory = self._trial.agent_env_paths.verifier_dir
             await self._trial.agent_environment.empty_dirs([directory], chmod=True)
 
+    async def _on_end(self, _: TrialHookEvent) -> None:
+        self._tear_down()
+
+    def _result(self) -> TrialResult | None:
+        try:
+            return self._trial.result if self._trial is not None else None
+        except RuntimeError:  # it has not begun
+            return None
+
+    def _write_result(self) -> None:
+        """In place of Harbor, which does so when the sandbox is gone."""
+        result = self._result()
+        if self._trial is not None and result is not None:
+            self._trial.paths.result_path.write_text(result.model_dump_json(indent=4))
+
     def _facts(self, result: TrialResult | None, failure: BaseException | None) -> TrialFacts:
         link, notes = self._link, self._link.notes
         kind = type(failure).__name__ if failure is not None else None
         message = str(failure) if failure is not None else None
-        if result is not None and result.exception_info is not None:
+        if (
+            not isinstance(failure, SandboxHangsError)
+            and result is not None
+            and result.exception_info is not None
+        ):
             kind = result.exception_info.exception_type
             message = result.exception_info.exception_message
         verdict, complaint = _verdict(result)
@@ -186,22 +283,20 @@ class _TrialRun:
             failed_phase=link.stage if kind is not None else None,
             last_parse_error=notes.last_parse_error,
             last_truncated=notes.last_truncated,
-            seconds=self._seconds(),
+            seconds=link.watch.seconds(),
             verifier_output=_tail(self._trial.paths.test_stdout_path) if self._trial else "",
         )
 
-    def _seconds(self) -> PhaseSeconds:
-        notes = self._link.notes
-        total = time.monotonic() - self._began
-        setup = self._set_up - self._began if self._set_up is not None else total - self._stopping
-        return PhaseSeconds(
-            setup=setup,
-            sampling=notes.sampling_sec,
-            paused=notes.paused_sec,
-            commands=max(0.0, self._acting - notes.sampling_sec - notes.paused_sec),
-            verifying=max(0.0, total - setup - self._acting - self._stopping),
-            teardown=self._stopping,
-        )
+
+def _forget_loggers(trial: str) -> None:
+    """Harbor makes loggers named after each trial, and `logging` keeps every logger for ever."""
+    known = logging.root.manager.loggerDict
+    placeholders = [entry for entry in known.values() if isinstance(entry, logging.PlaceHolder)]
+    for name in [name for name in known if f".{trial}." in f"{name}."]:
+        logger = known.pop(name)
+        if isinstance(logger, logging.Logger):
+            for placeholder in placeholders:
+                placeholder.loggerMap.pop(logger, None)
 
 
 def _verdict(result: TrialResult | None) -> tuple[float | None, str | None]:

@@ -21,8 +21,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from importlib.metadata import version
 from typing import Any, assert_never
 
+import psutil
+
 from tbtui.ipc import Channel, ChannelClosedError, parent_socket
-from tbtui.journal.events import PhaseSeconds
 from tbtui.rollout.light_harbor import litellm_deferred
 from tbtui.rollout.link import TrialLink
 from tbtui.rollout.messages import (
@@ -65,6 +66,8 @@ class Worker:
         self._recorder = Recorder()
         self._links: dict[str, TrialLink] = {}
         self._tasks: dict[str, asyncio.Task[TrialFacts]] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+        self._left_behind: set[asyncio.Task[Any]] = set()
 
     async def run(self) -> None:
         """Serve until the channel ends, `Shutdown` or cancellation; then clean up."""
@@ -111,6 +114,10 @@ class Worker:
     def _ended(self, link: TrialLink, task: asyncio.Task[TrialFacts]) -> None:
         trial = link.spec.trial
         del self._links[trial], self._tasks[trial]
+        for left in link.left_behind:
+            _log.error("%s: left behind: %s", trial, left.get_name())
+            self._left_behind.add(left)
+            left.add_done_callback(self._left_behind.discard)
         if task.cancelled():
             if link.control.cancelled:  # before its task had begun
                 self._post(TrialDone(trial, _facts_without_harbor(link, "cancelled", None)))
@@ -124,16 +131,15 @@ class Worker:
         link = self._links.get(message.trial)
         if link is None:  # it ended while the command was on its way
             return
-        match message.verb:
-            case "pause":
-                link.control.pause()
-            case "resume":
-                link.control.resume()
-            case "stop":
-                link.control.stop()
-            case "cancel":
-                link.control.cancelled = True
-                self._tasks[message.trial].cancel()
+        link.control.obey(message.verb)
+        if message.verb == "cancel":
+            cancelling = asyncio.create_task(self._cancel(link, self._tasks[message.trial]))
+            self._cancelling.add(cancelling)
+            cancelling.add_done_callback(self._cancelling.discard)
+
+    async def _cancel(self, link: TrialLink, task: asyncio.Task[TrialFacts]) -> None:
+        await link.control.settled()
+        task.cancel()
 
     async def _beat(self) -> None:
         interval = HEARTBEAT_SEC / _LAG_SAMPLES
@@ -143,7 +149,7 @@ class Worker:
                 due = time.monotonic() + interval
                 await asyncio.sleep(interval)
                 lag = max(lag, time.monotonic() - due)
-            self._post(Heartbeat(len(self._tasks), lag))
+            self._post(Heartbeat(len(self._tasks), lag, _resident_mb(), len(self._left_behind)))
 
     async def _clean_up(
         self, helpers: Sequence[asyncio.Task[None]], spared: set[asyncio.Task[Any]]
@@ -152,12 +158,17 @@ class Worker:
         last_resort = threading.Timer(CLEAN_UP_SEC, os._exit, (1,))
         last_resort.daemon = True
         last_resort.start()
-        for task in (*helpers, *self._tasks.values()):
+        for task in (*helpers, *self._tasks.values(), *self._left_behind):
             task.cancel()
         # All tasks, not only ours: Harbor shields the tear-down of a cancelled trial's sandbox,
         # so that it goes on in a task of its own.
-        while others := asyncio.all_tasks() - spared:
+        while others := asyncio.all_tasks() - spared - self._left_behind:
             await asyncio.wait(others)
+        last_resort.cancel()
+
+
+def _resident_mb() -> float:
+    return psutil.Process().memory_info().rss / (1 << 20)
 
 
 def _facts_without_harbor(
@@ -171,7 +182,7 @@ def _facts_without_harbor(
         exception_message=str(error) if error is not None else None,
         failed_phase=link.stage if error is not None else None,
         last_parse_error=link.notes.last_parse_error,
-        seconds=PhaseSeconds(sampling=link.notes.sampling_sec, paused=link.notes.paused_sec),
+        seconds=link.watch.seconds(),
     )
 
 
@@ -208,9 +219,16 @@ def main(argv: Sequence[str]) -> None:
         from tbtui.rollout.trial import run_trial
 
     seam.check()
-    asyncio.run(serve(argv, run_trial))
+    asyncio.run(serve_and_leave(argv, run_trial))
+
+
+async def serve_and_leave(argv: Sequence[str], run_trial: RunTrial) -> None:
+    """`serve`, and then end the process."""
+    await serve(argv, run_trial)
     logging.shutdown()
-    os._exit(0)  # nothing is left to clean up; taking the modules apart would only take time
+    # Nothing is left to clean up. Taking the modules apart would only take time, and ending the
+    # loop would wait for ever for trials that were left behind.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ import time
 from tbtui.journal.events import PhaseSeconds
 from tbtui.rollout.link import TrialLink
 from tbtui.rollout.messages import FinishReason, TrialFacts
-from tbtui.rollout.worker import serve
+from tbtui.rollout.worker import serve_and_leave
 
 
 async def run_trial(link: TrialLink) -> TrialFacts:
@@ -27,6 +28,9 @@ async def run_trial(link: TrialLink) -> TrialFacts:
         case "ask, then boundary":
             await link.sample([], turn=1, purpose="turn")
             await link.boundary()
+        case "leave behind":
+            link.left_behind.add(asyncio.create_task(deaf()))
+            finish = "sandbox_lost"
         case "hang":
             time.sleep(3600)  # noqa: ASYNC251  a stuck event loop is the point
         case "crash":
@@ -36,9 +40,15 @@ async def run_trial(link: TrialLink) -> TrialFacts:
     return facts(finish)
 
 
+async def deaf() -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
 def facts(finish: FinishReason, output: str = "") -> TrialFacts:
     return TrialFacts(finish, 1, None, None, None, None, None, PhaseSeconds(), output)
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv, run_trial))
+    asyncio.run(serve_and_leave(sys.argv, run_trial))

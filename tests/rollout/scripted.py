@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
@@ -59,6 +61,7 @@ def act(*keystrokes: str, done: bool = False, duration: float = 0.05, **extra: o
 
 
 DONE = act(done=True)
+HELLO = act("echo hi > /app/hello.txt\n")
 
 
 @dataclass
@@ -173,3 +176,36 @@ def make_task(
     lines += ["[verifier]", "timeout_sec = 20.0", "[environment]", 'workdir = "/app"']
     (path / "task.toml").write_text("\n".join(lines) + "\n")
     return path
+
+
+def make_spec(name: str, task: Path, folder: Path, **changes: Any) -> TrialSpec:
+    settings: dict[str, Any] = {
+        "trial": "".join(c if c.isalnum() else "-" for c in name),
+        "task_dir": task,
+        "trials_dir": folder / "trials",
+        "environment": SANDBOX,
+        "model_name": "scripted/model",
+        "max_turns": 6,
+        "budget_sec": 60.0,
+        "context_limit": 32_768,
+        "max_tokens": 512,
+    }
+    return TrialSpec(**{**settings, **changes})
+
+
+def changed(spec: TrialSpec, **changes: Any) -> TrialSpec:
+    fields = {name: getattr(spec, name) for name in TrialSpec.__dataclass_fields__}
+    return TrialSpec(**{**fields, **changes})
+
+
+def boxes(worker: int | None = None) -> list[psutil.Process]:
+    """The processes that rollout workers have started and that still live."""
+    root = psutil.Process(worker) if worker is not None else psutil.Process()
+    family = root.children(recursive=True)
+    if worker is None:
+        family = [p for p in family if "tbtui.rollout.worker" not in " ".join(p.cmdline())]
+    return alive(family)
+
+
+def alive(family: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]

@@ -8,14 +8,26 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-import pytest_asyncio
-from scripted import DONE, SANDBOX, Cut, Fail, ScriptedEngine, Silence, act, eventually, make_task
+from scripted import (
+    DONE,
+    HELLO,
+    Cut,
+    Fail,
+    ScriptedEngine,
+    Silence,
+    act,
+    alive,
+    boxes,
+    changed,
+    eventually,
+    make_spec,
+    make_task,
+)
 
 from tbtui.ipc import Channel, spawn, wait_for_exit
 from tbtui.journal.events import Outcome, TrialPhase
@@ -39,60 +51,6 @@ from tbtui.rollout.messages import (
 from tbtui.rollout.outcome import decide
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-HELLO = act("echo hi > /app/hello.txt\n")
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ScriptedEngine]:
-    engine = ScriptedEngine(tmp_path_factory.mktemp("logs"))
-    await engine.pool.start()
-    yield engine
-    await engine.pool.stop()
-    assert not boxes()
-
-
-@pytest.fixture(scope="session")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_task(tmp_path_factory.mktemp("tasks") / "hello")
-
-
-@pytest.fixture
-def spec(request: pytest.FixtureRequest, task: Path, tmp_path: Path) -> TrialSpec:
-    return make_spec(request.node.name, task, tmp_path)
-
-
-def make_spec(name: str, task: Path, folder: Path, **changes: Any) -> TrialSpec:
-    settings: dict[str, Any] = {
-        "trial": "".join(c if c.isalnum() else "-" for c in name),
-        "task_dir": task,
-        "trials_dir": folder / "trials",
-        "environment": SANDBOX,
-        "model_name": "scripted/model",
-        "max_turns": 6,
-        "budget_sec": 60.0,
-        "context_limit": 32_768,
-        "max_tokens": 512,
-    }
-    return TrialSpec(**{**settings, **changes})
-
-
-def changed(spec: TrialSpec, **changes: Any) -> TrialSpec:
-    fields = {name: getattr(spec, name) for name in TrialSpec.__dataclass_fields__}
-    return TrialSpec(**{**fields, **changes})
-
-
-def boxes(worker: int | None = None) -> list[psutil.Process]:
-    """The processes that rollout workers have started and that still live."""
-    root = psutil.Process(worker) if worker is not None else psutil.Process()
-    family = root.children(recursive=True)
-    if worker is None:
-        family = [p for p in family if "tbtui.rollout.worker" not in " ".join(p.cmdline())]
-    return alive(family)
-
-
-def alive(family: list[psutil.Process]) -> list[psutil.Process]:
-    return [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 # What a good trial leaves

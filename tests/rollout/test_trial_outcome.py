@@ -61,6 +61,9 @@ TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | N
     ("terminal_ended", 1.0, {}, Outcome.FAILED, 0.0),
     ("stopped", 1.0, {}, Outcome.CANCELLED, None),
     ("stopped", None, {}, Outcome.CANCELLED, None),
+    ("deadline", 1.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
+    ("deadline", 0.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
+    ("deadline", None, {}, Outcome.VERIFIER_ERROR, None),
     ("cancelled", None, {}, Outcome.CANCELLED, None),
     ("provider_error", None, {}, Outcome.PROVIDER_ERROR, None),
     ("sandbox_lost", None, {}, Outcome.SANDBOX_LOST, None),
@@ -89,6 +92,12 @@ def test_a_verdict_is_kept_even_when_it_does_not_count() -> None:
     decision = decide(facts("stopped", 1.0))
     assert decision.verdict == 1.0
     assert "the verifier said 1" in decision.reason
+
+
+def test_a_deadline_is_named() -> None:
+    assert decide(facts("deadline", 1.0)).reason == (
+        "ended after 3 turns by the deadline of its step; the verifier said 1"
+    )
 
 
 def test_reasons_are_one_printable_line() -> None:
@@ -133,6 +142,23 @@ def test_no_reward_is_invented(given_facts: TrialFacts) -> None:
     assert (decision.outcome is Outcome.CANCELLED) == (
         given_facts.finish in ("stopped", "cancelled")
     )
+
+
+@given(any_facts)
+def test_a_missing_verdict_is_never_a_reward(given_facts: TrialFacts) -> None:
+    verdict = given_facts.verdict
+    if verdict is None or not math.isfinite(verdict):
+        decision = decide(given_facts)
+        assert (decision.verdict, decision.reward) == (None, None)
+        assert is_infrastructure(decision.outcome) or decision.outcome is Outcome.CANCELLED
+
+
+@given(any_facts)
+def test_every_decision_can_be_stored(given_facts: TrialFacts) -> None:
+    decision = decide(given_facts)
+    assert decision.outcome in Outcome
+    assert decision.reason
+    decision.reason.encode()
 
 
 @given(any_facts)

@@ -23,7 +23,7 @@ from tbtui.rollout.messages import (
     TrialDone,
     TrialSpec,
 )
-from tbtui.rollout.pool import WorkersFailedError
+from tbtui.rollout.pool import WorkerRecycledInfo, WorkersFailedError
 
 NewEngine = Callable[..., ScriptedEngine]
 
@@ -152,6 +152,73 @@ async def test_a_silent_worker_is_killed(new_engine: NewEngine) -> None:
     lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
     assert lost.trials == ("t",)
     assert "silent" in lost.reason
+
+
+async def test_a_worker_that_has_run_its_trials_is_replaced(new_engine: NewEngine) -> None:
+    recycled: list[WorkerRecycledInfo] = []
+    engine = new_engine(max_trials=2, on_recycled=recycled.append)
+    await engine.pool.start()
+    (first,) = engine.pool.pids.values()
+    engine.pool.start_trial(spec("old", "wait"))
+    engine.pool.start_trial(spec("done", "instant"))
+    await engine.facts("done")
+    await engine.until_ready(2)  # its successor, while it still runs a trial
+    assert first in engine.pool.pids.values()
+    engine.pool.start_trial(spec("new", "wait"))
+    homes = {trial: worker.process.pid for trial, worker in engine.pool._home.items()}
+    assert homes["old"] == first
+    assert homes["new"] != first
+    assert not recycled
+    engine.pool.control("old", "stop")
+    assert (await engine.facts("old")).finish == "stopped"
+    info = await engine.until(lambda: recycled[0] if recycled else None)
+    assert (info.worker, info.pid, info.reason) == (1, first, "it has run 2 trials")
+    assert first not in engine.pool.pids.values()
+    engine.pool.control("new", "stop")
+    assert (await engine.facts("new")).finish == "stopped"
+    assert not engine.lost
+
+
+async def test_a_worker_that_grows_is_replaced(new_engine: NewEngine) -> None:
+    recycled: list[WorkerRecycledInfo] = []
+    engine = new_engine(2, max_mb=1, on_recycled=recycled.append)
+    await engine.pool.start()
+    await engine.until_ready(2)
+    for number in range(2):
+        engine.pool.start_trial(spec(f"t{number}", "instant"))
+        await engine.facts(f"t{number}")
+    info = await engine.until(lambda: recycled[0] if recycled else None)
+    assert "MB" in info.reason
+    for number in range(2, 6):
+        engine.pool.start_trial(spec(f"t{number}", "instant"))
+        await engine.facts(f"t{number}")
+    assert not engine.lost
+
+
+async def test_a_worker_with_a_hanging_trial_is_replaced(new_engine: NewEngine) -> None:
+    recycled: list[WorkerRecycledInfo] = []
+    engine = new_engine(on_recycled=recycled.append)
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "leave behind"))
+    assert (await engine.facts("t")).finish == "sandbox_lost"
+    info = await engine.until(lambda: recycled[0] if recycled else None)
+    assert info.reason == "1 of its trials hang"
+    assert not engine.lost
+
+
+async def test_the_loss_of_a_successor_is_made_good(new_engine: NewEngine) -> None:
+    recycled: list[WorkerRecycledInfo] = []
+    engine = new_engine(max_trials=1, on_recycled=recycled.append)
+    await engine.pool.start()
+    engine.pool.start_trial(spec("t", "instant"))
+    await engine.facts("t")
+    await eventually(lambda: len(engine.pool.pids) == 2)
+    os.kill(max(engine.pool.pids.values()), signal.SIGKILL)
+    lost = await engine.until(lambda: engine.lost[0] if engine.lost else None)
+    assert lost.trials == ()
+    await engine.until(lambda: recycled[0] if recycled else None)
+    engine.pool.start_trial(spec("u", "instant"))
+    assert (await engine.facts("u")).finish == "completed"
 
 
 async def test_workers_that_cannot_start_are_an_error(new_engine: NewEngine) -> None:

@@ -39,6 +39,7 @@ _INIT_MODULE = "tbtui.rollout.environments.box_init"
 _PACKAGE_ROOT = str(Path(tbtui.__file__).resolve().parent.parent)
 _KILL_SECONDS = 5.0
 _MAX_DOWNLOAD_FILES = 100_000
+_DOWNLOAD_SECONDS = 60.0
 _numbers = itertools.count()
 
 StreamName = Literal["stdout", "stderr"]
@@ -239,6 +240,10 @@ class Box:
         """`mkdir -p`, and `chmod mode` when one is given. Raises OSError as these would."""
         await self._channel.request("mkdir", list(paths), mode)
 
+    async def empty_directories(self, paths: Sequence[str], mode: int = 0o755) -> None:
+        """Makes each path a new, empty directory, whatever was there. Raises OSError."""
+        await self._channel.request("empty", list(paths), mode)
+
     async def put_file(
         self,
         source: int,
@@ -264,18 +269,36 @@ class Box:
             raise
         return int(answer.detail) if answer.detail.isdigit() else None
 
-    async def get(self, path: str, target: Path, *, overwrite: bool = True) -> int:
+    async def get(
+        self,
+        path: str,
+        target: Path,
+        *,
+        overwrite: bool = True,
+        longest: int = 0,
+        timeout_sec: float = _DOWNLOAD_SECONDS,
+    ) -> int:
         """Copies a file, or the files below a directory, to the host; the number of files.
 
         Links, devices and FIFOs stay behind. Never writes outside `target`.
 
+        Args:
+            path: Of a file or directory in the box.
+            target: Where it goes on the host.
+            overwrite: Whether files that the host has already are replaced.
+            longest: Of a file of more bytes only the beginning and the end are copied; 0: all.
+            timeout_sec: For all of it. Something in the box may have stopped the sender.
+
         Raises:
-            SandboxError: there is no such file, or it is larger than the box may be.
+            SandboxError: there is no such file, it is more than the box may send, or it took
+                too long.
         """
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as pipe:
             try:
-                number, future = await self._channel.submit("get", path, descriptors=[writing])
+                number, future = await self._channel.submit(
+                    "get", path, longest, descriptors=[writing]
+                )
             finally:
                 os.close(writing)
             writer = asyncio.get_running_loop().run_in_executor(
@@ -283,17 +306,21 @@ class Box:
                 lambda: receive(
                     pipe,
                     target,
-                    max_bytes=self._plan.limits.storage_bytes,
+                    max_bytes=self._plan.limits.download_bytes,
                     max_files=_MAX_DOWNLOAD_FILES,
                     overwrite=overwrite,
                 ),
             )
             try:
-                files = await asyncio.shield(writer)
-            except BaseException:
+                async with asyncio.timeout(timeout_sec):
+                    files = await asyncio.shield(writer)
+            except BaseException as error:
                 # Ends the sender, and with it the thread's stream, before the pipe is closed.
                 await self._kill(number)
                 await asyncio.wait([writer])
+                if isinstance(error, TimeoutError):
+                    message = f"can't read {path} in the sandbox within {timeout_sec:g} s"
+                    raise SandboxError(message) from error
                 raise
             answer = await future
         if answer.status:

@@ -1,7 +1,7 @@
 """The box's end of file transfers: every path is resolved inside the box's own root."""
 
 # Importing pathlib would cost more than making a box.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH112, PTH114, PTH120, PTH211
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH106, PTH108, PTH112, PTH114, PTH120, PTH211
 from __future__ import annotations
 
 import errno
@@ -42,40 +42,101 @@ def link(path: str, target: str) -> None:
     os.symlink(target, path)
 
 
-def send_tree(path: str, pipe: int) -> None:
+def empty(paths: list[str], mode: int) -> list[str]:
+    """Makes each path a new, empty directory, whatever it was.
+
+    By process 1 and not by programs of the box, which whoever wants to keep a file there could
+    have replaced. Returns what the old contents are called now, for `delete`.
+    """
+    aside = []
+    for path in paths:
+        if os.path.lexists(path):
+            # One step, however much is in it and whatever goes on in it.
+            aside.append(f"{path}.{os.urandom(6).hex()}.old")
+            os.rename(path, aside[-1])
+        else:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.mkdir(path)
+        os.chmod(path, mode)
+    return aside
+
+
+def delete(path: str) -> None:
+    """Removes a file or a tree; what can't be removed stays."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        os.unlink(path)
+        return
+    for directory, names, files in os.walk(path, topdown=False):
+        for name in (*names, *files):
+            inner = f"{directory}/{name}"
+            try:
+                if name in names and not os.path.islink(inner):
+                    os.rmdir(inner)
+                else:
+                    os.unlink(inner)
+            except OSError:
+                continue
+    os.rmdir(path)
+
+
+def send_tree(path: str, pipe: int, longest: int) -> None:
     """Streams a file or a tree as frames of `<kind> <mode> <bytes> <length of name>` lines.
 
     Regular files and directories only: a link, a device or a FIFO means nothing outside the box.
+    Of a file of more than `longest` bytes only the beginning and the end are sent; 0: all of it.
     """
     path = os.path.realpath(path)
     if not os.path.isdir(path):
-        _send_file(path, "", pipe)
+        _send_file(path, "", pipe, longest)
         return
     for directory, names, files in os.walk(path):
         inner = os.path.relpath(directory, path)
         inner = "" if inner == "." else inner + "/"
         for name in names:
-            if not os.path.islink(f"{directory}/{name}"):
-                _frame(pipe, "d", os.lstat(f"{directory}/{name}").st_mode, 0, inner + name)
+            if mode := _mode(f"{directory}/{name}", stat.S_IFDIR):
+                _frame(pipe, "d", mode, 0, inner + name)
         for name in files:
-            if stat.S_ISREG(os.lstat(f"{directory}/{name}").st_mode):
-                _send_file(f"{directory}/{name}", inner + name, pipe)
+            if _mode(f"{directory}/{name}", stat.S_IFREG):
+                try:
+                    _send_file(f"{directory}/{name}", inner + name, pipe, longest)
+                except FileNotFoundError:
+                    continue  # the box is alive: its files come and go
 
 
-def _send_file(path: str, name: str, pipe: int) -> None:
+def _mode(path: str, kind: int) -> int:
+    """The file's mode, if it is of that kind and still there; else 0."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return 0
+    return mode if stat.S_IFMT(mode) == kind else 0
+
+
+def _send_file(path: str, name: str, pipe: int, longest: int) -> None:
     source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     info = os.fstat(source)
     if not stat.S_ISREG(info.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", path)
-    _frame(pipe, "f", info.st_mode, info.st_size, name)
-    left = info.st_size
+    if not longest or info.st_size <= longest:
+        _frame(pipe, "f", info.st_mode, info.st_size, name)
+        _send_bytes(source, info.st_size, pipe)
+    else:
+        note = f"\n[... {info.st_size - longest} bytes not kept ...]\n".encode()
+        _frame(pipe, "f", info.st_mode, longest + len(note), name)
+        _send_bytes(source, longest // 2, pipe)
+        _write_all(pipe, note)
+        os.lseek(source, info.st_size - (longest - longest // 2), os.SEEK_SET)
+        _send_bytes(source, longest - longest // 2, pipe)
+    os.close(source)
+
+
+def _send_bytes(source: int, left: int, pipe: int) -> None:
     while left:
         chunk = os.read(source, min(left, _COPY_CHUNK))
         # A file that shrinks meanwhile is filled up, or the frames after it would be misread.
         chunk = chunk or bytes(min(left, _COPY_CHUNK))
         _write_all(pipe, chunk)
         left -= len(chunk)
-    os.close(source)
 
 
 def _frame(pipe: int, kind: str, mode: int, size: int, name: str) -> None:

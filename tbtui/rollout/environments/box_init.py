@@ -26,7 +26,7 @@ import os
 import struct
 import sys
 
-from tbtui.rollout.environments import box_server
+from tbtui.rollout.environments import box_seccomp, box_server
 
 TYPE_CHECKING = False  # importing typing itself would double the start-up time
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 
 # audit_write, setfcap.
 _KEPT_CAPABILITIES = frozenset([0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31])
 _STAGE = "/tmp"  # any directory that always exists: the tmpfs goes over it, in our mounts only
+# Of the host's kernel, not of the box; a container hides these too.
+HIDDEN_PROC = ("cmdline", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "timer_list")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
@@ -164,11 +166,15 @@ def _give_up_privileges() -> None:
     for path in ("/proc/sys", "/proc/sysrq-trigger"):
         if os.path.exists(path):
             _bind(path, path, read_only=True)
+    for name in HIDDEN_PROC:
+        if os.path.exists(f"/proc/{name}"):
+            _bind("/dev/null", f"/proc/{name}", read_only=True)
     last = int(open("/proc/sys/kernel/cap_last_cap").read())  # noqa: SIM115
     for capability in range(last + 1):
         if capability not in _KEPT_CAPABILITIES:
             _check(_libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0), "drop a capability")
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    box_seccomp.install()
     # This process never executes anything after the namespaces were made, so with this its
     # memory and descriptors are out of reach of everything in the box, box-root included.
     _check(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "undumpable")
@@ -253,6 +259,7 @@ def main() -> None:
         if plan["assembled"]:  # bubblewrap made the tree and put us in it
             box_server.populate("", plan)
             box_server.set_limits(plan)
+            box_seccomp.install()
             _check(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "undumpable")
             control.send(b"ready")
             box_server.Server(control, plan).serve()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tbtui.rollout.environments.box import Box, start_command
+from tbtui.rollout.environments.box_init import HIDDEN_PROC
 from tbtui.rollout.environments.errors import SandboxStartError
 from tbtui.rollout.environments.plan import BoxPlan
 
@@ -54,6 +55,9 @@ def bubblewrap_command(plan: BoxPlan, bwrap: str | None = None) -> list[str]:
     argv += ["--proc", "/proc", "--dev", "/dev"]
     for path in ("/proc/sys", "/proc/sysrq-trigger"):  # when root runs it, box-root is the host's
         argv += ["--ro-bind-try", path, path]
+    for name in HIDDEN_PROC:
+        if Path("/proc", name).exists():
+            argv += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     argv += ["--size", str(plan.limits.storage_bytes), "--tmpfs", "/dev/shm"]
     argv += ["--remount-ro", "/dev"]
     for bind in plan.binds:

@@ -5,11 +5,13 @@ The decision is a function of `HostProbe` alone. Nothing here imports Harbor.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from tbtui.rollout.environments.probe import HostProbe, ToolState, probe_host
+from tbtui.rollout.environments.unavailable import EnvironmentUnavailable
 
 __all__ = [
     "EnvironmentChoice",
@@ -21,11 +23,10 @@ __all__ = [
 ]
 
 SANDBOX_IMPORT_PATH = "tbtui.rollout.environments.sandbox:SandboxEnvironment"
-_ENGINES = ("docker", "podman")
-
-
-class EnvironmentUnavailable(RuntimeError):
-    """Trials can't run as asked; the message is one line that ends with the remedy."""
+DOCKER_IMPORT_PATH = "tbtui.rollout.environments.docker:DockerEnvironment"
+PODMAN_IMPORT_PATH = "tbtui.rollout.environments.docker:PodmanEnvironment"
+Decided = Literal["sandbox", "docker", "podman"] | None
+"""What the probe of this host decides on; None stands for the best there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +44,36 @@ class EnvironmentChoice:
 def choose_environment(
     environment_type: str | None, kwargs: Mapping[str, Any] | None = None
 ) -> EnvironmentChoice:
-    """What to run trials in on this host.
+    """What to run trials in on this host, after a look whether it can work.
 
     Args:
         environment_type: `sandbox`, a type Harbor knows, `module:Class`, or None for the default.
         kwargs: Passed through to the environment.
 
     Raises:
-        EnvironmentUnavailable: with the remedy.
+        EnvironmentUnavailable: an unknown type or argument, or something that is missing: an
+            engine, a plugin, packages, a key. With the remedy.
     """
-    if environment_type in {None, "sandbox"}:
-        return decide(environment_type, kwargs or {}, probe_host())
-    if environment_type in _ENGINES:
-        return decide(environment_type, kwargs or {}, probe_host(everything=True))
-    return _named(str(environment_type), kwargs or {})
+    given = dict(kwargs or {})
+    match environment_type:
+        case None | "sandbox":
+            choice = decide(environment_type, given, probe_host())
+        case "docker" | "podman":
+            choice = decide(environment_type, given, probe_host(everything=True))
+        case _ if ":" in environment_type:
+            choice = _own(environment_type, given)
+        case _:
+            choice = EnvironmentChoice(environment_type, "asked for", environment_type, None, given)
+    # Harbor takes its time to import, and the sandbox, the default, was tried out by the probe.
+    if choice.import_path not in (SANDBOX_IMPORT_PATH, DOCKER_IMPORT_PATH) or given:
+        from tbtui.rollout.environments.preflight import preflight
+
+        preflight(environment_type or choice.name, choice.import_path, given)
+    return choice
 
 
 def decide(
-    environment_type: str | None, kwargs: Mapping[str, Any], host: HostProbe
+    environment_type: Decided, kwargs: Mapping[str, Any], host: HostProbe
 ) -> EnvironmentChoice:
     """The choice for a host like this one.
 
@@ -73,35 +86,35 @@ def decide(
             return _default(given, host)
         case "sandbox":
             return _sandbox(given, host)
-        case "docker" | "podman":
-            state = host.docker if environment_type == "docker" else host.podman
-            if state != "works":
-                raise EnvironmentUnavailable(_engine_problem(environment_type, state, host))
-            return EnvironmentChoice(environment_type, "asked for", environment_type, None, given)
-        case _:
-            return _named(environment_type, given)
+        case "docker":
+            if host.docker == "works" and host.compose == "works":
+                return EnvironmentChoice("docker", "asked for", None, DOCKER_IMPORT_PATH, given)
+            raise EnvironmentUnavailable(_docker_problem(host))
+        case "podman":
+            if host.podman == "works":
+                return EnvironmentChoice("podman", "asked for", None, PODMAN_IMPORT_PATH, given)
+            raise EnvironmentUnavailable(_engine_problem("podman", host.podman, host))
 
 
-def _named(environment_type: str, kwargs: Mapping[str, Any]) -> EnvironmentChoice:
-    given = dict(kwargs)
-    module, colon, name = environment_type.partition(":")
-    if not colon:
-        return EnvironmentChoice(environment_type, "asked for", environment_type, None, given)
-    if not module or not name.isidentifier():
+def _own(import_path: str, given: dict[str, Any]) -> EnvironmentChoice:
+    module, _, name = import_path.partition(":")
+    if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise EnvironmentUnavailable(
-            f"environment_type={environment_type}: not of the form module:Class"
+            f"environment_type={import_path}: not of the form module:Class: for a class Name in"
+            " a file folder/file.py give folder.file:Name"
         )
-    return EnvironmentChoice(name, "asked for", None, environment_type, given)
+    return EnvironmentChoice(name, "asked for", None, import_path, given)
 
 
 def _default(kwargs: dict[str, Any], host: HostProbe) -> EnvironmentChoice:
     try:
         return _sandbox(kwargs, host)
     except EnvironmentUnavailable as problem:
-        for engine, state in (("docker", host.docker), ("podman", host.podman)):
-            if state == "works":
-                reason = f"{engine} answers; no sandbox here: {problem}"
-                return EnvironmentChoice(engine, reason, engine, None, kwargs)
+        engine: Decided
+        for engine in ("docker", "podman"):
+            with contextlib.suppress(EnvironmentUnavailable):
+                found = decide(engine, kwargs, host)
+                return replace(found, reason=f"{engine} answers; no sandbox here: {problem}")
         raise
 
 
@@ -139,6 +152,15 @@ def _namespace_problem(host: HostProbe) -> str:
     if host.bubblewrap == "missing" and host.namespaces == "powerless":
         return f"{problem}: sudo apt-get install bubblewrap, or install and start Docker"
     return f"{problem}: install and start Docker or Podman, and give environment_type=docker"
+
+
+def _docker_problem(host: HostProbe) -> str:
+    if host.docker != "works":
+        return _engine_problem("docker", host.docker, host)
+    return (
+        "docker has no compose plugin (version 2): install the package docker-compose-plugin"
+        " (Debian 13, Fedora: docker-compose)"
+    )
 
 
 def _engine_problem(engine: str, state: ToolState, host: HostProbe) -> str:

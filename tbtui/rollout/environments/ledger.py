@@ -14,6 +14,7 @@ import signal
 import socket
 import stat
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,26 +113,37 @@ def reap_leftovers(directory: Path | None = None) -> ReapReport:
     """Ends the boxes whose owner is dead and removes what they left.
 
     Boxes of a live owner, of another host or of another container that shares the home directory
-    are never touched.
+    are never touched. The containers that dead owners left in an engine go as well.
     """
+    from tbtui.rollout.environments.docker_leftovers import reap_containers  # imports this module
+
+    if directory is None:
+        reap_containers()
     boxes = killed = 0
-    for path in sorted((directory or state_directory()).glob("*.json")):
-        entry = _read(path)
-        if entry is None or entry.host != socket.gethostname():
-            continue
+    for path, entry in abandoned(directory or state_directory()):
+        for process in entry.processes:
+            if entry.boot == _boot() and process.alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+                    killed += 1
         if entry.boot == _boot():
-            if entry.pid_namespace != _pid_namespace() or entry.owner.alive():
-                continue
-            for process in entry.processes:
-                if process.alive():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(process.pid, signal.SIGKILL)
-                        killed += 1
             remove_cgroups([Path(group) for group in entry.cgroups])
         path.unlink(missing_ok=True)
         boxes += 1
     remove_orphans(find_cgroups(), lambda pid: _started(pid) is not None)
     return ReapReport(boxes, killed)
+
+
+def abandoned(directory: Path) -> Iterator[tuple[Path, LedgerEntry]]:
+    """The entries of this host whose owner is dead, with their files."""
+    for path in sorted(directory.glob("*.json")):
+        entry = _read(path)
+        if entry is None or entry.host != socket.gethostname():
+            continue
+        same_boot = entry.boot == _boot()
+        if same_boot and (entry.pid_namespace != _pid_namespace() or entry.owner.alive()):
+            continue
+        yield path, entry
 
 
 def _read(path: Path) -> LedgerEntry | None:

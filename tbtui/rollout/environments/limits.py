@@ -11,6 +11,7 @@ DEFAULT_MEMORY_MB = 2048
 DEFAULT_STORAGE_MB = 1024
 DEFAULT_PROCESSES = 512
 DEFAULT_CPU_SECONDS = 3600
+DEFAULT_DOWNLOAD_MB = 256
 OPEN_FILES = 4096
 RESERVED_PROCESSES = 64
 """Kept for what the owner starts in the box, on top of `processes`."""
@@ -27,22 +28,26 @@ class BoxLimits:
     """Processes' memory. Held by a control group where one is writable, else by a limit on each
     process's private memory and a watch on the total."""
     storage_bytes: int
-    """Everything the box writes anywhere, /tmp and /dev/shm included; also the largest file."""
+    """Everything the box writes anywhere, /tmp and /dev/shm included; one file 15/16 of it."""
     processes: int
     """Processes and threads."""
     cpu_seconds: int
     """CPU time of each process."""
     cpus: int | None
     """Cores it may use; None: all of the host's."""
+    download_bytes: int
+    """Most that one download may bring to the host's disk."""
 
     def rlimits(self, *, memory_cgroup: bool) -> list[tuple[int, int]]:
         """(resource, value) pairs for `setrlimit`."""
         limits = [
             (resource.RLIMIT_NPROC, self.processes + RESERVED_PROCESSES),
             (resource.RLIMIT_CPU, self.cpu_seconds),
-            (resource.RLIMIT_FSIZE, self.storage_bytes),
+            # One file can't fill it all: a flooded log leaves room for the verdict.
+            (resource.RLIMIT_FSIZE, self.storage_bytes - self.storage_bytes // 16),
             (resource.RLIMIT_NOFILE, OPEN_FILES),
-            (resource.RLIMIT_CORE, 0),
+            # 1 and not 0: a host whose core_pattern is a pipe ignores 0 and would store the dump.
+            (resource.RLIMIT_CORE, 1),
         ]
         if not memory_cgroup:
             # RLIMIT_DATA, not RLIMIT_AS: runtimes reserve address space they never touch.
@@ -70,6 +75,7 @@ def box_limits(
     cpus: int | None = None,
     processes: int = DEFAULT_PROCESSES,
     cpu_seconds: int = DEFAULT_CPU_SECONDS,
+    download_mb: int = DEFAULT_DOWNLOAD_MB,
     host_memory_bytes: int | None = None,
 ) -> BoxLimits:
     """Limits from a task's wishes, with defaults, cut to what this host can bear."""
@@ -81,4 +87,5 @@ def box_limits(
         processes=processes,
         cpu_seconds=cpu_seconds,
         cpus=cpus,
+        download_bytes=download_mb * MIB,
     )

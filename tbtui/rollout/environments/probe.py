@@ -45,6 +45,8 @@ class HostProbe:
     podman: ToolState
     """unknown: not asked, because nothing depended on it."""
     cgroups: CgroupKind
+    compose: ToolState = "unknown"
+    """Docker's plugin for projects of several containers, version 2."""
 
 
 def probe_host(*, everything: bool = False) -> HostProbe:
@@ -63,6 +65,7 @@ def probe_host(*, everything: bool = False) -> HostProbe:
             for name, argv in (
                 ("bwrap", ("bwrap", *_BWRAP_TRIAL)),
                 ("docker", ("docker", "info")),
+                ("compose", ("docker", "compose", "version")),
                 ("podman", ("podman", "info")),
             )
         }
@@ -78,6 +81,7 @@ def probe_host(*, everything: bool = False) -> HostProbe:
             bubblewrap=found["bwrap"],
             docker=found["docker"],
             podman=found["podman"],
+            compose=found["compose"],
             cgroups=find_cgroups().kind if linux else "none",
         )
 

@@ -31,7 +31,9 @@ from tbtui.rollout.environments.commands import direct_argv
 from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, SandboxStartError
 from tbtui.rollout.environments.limits import (
     DEFAULT_CPU_SECONDS,
+    DEFAULT_DOWNLOAD_MB,
     DEFAULT_PROCESSES,
+    MIB,
     BoxLimits,
     box_limits,
 )
@@ -42,6 +44,9 @@ from tbtui.rollout.environments.upload import upload_file, upload_tree
 Backend = Literal["namespaces", "bubblewrap"]
 _PANE = EnvironmentPaths.agent_dir / "terminus_2.pane"
 _DEFAULT_WORKDIR = "/app"
+# Logs, not artifacts: of these a part is better than nothing, and they come from every trial.
+_LOG_DIRECTORIES = (EnvironmentPaths.agent_dir, EnvironmentPaths.verifier_dir)
+_LONGEST_LOG = 16 * MIB
 _ROOT_NAMES = frozenset(["root", "0", "root:root", "0:0"])
 
 
@@ -70,6 +75,7 @@ class SandboxEnvironment(BaseEnvironment):
         backend: What makes the box.
         processes: Most processes and threads at a time.
         cpu_seconds: CPU time of each process.
+        download_mb: Most that one download (a log directory, an artifact) may bring to the host.
         visible: Further host paths shown read-only at the same place in the box.
     """
 
@@ -79,12 +85,14 @@ class SandboxEnvironment(BaseEnvironment):
         backend: Backend = "namespaces",
         processes: int = DEFAULT_PROCESSES,
         cpu_seconds: int = DEFAULT_CPU_SECONDS,
+        download_mb: int = DEFAULT_DOWNLOAD_MB,
         visible: tuple[str, ...] | list[str] = (),
         **kwargs: Any,
     ) -> None:
         self._backend: Backend = backend
         self._processes = processes
         self._cpu_seconds = cpu_seconds
+        self._download_mb = download_mb
         self._visible = tuple(visible)
         self._box: Box | None = None
         self._tap: PaneTap | None = None
@@ -134,6 +142,7 @@ class SandboxEnvironment(BaseEnvironment):
             cpus=self._effective_cpus,
             processes=self._processes,
             cpu_seconds=self._cpu_seconds,
+            download_mb=self._download_mb,
         )
 
     @property
@@ -258,6 +267,14 @@ class SandboxEnvironment(BaseEnvironment):
         return None
 
     @override
+    async def empty_dirs(self, dirs: Any, *, chmod: bool = True) -> ExecResult | None:
+        """As Harbor's, but out of reach of what runs in the box."""
+        if dirs:
+            paths = [str(path) for path in dirs]
+            await self.box.empty_directories(paths, 0o777 if chmod else 0o755)
+        return None
+
+    @override
     async def is_dir(self, path: str, user: str | int | None = None) -> bool:
         mode = await self.box.mode_of(path)
         return mode is not None and stat.S_ISDIR(mode)
@@ -289,6 +306,8 @@ class SandboxEnvironment(BaseEnvironment):
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copies regular files and directories; links and special files stay behind.
 
+        Of a log of more than 16 MiB the beginning and the end are copied.
+
         What the host already has in the trial's agent directory is its own record and is not
         replaced by what the box put under the same name.
         """
@@ -297,7 +316,13 @@ class SandboxEnvironment(BaseEnvironment):
         own_record = target == Path(self.trial_paths.agent_dir)
         if own_record and self._tap is not None:
             self._tap.drain()
-        await self.box.get(str(source_dir), target, overwrite=not own_record)
+        log = any(PurePosixPath(source_dir).is_relative_to(place) for place in _LOG_DIRECTORIES)
+        await self.box.get(
+            str(source_dir),
+            target,
+            overwrite=not own_record,
+            longest=_LONGEST_LOG if log else 0,
+        )
 
     async def freeze(self) -> None:
         """Stops every process in the box until `thaw`; `exec` still works meanwhile."""

@@ -25,10 +25,15 @@ def limits(
     storage_mb: int = 64,
     processes: int = 100,
     cpu_seconds: int = 60,
+    download_mb: int = 64,
 ) -> BoxLimits:
     """Small ones, so that running into them takes no time."""
     return box_limits(
-        memory_mb=memory_mb, storage_mb=storage_mb, processes=processes, cpu_seconds=cpu_seconds
+        memory_mb=memory_mb,
+        storage_mb=storage_mb,
+        processes=processes,
+        cpu_seconds=cpu_seconds,
+        download_mb=download_mb,
     )
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tbtui.rollout.environments.choose import (
+    Decided,
     EnvironmentUnavailable,
     HostProbe,
-    choose_environment,
     decide,
 )
 
@@ -27,6 +27,7 @@ LINUX = HostProbe(
     docker="unknown",
     podman="unknown",
     cgroups="v2",
+    compose="works",
 )
 SYSCTL = "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
 UBUNTU = replace(
@@ -41,6 +42,8 @@ UBUNTU = replace(
 MAC = replace(
     UBUNTU, platform="darwin", namespaces="absent", namespaces_remedy=None, cgroups="none"
 )
+DOCKER = "tbtui.rollout.environments.docker:DockerEnvironment"
+PODMAN = "tbtui.rollout.environments.docker:PodmanEnvironment"
 SANDBOX = "tbtui.rollout.environments.sandbox:SandboxEnvironment"
 
 
@@ -59,8 +62,15 @@ def test_bubblewrap_where_only_it_may() -> None:
 
 @pytest.mark.parametrize("host", [UBUNTU, MAC])
 def test_engines_where_no_sandbox_is_possible(host: HostProbe) -> None:
-    assert decide(None, {}, replace(host, docker="works", podman="works")).type == "docker"
-    assert decide(None, {}, replace(host, podman="works")).type == "podman"
+    assert decide(None, {}, replace(host, docker="works", podman="works")).name == "docker"
+    assert decide(None, {}, replace(host, podman="works")).import_path == PODMAN
+    without_plugin = replace(host, docker="works", compose="fails", podman="works")
+    assert decide(None, {}, without_plugin).name == "podman"
+
+
+def test_an_engine_asked_for() -> None:
+    choice = decide("docker", {"processes": 9}, replace(LINUX, docker="works"))
+    assert (choice.type, choice.import_path, choice.kwargs) == (None, DOCKER, {"processes": 9})
 
 
 @pytest.mark.parametrize(
@@ -76,23 +86,15 @@ def test_engines_where_no_sandbox_is_possible(host: HostProbe) -> None:
         (replace(MAC, docker="fails"), "docker", "start Docker Desktop"),
         (UBUNTU, "docker", "docker is not installed"),
         (replace(LINUX, docker="fails"), "docker", "systemctl start docker"),
+        (replace(LINUX, docker="works", compose="fails"), "docker", "docker-compose-plugin"),
         (replace(LINUX, podman="fails"), "podman", "podman info"),
         (replace(LINUX, tmux=None), None, "apt-get install tmux"),
-        (LINUX, ":Class", "module:Class"),
     ],
 )
-def test_refusals_are_one_line_with_the_remedy(
-    host: HostProbe, wanted: str | None, says: str
-) -> None:
+def test_refusals_are_one_line_with_the_remedy(host: HostProbe, wanted: Decided, says: str) -> None:
     with pytest.raises(EnvironmentUnavailable, match=says) as caught:
         decide(wanted, {}, host)
     assert "\n" not in str(caught.value)
-
-
-def test_anything_else_is_passed_to_harbor() -> None:
-    assert choose_environment("modal", {"a": 1}).type == "modal"
-    choice = choose_environment("my.module:MyEnvironment")
-    assert (choice.name, choice.import_path) == ("MyEnvironment", "my.module:MyEnvironment")
 
 
 def test_this_host_without_importing_harbor() -> None:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from boxes import processes_of, running_box, sh
+from boxes import limits, processes_of, running_box, sh
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -171,6 +171,43 @@ async def test_download_never_follows_what_the_box_planted(tmp_path: Path) -> No
             await box.get("/x/link", tmp_path / "stolen")
         with pytest.raises(SandboxError):
             await box.get("/x/fifo", tmp_path / "fifo")
+
+
+async def test_a_long_log_is_cut_and_a_large_download_refused(tmp_path: Path) -> None:
+    async with running_box(limit=limits(download_mb=2)) as box:
+        await sh(box, "mkdir /x; (echo first; head -c 40M /dev/zero; echo last) > /x/log")
+        assert await box.get("/x/log", tmp_path / "log", longest=1000) == 1
+        text = (tmp_path / "log").read_bytes()
+        assert text.startswith(b"first\n")
+        assert text.endswith(b"last\n")
+        assert b"bytes not kept" in text
+        assert len(text) < 1100
+        with pytest.raises(SandboxError, match="download refused"):
+            await box.get("/x/log", tmp_path / "whole")
+        assert not (tmp_path / "whole").exists()
+
+
+async def test_a_download_that_the_box_holds_up_ends(tmp_path: Path) -> None:
+    async with running_box() as box:
+        await sh(
+            box,
+            "mkdir /x; head -c 20M /dev/zero > /x/a; setsid python3 -c '\nimport os\n"
+            "while True: os.kill(-1, 19)' > /dev/null 2>&1 &",
+        )
+        with pytest.raises(SandboxError, match=r"within 0\.5 s"):
+            await box.get("/x", tmp_path, timeout_sec=0.5)
+
+
+async def test_emptying_owes_nothing_to_the_boxs_programs(tmp_path: Path) -> None:
+    async with running_box() as box:
+        await sh(box, "mkdir -p /a/b /victim; touch /a/b/c /victim/d; ln -s /victim /link")
+        await box.run(["/bin/sh", "-c", "cd /usr/bin; rm -f find mkdir rm"], environment={})
+        await box.empty_directories(["/a", "/link", "/new/one"], 0o777)
+        left = await sh(
+            box, "cd /; echo a/* link/* new/one/* victim/*; stat -c %a /a; test -L /link"
+        )
+        assert left.stdout.split() == ["a/*", "link/*", "new/one/*", "victim/d", "777"]
+        assert left.exit_code == 1
 
 
 async def test_upload_replaces_links_instead_of_following(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""What an environment class takes as `environment_kwargs`.
+
+Harbor's base class swallows every keyword it does not know, so that a misspelt one changes
+nothing and nobody is told. Here it is refused before the first trial.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tbtui.rollout.environments.unavailable import EnvironmentUnavailable
+
+_FROM_THE_TRIAL = frozenset(
+    {
+        "self",
+        "environment_dir",
+        "environment_name",
+        "session_id",
+        "trial_paths",
+        "task_env_config",
+        "logger",
+        "mounts",
+        "auto_mounts",
+        "network_policy",
+        "phase_network_policies",
+        "stream",
+        "enable_environment_dir_upload",
+    }
+)
+"""Harbor's Trial gives these itself."""
+
+
+def require_known_arguments(environment: type[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises `EnvironmentUnavailable` for the first keyword that the class does nothing with."""
+    taken = arguments(environment) if kwargs else None
+    if taken is None:
+        return
+    for given in kwargs:
+        if given in _FROM_THE_TRIAL:
+            raise EnvironmentUnavailable(
+                f"environment_kwargs.{given}: each trial gives this itself: leave it out"
+            )
+        if given not in taken:
+            nearest = difflib.get_close_matches(given, taken, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"it takes {_listed(taken)}"
+            raise EnvironmentUnavailable(
+                f"environment_kwargs.{given}: {environment.__name__} takes no such argument: {hint}"
+            )
+
+
+def arguments(environment: type[Any]) -> frozenset[str] | None:
+    """The keywords that mean something to the class, or None if that can't be told.
+
+    Those are the parameters of its constructor and of those it hands the rest on to, and the
+    keys that they read from their `kwargs` by name.
+    """
+    taken: set[str] = set()
+    for owner in environment.__mro__:
+        constructor = owner.__dict__.get("__init__")
+        if owner is object or constructor is None:
+            continue
+        parameters = inspect.signature(constructor).parameters.values()
+        taken |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        rest = [p.name for p in parameters if p.kind is p.VAR_KEYWORD]
+        if not rest:
+            break
+        path = inspect.getsourcefile(owner)
+        if path is None:
+            return None
+        for read in _reads(_parsed(path), owner.__name__, rest[0]):
+            if read is None:
+                return None
+            taken.add(read)
+    return frozenset(taken - _FROM_THE_TRIAL)
+
+
+def _listed(taken: frozenset[str]) -> str:
+    from harbor.environments.base import BaseEnvironment
+
+    common = arguments(BaseEnvironment) or frozenset()
+    return ", ".join(sorted(taken - common) or sorted(taken))
+
+
+@cache
+def _parsed(path: str) -> ast.Module:
+    return ast.parse(Path(path).read_text())
+
+
+def _reads(module: ast.Module, owner: str, kwargs: str) -> Iterator[str | None]:
+    """Keys read from the rest of the keywords; None for a key that is not spelt out."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef) and node.name == owner:
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    for inner in ast.walk(method):
+                        yield from _keys(inner, kwargs)
+        # Some keep the rest, and strategies in the same file look things up in it.
+        yield from _keys(node, "_kwargs")
+
+
+def _keys(node: ast.AST, name: str) -> Iterator[str | None]:
+    match node:
+        case ast.Call(func=ast.Attribute(value=holder, attr="get" | "pop"), args=[key, *_]):
+            pass
+        case ast.Subscript(value=holder, slice=key, ctx=ast.Load()):
+            pass
+        case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[holder]):
+            pass
+        case _:
+            return
+    if (isinstance(holder, ast.Name) and holder.id == name) or (
+        isinstance(holder, ast.Attribute) and holder.attr == name
+    ):
+        yield str(key.value) if isinstance(key, ast.Constant) else None

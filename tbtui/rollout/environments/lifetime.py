@@ -1,0 +1,259 @@
+"""Sandboxes that end by themselves: how long they have, and how to give them longer.
+
+What is known here of each service was read in Harbor's source (0.24, 0.25) and in the service's
+SDK. Harbor keeps the settings and the SDK's handle in private attributes, so each service has
+its own few lines, and a test that those attributes exist in the installed Harbor.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from harbor.environments.base import BaseEnvironment
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """When a sandbox is taken away."""
+
+    seconds: float
+    """From its start (total), or from the last command in it (idle)."""
+    kind: Literal["total", "idle"]
+    setting: str | None
+    """The key of `environment_kwargs` that sets it; None where Harbor leaves no choice."""
+    extendable: bool
+    """Whether `extend` may succeed."""
+
+
+Held = Any
+"""An environment of a known type, whose private attributes are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    lifetime: Callable[[Held], Lifetime | None]
+    extend: Callable[[Held, float], Awaitable[bool]] | None = None
+
+
+def lifetime(environment: BaseEnvironment) -> Lifetime | None:
+    """What this sandbox has, or None where nothing is known to end it."""
+    service = _service(environment)
+    return service.lifetime(environment) if service else None
+
+
+async def extend(environment: BaseEnvironment, seconds: float) -> bool:
+    """Ask the service that the sandbox lives for at least `seconds` from now.
+
+    The lifetime it started with is never shortened. False where the service has no way, gave
+    less than was asked for, or the sandbox has not started. What the SDK raises is passed on.
+    """
+    service = _service(environment)
+    if service is None or service.extend is None:
+        return False
+    known = service.lifetime(environment)
+    return known is not None and known.extendable and await service.extend(environment, seconds)
+
+
+def _service(environment: BaseEnvironment) -> _Service | None:
+    return _SERVICES.get(environment.type())
+
+
+def _modal(held: Held) -> Lifetime:
+    # A day is the most that Modal gives, and its SDK can't change it later. Time without a
+    # command, where it is limited too, is what ends first.
+    idle = held._sandbox_idle_timeout
+    if idle is not None and idle < held._sandbox_timeout:
+        return Lifetime(float(idle), "idle", "sandbox_idle_timeout_secs", True)
+    return Lifetime(float(held._sandbox_timeout), "total", "sandbox_timeout_secs", False)
+
+
+def _daytona(held: Held) -> Lifetime | None:
+    minutes = held._auto_stop_interval
+    return Lifetime(minutes * 60.0, "idle", "auto_stop_interval_mins", True) if minutes else None
+
+
+async def _refresh_daytona(held: Held, seconds: float) -> bool:
+    if held._sandbox is None:
+        return False
+    await held._sandbox.refresh_activity()
+    return bool(seconds <= held._auto_stop_interval * 60)
+
+
+def _novita(held: Held) -> Lifetime:
+    return Lifetime(float(held._SANDBOX_TIMEOUT_SEC), "total", None, True)
+
+
+async def _set_e2b_timeout(held: Held, seconds: float) -> bool:
+    """For E2B and its relative Novita. What is set counts from now, so it could shorten too;
+    more than the plan allows is cut without a word."""
+    if held._sandbox is None:
+        return False
+    if _left((await held._sandbox.get_info()).end_at) < seconds:
+        await held._sandbox.set_timeout(math.ceil(seconds))
+    # A second for the two clocks and the way there.
+    return _left((await held._sandbox.get_info()).end_at) >= seconds - 1
+
+
+def _opensandbox(held: Held) -> Lifetime:
+    return Lifetime(float(held._sandbox_timeout_sec), "total", "sandbox_timeout_sec", True)
+
+
+async def _renew_opensandbox(held: Held, seconds: float) -> bool:
+    if held._sandbox is None:
+        return False
+    ends = (await held._sandbox.get_info()).expires_at
+    if ends is not None and _left(ends) < seconds:
+        await held._sandbox.renew(datetime.timedelta(seconds=math.ceil(seconds)))
+    return True
+
+
+def _vercel(held: Held) -> Lifetime:
+    return Lifetime(float(held._sandbox_lifetime_sec), "total", "sandbox_lifetime_seconds", True)
+
+
+async def _add_to_vercel(held: Held, seconds: float) -> bool:
+    """Vercel's is an increase. It raises for more than the plan allows."""
+    if held._sandbox is None:
+        return False
+    await held._sandbox.extend_execution_time_limit(datetime.timedelta(seconds=math.ceil(seconds)))
+    return True
+
+
+def _blaxel(held: Held) -> Lifetime | None:
+    found = re.fullmatch(r"(\d+)([smhdw])", str(held._ttl))
+    if found is None:
+        return None
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}[found[2]]
+    return Lifetime(float(int(found[1]) * unit), "total", "ttl", True)
+
+
+async def _set_blaxel_ttl(held: Held, seconds: float) -> bool:
+    """A time to live counts from the sandbox's creation, as the service dates it."""
+    sandbox, known = held._sandbox, _blaxel(held)
+    if sandbox is None or known is None:
+        return False
+    created = datetime.datetime.fromisoformat(sandbox.metadata.created_at)
+    wanted = seconds - _left(created)
+    if wanted > known.seconds:
+        await sandbox.update_ttl(sandbox.metadata.name, f"{math.ceil(wanted)}s")
+    return True
+
+
+def _langsmith(held: Held) -> Lifetime | None:
+    seconds = held._idle_ttl_seconds
+    return Lifetime(float(seconds), "idle", "idle_ttl_seconds", True) if seconds else None
+
+
+def _mosaic(held: Held) -> Lifetime:
+    return Lifetime(float(held._ttl_seconds), "idle", "ttl_seconds", True)
+
+
+def _hf_sandbox(held: Held) -> Lifetime:
+    # The service ends every sandbox after a day, commands or not.
+    idle = held._idle_timeout
+    if idle:
+        return Lifetime(float(idle), "idle", "job_timeout", True)
+    return Lifetime(_DAY, "total", None, False)
+
+
+async def _run_something(held: Held, seconds: float) -> bool:
+    """A command is activity; the same time without one begins anew."""
+    await held.exec("true", timeout_sec=60)
+    known = lifetime(held)
+    return known is not None and seconds <= known.seconds
+
+
+def _cua_cloud(held: Held) -> Lifetime | None:
+    # Harbor renews the claim itself, unless told not to.
+    if held._renew_interval > 0:
+        return None
+    return Lifetime(float(held._claim_ttl_sec), "total", "claim_ttl_sec", False)
+
+
+def _cwsandbox(held: Held) -> Lifetime:
+    return Lifetime(float(held._max_lifetime_seconds), "total", "max_lifetime_seconds", False)
+
+
+def _tensorlake(held: Held) -> Lifetime:
+    return Lifetime(float(held._timeout_secs or _DAY), "total", "timeout_secs", False)
+
+
+def _prime(held: Held) -> Lifetime:
+    return Lifetime(held._timeout_minutes * 60.0, "total", "timeout_minutes", False)
+
+
+def _hyperbrowser(held: Held) -> Lifetime | None:
+    minutes = held._timeout_minutes
+    return Lifetime(minutes * 60.0, "total", "timeout_minutes", False) if minutes else None
+
+
+def _islo(held: Held) -> Lifetime | None:
+    seconds = held._delete_after_seconds
+    if seconds <= 0:
+        return None
+    return Lifetime(float(seconds), "total", "delete_after_seconds", False)
+
+
+def _beam(held: Held) -> Lifetime | None:
+    seconds = held._keep_warm_seconds
+    return Lifetime(float(seconds), "total", "keep_warm_seconds", False) if seconds > 0 else None
+
+
+def _sbx(held: Held) -> Lifetime | None:
+    # One on this machine has none; one in Docker's cloud ends then, whatever happens.
+    if held.target == "local":
+        return None
+    return Lifetime(float(held.options.lifetime), "total", "lifetime", False)
+
+
+def _sail(held: Held) -> Lifetime | None:
+    seconds = held._max_lifetime_seconds
+    return Lifetime(float(seconds), "total", "max_lifetime_seconds", False) if seconds else None
+
+
+def _a_day(_: Held) -> Lifetime:
+    return Lifetime(_DAY, "total", None, False)
+
+
+_SERVICES: Mapping[str, _Service] = MappingProxyType(
+    {
+        "modal": _Service(_modal, _run_something),
+        "daytona": _Service(_daytona, _refresh_daytona),
+        "e2b": _Service(lambda _: Lifetime(_DAY, "total", None, True), _set_e2b_timeout),
+        "novita": _Service(_novita, _set_e2b_timeout),
+        # Harbor asks for a day. The SDK's keep_alive() is for boxes that end when idle only.
+        "runloop": _Service(_a_day),
+        "opensandbox": _Service(_opensandbox, _renew_opensandbox),
+        "vercel": _Service(_vercel, _add_to_vercel),
+        "blaxel": _Service(_blaxel, _set_blaxel_ttl),
+        "langsmith": _Service(_langsmith, _run_something),
+        "mosaic": _Service(_mosaic, _run_something),
+        "hf-sandbox": _Service(_hf_sandbox, _run_something),
+        "cua-cloud": _Service(_cua_cloud),
+        "cwsandbox": _Service(_cwsandbox),
+        "tensorlake": _Service(_tensorlake),
+        "prime": _Service(_prime),
+        "hyperbrowser": _Service(_hyperbrowser),
+        "islo": _Service(_islo),
+        "beam": _Service(_beam),
+        "skypilot": _Service(_a_day),
+        "sail": _Service(_sail),
+        "sbx": _Service(_sbx),
+    }
+)
+
+
+def _left(moment: datetime.datetime) -> float:
+    """Seconds until then; times without a zone are UTC, as services mean them."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return (moment - datetime.datetime.now(datetime.UTC)).total_seconds()

@@ -1,0 +1,11 @@
+"""Why trials can't run as asked."""
+
+from __future__ import annotations
+
+
+class EnvironmentUnavailable(RuntimeError):
+    """Trials can't run as asked; the message is one line that ends with the remedy."""
+
+
+class ExtraMissing(EnvironmentUnavailable):
+    """Python packages are wanted that are not installed."""

@@ -1,0 +1,31 @@
+"""One worker for all tests that run real trials."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from scripted import ScriptedEngine, boxes, make_spec, make_task
+
+from tbtui.rollout.messages import TrialSpec
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ScriptedEngine]:
+    engine = ScriptedEngine(tmp_path_factory.mktemp("logs"))
+    await engine.pool.start()
+    yield engine
+    await engine.pool.stop()
+    assert not boxes()
+
+
+@pytest.fixture(scope="session")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_task(tmp_path_factory.mktemp("tasks") / "hello")
+
+
+@pytest.fixture
+def spec(request: pytest.FixtureRequest, task: Path, tmp_path: Path) -> TrialSpec:
+    return make_spec(request.node.name, task, tmp_path)
