@@ -74,7 +74,9 @@ def _root(
 def run(
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME=VALUE", help="Settings; all of them are listed below."),
+        typer.Argument(
+            metavar="NAME=VALUE|FILE.toml", help="Settings; all of them are listed below."
+        ),
     ] = None,
     no_ui: Annotated[
         bool, typer.Option("--no-ui", help="Print lines instead of showing the app.")
@@ -85,15 +87,24 @@ def run(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print every setting in force and leave.")
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Print what each outcome of a trial leads to and leave."),
+    ] = False,
 ) -> None:
     from tbtui.config import ConfigError, parse_settings, to_toml
 
     try:
         config = parse_settings(settings or [])
+        if explain:
+            from tbtui.explain import print_explanation
+
+            print_explanation(config)
     except ConfigError as error:
         _refuse(error)
     if print_config:
         typer.echo(to_toml(config), nl=False)
+    if explain or print_config:
         return
     if not (no_ui or as_json) and not (sys.stdin.isatty() and sys.stdout.isatty()):
         typer.echo("tbtui: not a terminal; running as with --no-ui", err=True)

@@ -87,13 +87,16 @@ class RunConfig(BaseModel):
         1.0, ge=0, description="Wait before the first retry; doubles with each, half of it random"
     )
     halt_after: int = Field(
-        12, ge=0, description="Failures of infrastructure in a row that end the run; 0: never"
+        24, ge=0, description="Failures of infrastructure in a row that end the run; 0: never"
     )
 
     # Rollouts
     max_turns: int = Field(6, ge=1, description="Model calls in a trial")
     max_tokens: int = Field(96, ge=1, description="Tokens in one completion")
     temperature: float = Field(1.0, gt=0, description="Sampling temperature in training")
+    sample_timeout_sec: float = Field(
+        300.0, gt=0, description="Longest that the policy may take for one completion"
+    )
     trial_timeout_sec: float | None = Field(
         None, gt=0, description="Active seconds of the agent; default: the task's own"
     )
@@ -161,6 +164,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "max_turns",
         "max_tokens",
         "temperature",
+        "sample_timeout_sec",
         "trial_timeout_sec",
         "environment_type",
         "environment_kwargs",

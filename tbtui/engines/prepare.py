@@ -9,6 +9,7 @@ from tbtui.catalog.load import Defect
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
 from tbtui.config import ConfigError, RunConfig
+from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.request import RunRequest
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
@@ -49,6 +50,7 @@ def prepare_run(request: RunRequest) -> PreparedRun:
 
 def _prepared(request: RunRequest) -> PreparedRun:
     config = request.config
+    outcome_policy(config.on_outcome)
     catalog = discover(config.tasks_dir or tasks_dir() / "starter")
     split = split_tasks(
         catalog.require_tasks(),

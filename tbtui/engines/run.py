@@ -14,8 +14,11 @@ from typing import IO, Any
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.failures import HaltError
+from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
-from tbtui.engines.grpo.trials import HaltError, TrialRunner, TrialSettings
+from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.engines.monitor import Monitor
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.wandb_tracker import WandbTracker
@@ -106,7 +109,13 @@ class Run:
                 policy,
                 journal,
                 lambda runner: WorkerPool(
-                    config.n_workers, logs, runner.on_message, runner.on_worker_lost
+                    config.n_workers,
+                    logs,
+                    runner.on_message,
+                    runner.on_worker_lost,
+                    max_mb=config.worker_max_mb,
+                    max_trials=config.worker_max_trials,
+                    on_recycled=runner.on_worker_recycled,
                 ),
             )
             pool = await stack.enter_async_context(_running(runner.pool))
@@ -189,12 +198,24 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
         limits=SamplingLimits(policy.info.context_limit, config.max_tokens),
         max_retries=config.max_retries,
         n_parallel=config.n_parallel_envs,
+        outcomes=outcome_policy(config.on_outcome),
+        retry_wait_sec=config.retry_wait_sec,
+        halt_after=config.halt_after,
+        sample_timeout_sec=config.sample_timeout_sec,
+        starts_per_sec=config.env_starts_per_sec,
+        keep=config.keep,
     )
 
 
 def _warnings(prepared: PreparedRun) -> list[str]:
     config = prepared.config
     warnings = [f"{defect.path}: {defect.message}; {defect.remedy}" for defect in prepared.defects]
+    warnings += outcome_policy(config.on_outcome).warnings()
+    if config.oversample and config.oversample_keep == "first_finished":
+        warnings.append(
+            "oversample_keep=first_finished: the first trials to finish fill a group, so short"
+            " ones are trained on more often"
+        )
     # Measured: two of five runs at this rate fell to a fraction of what they had reached.
     if config.policy == "local" and config.learning_rate >= _COLLAPSING_RATE:
         warnings.append(

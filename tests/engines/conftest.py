@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
-from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
+from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.events import AnyEvent
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -53,7 +56,8 @@ class Bench:
     script: Callable[[FakePool, TrialSpec], object] | None = None
 
     def engine(self, **settings: object) -> GrpoEngine:
-        config = RunConfig(**{"max_steps": 1, "batch_size": 2, "group_size": 2, **settings})  # type: ignore[arg-type]
+        defaults = {"max_steps": 1, "batch_size": 2, "group_size": 2, "retry_wait_sec": 0}
+        config = RunConfig(**{**defaults, **settings})  # type: ignore[arg-type]
         shared = TrialSettings(
             trials_dir=self.directory.trials,
             environment=EnvironmentSpec("sandbox", None),
@@ -63,6 +67,11 @@ class Bench:
             limits=SamplingLimits(10_000, config.max_tokens),
             max_retries=config.max_retries,
             n_parallel=config.n_parallel_envs,
+            outcomes=outcome_policy(config.on_outcome),
+            retry_wait_sec=config.retry_wait_sec,
+            halt_after=config.halt_after,
+            sample_timeout_sec=config.sample_timeout_sec,
+            starts_per_sec=config.env_starts_per_sec,
         )
         self.runner = TrialRunner(
             shared, self.policy, self.journal, lambda runner: FakePool(runner, self.script)
@@ -86,3 +95,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     directory = RunDirectory.create(tmp_path / "run")
     with JournalWriter(directory) as journal:
         yield Bench(directory, journal, RotePolicy())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is waited for is in another's hands
+            await asyncio.sleep(0.005)

@@ -101,13 +101,15 @@ class RotePolicy:
     async def close(self) -> None: ...
 
 
-def facts(verdict: float | None = 1.0, finish: str = "completed") -> TrialFacts:
+def facts(
+    verdict: float | None = 1.0, finish: str = "completed", error: str | None = None
+) -> TrialFacts:
     return TrialFacts(
         finish=finish,  # type: ignore[arg-type]
         turns=1,
         verdict=verdict,
-        exception_type=None,
-        exception_message=None,
+        exception_type="PolicyFailedError" if error else None,
+        exception_message=error,
         failed_phase=None,
         last_parse_error=None,
         seconds=PhaseSeconds(sampling=0.5),
@@ -159,7 +161,7 @@ class FakePool:
             messages = (*messages, ("user", f"turn {turn}"))
             answer = await self.ask(spec, turn, messages)
             if isinstance(answer, CompletionFailed):
-                result = facts(None, answer.kind)
+                result = facts(None, answer.kind, answer.reason)
                 break
             messages = (*messages, ("assistant", answer.text))
         self._live.discard(spec.trial)
@@ -184,9 +186,10 @@ class FakePool:
                 self._gates[trial].clear()
             case "resume":
                 self._gates[trial].set()
-            case "stop" | "cancel":
+            case "stop" | "cancel" | "expire":
                 self._live.discard(trial)
-                done = TrialDone(trial, facts(None, "cancelled"))
+                verdict, finish = (0.0, "deadline") if verb == "expire" else (None, "cancelled")
+                done = TrialDone(trial, facts(verdict, finish))
                 asyncio.get_running_loop().call_soon(self.runner.on_message, 1, done)
         return True
 

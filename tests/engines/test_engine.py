@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbtui.engines.grpo.failures import HaltError
 from tbtui.engines.grpo.plan import plan_groups, task_order
-from tbtui.engines.grpo.trials import HaltError
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     CommandDone,
@@ -34,7 +33,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.rollout.messages import TrialSpec
 
-from .conftest import TASKS, Bench
+from .conftest import TASKS, Bench, until
 from .fakes import FakePool, facts
 
 
@@ -251,12 +250,6 @@ async def test_a_paused_run_starts_nothing_new(bench: Bench) -> None:
     engine.submit(Command("resume", RUN))
     await running
     assert len(bench.events(TrialFinished)) == 2
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what is waited for is in another's hands
-            await asyncio.sleep(0.005)
 
 
 @given(st.integers(0, 5), st.integers(1, 4))

@@ -12,9 +12,12 @@ from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.failures import HaltError
+from tbtui.engines.grpo.groups import Batch, BatchRules
 from tbtui.engines.grpo.plan import GroupPlan, plan_groups, task_order
-from tbtui.engines.grpo.step import score_group, train
-from tbtui.engines.grpo.trials import HaltError, Rollout, TrialRunner
+from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.step import score_group, train, waited_for
+from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     CheckpointSaved,
@@ -56,6 +59,8 @@ class GrpoEngine:
         self.step = 0
         """Optimiser steps done."""
         self._weights_version = 0
+        self._batch: Batch | None = None
+        """The one whose trials run now."""
         self._resumed = asyncio.Event()
         self._resumed.set()
 
@@ -86,7 +91,7 @@ class GrpoEngine:
         groups = plan_groups(
             list(itertools.islice(tasks, config.batch_size)),
             step=step,
-            size=config.group_size,
+            size=config.group_size + config.oversample,
             purpose="train",
             temperature=config.temperature,
             seed=config.seed,
@@ -95,7 +100,15 @@ class GrpoEngine:
         self._journal.append(
             StepStarted(step=step, groups={group.group: group.task.name for group in groups})
         )
-        finished = await self._run_groups(groups)
+        rules = BatchRules(
+            group_size=config.group_size,
+            min_group=config.min_group,
+            refill=config.short_groups == "refill",
+            keep=config.oversample_keep,
+            deadline_sec=config.step_deadline_sec,
+            at_deadline=config.at_deadline,
+        )
+        finished = await self._run_groups(groups, rules)
         sampled = time.monotonic()
 
         self._enter(RunPhase.TRAINING)
@@ -110,6 +123,7 @@ class GrpoEngine:
             "time/sampling": sampled - started,
             "time/training": now - sampled,
             "time/total": now - started,
+            **waited_for(finished),
             "progress/batch": float(step),
         }
         self._journal.append(
@@ -139,7 +153,8 @@ class GrpoEngine:
                 temperature=config.eval_temperature,
             )
         )
-        rollouts = [rollout for group in await self._run_groups(groups) for rollout in group]
+        finished = await self._run_groups(groups, BatchRules(config.eval_group_size))
+        rollouts = [rollout for group in finished for rollout in group]
         rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
         rate = sum(rewards) / len(rewards) if rewards else None
         self._journal.append(
@@ -155,14 +170,15 @@ class GrpoEngine:
         )
         return rate
 
-    async def _run_groups(self, groups: Iterable[GroupPlan]) -> list[tuple[Rollout, ...]]:
-        """Every trial of every group, at once as far as the runner allows."""
-        async with asyncio.TaskGroup() as running:
-            tasks = [
-                [running.create_task(self._runner.run(plan)) for plan in group.trials]
-                for group in groups
-            ]
-        finished = [tuple(task.result() for task in group) for group in tasks]
+    async def _run_groups(
+        self, groups: Sequence[GroupPlan], rules: BatchRules
+    ) -> list[tuple[Rollout, ...]]:
+        batch = Batch(groups, rules, self._runner, self._journal)
+        self._batch = batch
+        try:
+            finished = await batch.run()
+        finally:
+            self._batch = None
         _require_evidence([rollout for group in finished for rollout in group])
         return finished
 
@@ -216,23 +232,26 @@ class GrpoEngine:
         )
         if command.target == RUN:
             self._control_run(command)
-        else:
-            self._runner.control(command)
+        elif command.verb not in ("retry", "exclude", "include"):
+            self._runner.steering.control(command)
+        elif self._batch is None or not self._batch.control(command):
+            text = f"{command.target} is no part of the step that is being sampled"
+            self._done(command, False, f"{text}: nothing to {command.verb}")
 
     def _control_run(self, command: Command) -> None:
         match command.verb:
-            case "pause":
+            case "pause" | "freeze":
                 self._resumed.clear()
-                self._runner.hold()
+                self._runner.steering.hold(command.verb)
                 self._journal.append(RunPaused())
                 self._done(command, True, "the run is paused")
             case "resume":
                 self._resumed.set()
-                self._runner.release()
+                self._runner.steering.release()
                 self._journal.append(RunResumed())
                 self._done(command, True, "the run goes on")
-            case "stop" | "cancel":
-                self._done(command, False, f"{command.verb} needs a trial; to end the run, quit")
+            case verb:
+                self._done(command, False, f"{verb} needs a trial; to end the run, quit")
 
     def _done(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,13 @@ class TrialPlan:
     purpose: Purpose
     temperature: float
     seed: int
+    group_draws: tuple[object, ...]
+    """What the seeds of the whole group derive from."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The place: the same for all attempts at it."""
+        return self.group, self.index
 
     @property
     def label(self) -> str:
@@ -37,6 +45,12 @@ class TrialPlan:
     def trial_id(self, attempt: int) -> str:
         retry = f"-retry{attempt - 1}" if attempt > 1 else ""
         return f"{self.group}-{self.index}{retry}"
+
+
+def trial_plan(sibling: TrialPlan, index: int) -> TrialPlan:
+    """The place number `index` in the group of `sibling`, with draws of its own."""
+    seed = derive_seed(*sibling.group_draws, index)
+    return dataclasses.replace(sibling, index=index, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +91,8 @@ def plan_groups(
         # A small dataset may give the same task twice to one batch.
         repeat = sum(earlier.name == task.name for earlier in tasks[: place - 1])
         group = f"{prefix}-{task.name}" + (f"-{repeat + 1}" if repeat else "")
-        trials = tuple(
-            TrialPlan(
-                task,
-                group,
-                index,
-                step,
-                purpose,
-                temperature,
-                derive_seed(seed, stream, task.name, repeat, index),
-            )
-            for index in range(1, size + 1)
-        )
+        draws = (seed, stream, task.name, repeat)
+        first = TrialPlan(task, group, 1, step, purpose, temperature, 0, draws)
+        trials = tuple(trial_plan(first, index) for index in range(1, size + 1))
         groups.append(GroupPlan(group, task, trials))
     return tuple(groups)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
+
+import numpy as np
 
 from tbtui.algorithm.segments import Call
 from tbtui.engines.grpo.plan import derive_seed
 from tbtui.journal.events import TurnSampled, TurnStarted
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import ContextOverflowError, Message, Policy, Sample, SampleRequest
+from tbtui.policies.base import (
+    ContextOverflowError,
+    Message,
+    Policy,
+    PolicyError,
+    Sample,
+    SampleRequest,
+)
 from tbtui.rollout.messages import Completion, SampleWanted
 
 # A completion of fewer tokens than this can't hold any answer.
@@ -23,6 +33,21 @@ class SamplingLimits:
 
     context: int
     completion: int
+
+
+class LoopTurns:
+    """Spreads work over the iterations of the event loop, one piece to each.
+
+    Thirty-two trials that ask at once would else keep the loop from everything else for as long
+    as it takes to render and record all of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def wait(self) -> None:
+        async with self._lock:
+            await asyncio.sleep(0)
 
 
 class Conversation:
@@ -40,7 +65,10 @@ class Conversation:
         limits: SamplingLimits,
         policy: Policy,
         journal: JournalWriter,
+        turns: LoopTurns,
+        patience_sec: float,
     ) -> None:
+        """`patience_sec`: how long the policy may take for one completion."""
         self.calls: list[Call] = []
         self._trial = trial
         self._seed = seed
@@ -48,6 +76,8 @@ class Conversation:
         self._limits = limits
         self._policy = policy
         self._journal = journal
+        self._turns = turns
+        self._patience_sec = patience_sec
         self._said: tuple[Message, ...] = ()
         """The messages that `_tokens` stand for."""
         self._tokens: tuple[int, ...] = ()
@@ -57,8 +87,9 @@ class Conversation:
 
         Raises:
             ContextOverflowError: the prompt leaves no room for an answer.
-            PolicyError: the policy failed.
+            PolicyError: the policy failed, took too long, or gave what can't be trained on.
         """
+        await self._turns.wait()
         self._journal.append(TurnStarted(trial=self._trial, turn=wanted.turn))
         messages = tuple(_message(role, content) for role, content in wanted.messages)
         prompt = self._render(messages)
@@ -68,7 +99,7 @@ class Conversation:
                 f"the prompt has {len(prompt)} tokens, the context limit is {self._limits.context}"
             )
         started = time.monotonic()
-        sample = await self._policy.sample(
+        sample = await self._sample(
             SampleRequest(
                 prompt_ids=prompt,
                 max_tokens=min(self._limits.completion, room),
@@ -76,6 +107,7 @@ class Conversation:
                 seed=derive_seed(self._seed, len(self.calls)),
             )
         )
+        await self._turns.wait()
         text = self._policy.renderer.decode(sample.completion_ids)
         self._record(wanted.turn, prompt, messages[-1].content, text, sample, started)
         self.calls.append(Call(prompt, sample.completion_ids, sample.logprobs))
@@ -88,6 +120,22 @@ class Conversation:
             prompt_tokens=len(prompt),
             completion_tokens=len(sample.completion_ids),
         )
+
+    async def _sample(self, request: SampleRequest) -> Sample:
+        try:
+            async with asyncio.timeout(self._patience_sec):
+                sample = await self._policy.sample(request)
+        except TimeoutError as error:
+            # Else the trial's budget would run out, and the policy's silence be scored as its own.
+            raise PolicyError(f"no answer within {self._patience_sec:g} s") from error
+        if sample.logprobs.shape != (len(sample.completion_ids),):
+            raise PolicyError(
+                f"{len(sample.completion_ids)} tokens came with"
+                f" {sample.logprobs.size} log-probabilities"
+            )
+        if not np.isfinite(sample.logprobs).all():
+            raise PolicyError("a log-probability is not a finite number")
+        return sample
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
         known = len(self._said)

@@ -10,7 +10,7 @@ from tbtui.algorithm.advantages import GroupAdvantages, centred
 from tbtui.algorithm.batch import ScoredTrial, build_data
 from tbtui.algorithm.metrics import sampler_trainer_metrics
 from tbtui.algorithm.segments import Segment, merge
-from tbtui.engines.grpo.trials import Rollout
+from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.journal.events import GroupScored, TrialScore
 from tbtui.policies.base import Policy, TrainSettings
 
@@ -100,6 +100,19 @@ def batch_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     for outcome, count in Counter(rollout.outcome for rollout in rollouts).items():
         metrics[f"env/all/outcome/{outcome}"] = float(count)
     return metrics
+
+
+def waited_for(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
+    """Where the trial that the step waited for longest spent its time, in seconds by phase.
+
+    A step's sampling is over when its last trial is: `time/wait/*` is that trial's breakdown,
+    earlier attempts and time in the queue included. `time/trials/*` is the sum over all trials.
+    """
+    spent = [rollout.spent.model_dump() for group in groups for rollout in group]
+    longest = max(spent, key=lambda phases: sum(phases.values()))
+    return {f"time/wait/{phase}": seconds for phase, seconds in longest.items()} | {
+        f"time/trials/{phase}": sum(phases[phase] for phases in spent) for phase in longest
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

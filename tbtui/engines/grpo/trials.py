@@ -3,119 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
-from tbtui.algorithm.segments import Call
-from tbtui.engines.grpo.plan import TrialPlan
-from tbtui.engines.grpo.sampling import Conversation, SamplingLimits
-from tbtui.journal.commands import Command
+from tbtui.engines.grpo.admission import Admission, Slot
+from tbtui.engines.grpo.attempts import Attempt, Attempts, Place, TrialEnd
+from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
+from tbtui.engines.grpo.plan import TrialPlan, derive_seed
+from tbtui.engines.grpo.rollouts import Rollout, TrialSettings
+from tbtui.engines.grpo.sampling import Conversation, LoopTurns
+from tbtui.engines.grpo.steering import Pool, Steering
+from tbtui.engines.grpo.waiting_commands import WaitingCommands
 from tbtui.journal.events import (
-    CommandDone,
-    CommandVerb,
     Outcome,
     PhaseSeconds,
     TrialFinished,
-    TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
     TrialQueued,
-    TrialResumed,
     TrialRetried,
     TurnObserved,
     TurnParsed,
     WorkerLost,
+    WorkerRecycled,
     WorkerStarted,
 )
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import ContextOverflowError, Policy, PolicyError
 from tbtui.rollout.messages import (
-    Completion,
     CompletionFailed,
-    ControlVerb,
-    EnvironmentSpec,
+    ControlRefused,
     FromWorker,
     PauseEntered,
     PauseLeft,
     PhaseEntered,
     SampleWanted,
     TrialDone,
-    TrialFacts,
     TrialSpec,
     TurnSeen,
     TurnUnderstood,
     WorkerReady,
 )
 from tbtui.rollout.outcome import Decision, decide, is_infrastructure, lost_with_worker
-from tbtui.rollout.pool import WorkerId, WorkerLostInfo
+from tbtui.rollout.pool import WorkerId, WorkerLostInfo, WorkerRecycledInfo
 
-
-class HaltError(Exception):
-    """The run can't go on; the message is one line for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialSettings:
-    """What all trials of a run have in common."""
-
-    trials_dir: Path
-    environment: EnvironmentSpec
-    model_name: str
-    max_turns: int
-    trial_timeout_sec: float | None
-    limits: SamplingLimits
-    max_retries: int
-    n_parallel: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """A finished trial, as training needs it. `reward` None: it has no part in its group."""
-
-    plan: TrialPlan
-    trial: str
-    outcome: Outcome
-    reason: str
-    reward: float | None
-    calls: tuple[Call, ...]
-    turns: int
-    seconds: float
-    """Wall time on a worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialEnd:
-    """What an attempt came to. `facts` is None when its worker died under it."""
-
-    decision: Decision
-    facts: TrialFacts | None
-
-
-@dataclass(slots=True)
-class _Running:
-    """A trial that a worker has."""
-
-    conversation: Conversation
-    ended: asyncio.Future[TrialEnd]
-    paused: bool = False
-
-
-class Pool(Protocol):
-    """Where trials run; `rollout.pool.WorkerPool` is the one that a run uses."""
-
-    def start_trial(self, spec: TrialSpec) -> None: ...
-
-    def control(self, trial: str, verb: ControlVerb, reason: str = "") -> bool: ...
-
-    def reply(self, answer: Completion | CompletionFailed) -> bool: ...
+_LARGEST_SHARE = 0.8
+"""Of the agent's budget, for one completion."""
 
 
 class TrialRunner[P: Pool]:
     """At most `n_parallel` trials at once; each finishes with a typed outcome, whatever happens.
 
-    A trial that infrastructure has failed is attempted again, its earlier attempts kept.
+    What an outcome leads to is `settings.outcomes`'s to say; earlier attempts are kept.
     """
 
     def __init__(
@@ -131,33 +71,61 @@ class TrialRunner[P: Pool]:
         self.pool = pool(self)
         self._policy = policy
         self._journal = journal
-        self._slots = asyncio.Semaphore(settings.n_parallel)
-        self._open = asyncio.Event()
-        self._open.set()
-        self._running: dict[str, _Running] = {}
-        self._queued: set[str] = set()
-        self._waiting: dict[str, list[Command]] = {}
-        """Commands that a running trial has not carried out yet."""
+        self._admission = Admission(settings.n_parallel, settings.starts_per_sec)
+        self._streak = FailureStreak(settings.halt_after)
+        self._attempts = Attempts()
+        self._turns = LoopTurns()
+        self._waiting = WaitingCommands(journal)
+        self.steering = Steering(self._attempts, self._admission, self.pool, self._waiting, journal)
         self._answering: set[asyncio.Task[None]] = set()
 
-    async def run(self, plan: TrialPlan) -> Rollout:
-        """Attempt a trial until it has an outcome of its own or the retries are used up."""
-        attempt = 1
-        while True:
-            rollout = await self._attempt(plan, attempt)
-            if not is_infrastructure(rollout.outcome) or attempt > self._settings.max_retries:
-                return rollout
-            attempt += 1
-            self._journal.append(
-                TrialRetried(
-                    trial=rollout.trial,
-                    successor=plan.trial_id(attempt),
-                    reason=str(rollout.outcome),
-                )
-            )
+    async def run(self, plan: TrialPlan, attempt: int = 1) -> Rollout:
+        """Attempt a trial, from attempt number `attempt` on, until its outcome stands.
 
-    async def _attempt(self, plan: TrialPlan, attempt: int) -> Rollout:
-        trial = plan.trial_id(attempt)
+        Raises:
+            HaltError: its outcome ends the run.
+        """
+        settings = self._settings
+        place = Place(plan)
+        self._attempts.open_place(place)
+        retries, spent = 0, PhaseSeconds()
+        try:
+            while True:
+                rollout = await self._attempt(place, attempt, spent)
+                spent = rollout.spent
+                if (asked := place.again) is not None:
+                    place.again, why, wait = None, asked, 0.0
+                    seed = derive_seed(plan.seed, "again", attempt + 1)
+                    place.plan = dataclasses.replace(plan, seed=seed)
+                elif settings.outcomes[rollout.outcome] != "retry" or retries >= (
+                    settings.max_retries
+                ):
+                    return rollout
+                else:
+                    retries += 1
+                    why = str(rollout.outcome)
+                    wait = retry_wait(settings.retry_wait_sec, retries, plan.seed)
+                if place.final.is_set():
+                    return rollout
+                attempt += 1
+                self._journal.append(
+                    TrialRetried(
+                        trial=rollout.trial,
+                        successor=plan.trial_id(attempt),
+                        reason=why,
+                        wait_sec=wait,
+                    )
+                )
+                if wait:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(place.final.wait(), wait)
+                    spent = _add(spent, PhaseSeconds(queue=wait))
+        finally:
+            self._attempts.close_place(place)
+
+    async def _attempt(self, place: Place, number: int, spent: PhaseSeconds) -> Rollout:
+        plan = place.plan
+        trial = plan.trial_id(number)
         budget = self._settings.trial_timeout_sec or plan.task.agent_timeout_sec
         self._journal.append(
             TrialQueued(
@@ -167,50 +135,63 @@ class TrialRunner[P: Pool]:
                 group=plan.group,
                 step=plan.step,
                 purpose=plan.purpose,
-                attempt=attempt,
+                attempt=number,
                 budget_sec=budget,
             )
         )
         loop = asyncio.get_running_loop()
-        queued = loop.time()
-        self._queued.add(trial)
+        queued = started = loop.time()
+        attempt = self._new_attempt(trial, plan, budget)
+        self._attempts.fill(place, attempt)
+        if place.final.is_set():
+            attempt.withdrawn.set_result(None)
         try:
-            async with self._slots:
-                await self._open.wait()
-                self._queued.discard(trial)
-                started = loop.time()
-                conversation = Conversation(
-                    trial,
-                    plan.seed,
-                    plan.temperature,
-                    self._settings.limits,
-                    self._policy,
-                    self._journal,
-                )
-                running = _Running(conversation, loop.create_future())
-                self._running[trial] = running
+            attempt.slot = await self._admitted(attempt)
+            started = loop.time()
+            if attempt.slot is None:
+                end = TrialEnd(Decision(Outcome.CANCELLED, None, None, "never started"), None)
+            else:
                 self.pool.start_trial(self._spec(plan, trial, budget))
-                end = await running.ended
+                end = await attempt.ended
         except asyncio.CancelledError:
             self._journal.append(_unfinished(trial))
             raise
         finally:
-            self._queued.discard(trial)
-            self._running.pop(trial, None)
+            if attempt.slot is not None:
+                attempt.slot.leave()
+            self._attempts.vacate(place, attempt)
             self._journal.forget(trial)
-        seconds = loop.time() - started
-        self._finish(trial, end, turns=len(conversation.calls), queue_seconds=started - queued)
-        decision = end.decision
-        return Rollout(
-            plan,
+        return self._finished(place, attempt, number, end, started - queued, spent)
+
+    def _new_attempt(self, trial: str, plan: TrialPlan, budget: float) -> Attempt:
+        loop = asyncio.get_running_loop()
+        conversation = Conversation(
             trial,
-            decision.outcome,
-            decision.reason,
-            decision.reward,
-            tuple(conversation.calls),
-            len(conversation.calls),
-            seconds,
+            plan.seed,
+            plan.temperature,
+            self._settings.limits,
+            self._policy,
+            self._journal,
+            self._turns,
+            # An answer that takes most of the budget is the server's slowness, not the policy's.
+            min(self._settings.sample_timeout_sec, _LARGEST_SHARE * budget),
         )
+        return Attempt(trial, conversation, loop.create_future(), loop.create_future())
+
+    async def _admitted(self, attempt: Attempt) -> Slot | None:
+        """A slot, or None when the attempt was withdrawn before it got one."""
+        entering = asyncio.ensure_future(self._admission.enter())
+        try:
+            await asyncio.wait((entering, attempt.withdrawn), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            entering.cancel()
+            raise
+        if not attempt.withdrawn.done():
+            return entering.result()
+        if entering.done():
+            entering.result().leave()
+        entering.cancel()
+        return None
 
     def _spec(self, plan: TrialPlan, trial: str, budget: float) -> TrialSpec:
         settings = self._settings
@@ -224,27 +205,65 @@ class TrialRunner[P: Pool]:
             budget_sec=budget,
             context_limit=settings.limits.context,
             max_tokens=settings.limits.completion,
+            keep=settings.keep,
         )
 
-    def _finish(self, trial: str, end: TrialEnd, turns: int, queue_seconds: float) -> None:
-        decision, facts = end.decision, end.facts
-        spent = facts.seconds if facts else PhaseSeconds()
+    def _finished(
+        self,
+        place: Place,
+        attempt: Attempt,
+        number: int,
+        end: TrialEnd,
+        queue_seconds: float,
+        spent: PhaseSeconds,
+    ) -> Rollout:
+        trial, decision, facts, calls = (
+            attempt.trial,
+            end.decision,
+            end.facts,
+            tuple(attempt.conversation.calls),
+        )
+        outcome, reason = decision.outcome, decision.reason
+        if outcome is Outcome.CANCELLED and attempt.ended_because:
+            reason = attempt.ended_because
+        action = self._settings.outcomes[outcome]
+        # What is left out of training still counts when the policy is evaluated.
+        scored = action == "train" or place.plan.purpose == "eval"
+        seconds = (facts.seconds if facts else PhaseSeconds()).model_copy(
+            update={"queue": queue_seconds}
+        )
+        rollout = Rollout(
+            plan=place.plan,
+            trial=trial,
+            attempt=number,
+            outcome=outcome,
+            reason=reason,
+            reward=decision.reward if scored else None,
+            calls=calls,
+            turns=facts.turns if facts else len(calls),
+            seconds=_total(seconds) - queue_seconds,
+            spent=_add(spent, seconds),
+        )
         self._journal.append(
             TrialFinished(
                 trial=trial,
-                outcome=decision.outcome,
-                reason=decision.reason,
+                outcome=outcome,
+                reason=reason,
                 verdict=decision.verdict,
-                reward=decision.reward,
-                turns=facts.turns if facts else turns,
-                seconds=spent.model_copy(update={"queue": queue_seconds}),
+                reward=rollout.reward,
+                turns=rollout.turns,
+                seconds=seconds,
                 verifier_output=facts.verifier_output if facts else "",
             )
         )
-        for command in self._waiting.pop(trial, []):
-            carried_out = command.verb in ("stop", "cancel")
-            ending = f"ended as {decision.outcome}"
-            self._done(command, carried_out, ending if carried_out else f"{trial} {ending} first")
+        self._waiting.over(trial, outcome)
+        if action == "halt":
+            raise HaltError(f"{trial}: {outcome}: {reason} (on_outcome.{outcome}=halt)")
+        if is_infrastructure(outcome):
+            self._streak.failed(trial, outcome, reason, end.incident)
+        elif outcome is not Outcome.CANCELLED:
+            self._streak.worked()
+        return rollout
 
     # What workers say
 
@@ -252,7 +271,9 @@ class TrialRunner[P: Pool]:
         """Journal what a worker says and answer what it asks. Called on the engine's loop."""
         match message:
             case PhaseEntered(trial, phase, detail):
-                if trial in self._running and phase is not TrialPhase.FINISHED:
+                if attempt := self._attempts.get(trial):
+                    if phase is TrialPhase.TEARDOWN and attempt.slot is not None:
+                        attempt.slot.make_room()
                     self._journal.append(TrialPhaseChanged(trial=trial, phase=phase, detail=detail))
             case SampleWanted():
                 task = asyncio.get_running_loop().create_task(self._answer(message))
@@ -275,10 +296,12 @@ class TrialRunner[P: Pool]:
                 self._journal.append(
                     TurnObserved(trial=trial, turn=turn, observation=observation, seconds=seconds)
                 )
-            case PauseEntered(trial):
-                self._paused(trial, True)
+            case PauseEntered(trial, frozen):
+                self.steering.paused(trial, "freeze" if frozen else "pause")
             case PauseLeft(trial):
-                self._paused(trial, False)
+                self.steering.paused(trial, None)
+            case ControlRefused(trial, verb, reason):
+                self.steering.refused(trial, verb, reason)
             case TrialDone(trial, facts):
                 self._end(trial, TrialEnd(decide(facts), facts))
             case WorkerReady(pid):
@@ -293,14 +316,21 @@ class TrialRunner[P: Pool]:
             WorkerLost(worker=lost.worker, pid=lost.pid, reason=lost.reason, trials=lost.trials)
         )
         for trial in lost.trials:
-            self._end(trial, TrialEnd(lost_with_worker(lost.reason), None))
+            incident = f"worker {lost.worker}"
+            self._end(trial, TrialEnd(lost_with_worker(lost.reason), None, incident))
+
+    def on_worker_recycled(self, recycled: WorkerRecycledInfo) -> None:
+        """A worker grew old and left after its last trial."""
+        self._journal.append(
+            WorkerRecycled(worker=recycled.worker, pid=recycled.pid, reason=recycled.reason)
+        )
 
     def _end(self, trial: str, end: TrialEnd) -> None:
-        if (running := self._running.get(trial)) and not running.ended.done():
-            running.ended.set_result(end)
+        if (attempt := self._attempts.get(trial)) and not attempt.ended.done():
+            attempt.ended.set_result(end)
 
     async def _answer(self, wanted: SampleWanted) -> None:
-        running = self._running.get(wanted.trial)
+        running = self._attempts.get(wanted.trial)
         if running is None:
             return
         try:
@@ -321,54 +351,18 @@ class TrialRunner[P: Pool]:
 
     def fail(self, error: BaseException) -> None:
         """Let whoever awaits a trial raise `error`: no trial can go on."""
-        for running in self._running.values():
-            if not running.ended.done():
-                running.ended.set_exception(error)
+        for attempt in self._attempts:
+            if not attempt.ended.done():
+                attempt.ended.set_exception(error)
 
-    # What people ask
 
-    def control(self, command: Command) -> None:
-        """Carry a command on one trial out; what came of it is journalled as `CommandDone`."""
-        trial, verb = command.target, command.verb
-        running = self._running.get(trial)
-        if running is None:
-            where = "is still queued" if trial in self._queued else "is not running"
-            self._done(command, False, f"{trial} {where}: nothing to {verb}")
-        elif verb in ("retry", "exclude", "include"):
-            self._done(command, False, f"{verb} is not possible yet")
-        elif verb in ("pause", "resume") and running.paused == (verb == "pause"):
-            self._done(command, True, f"{trial} is {'paused' if running.paused else 'running'}")
-        else:
-            self._waiting.setdefault(trial, []).append(command)
-            self.pool.control(trial, verb, command.reason or f"asked by {command.actor}")
+def _add(one: PhaseSeconds, other: PhaseSeconds) -> PhaseSeconds:
+    mine, theirs = one.model_dump(), other.model_dump()
+    return PhaseSeconds(**{phase: mine[phase] + theirs[phase] for phase in mine})
 
-    def hold(self) -> None:
-        """Start no new trial, and let each running one stop at its next turn boundary."""
-        self._open.clear()
-        self._tell_all("pause")
 
-    def release(self) -> None:
-        self._open.set()
-        self._tell_all("resume")
-
-    def _tell_all(self, verb: ControlVerb) -> None:
-        for trial in self._running:
-            self.pool.control(trial, verb, "the whole run")
-
-    def _paused(self, trial: str, paused: bool) -> None:
-        running = self._running.get(trial)
-        if running is None:
-            return
-        running.paused = paused
-        self._journal.append(TrialPaused(trial=trial) if paused else TrialResumed(trial=trial))
-        verb = "pause" if paused else "resume"
-        waiting = self._waiting.get(trial, [])
-        for command in [command for command in waiting if command.verb == verb]:
-            waiting.remove(command)
-            self._done(command, True, f"{trial} {'paused' if paused else 'resumed'}")
-
-    def _done(self, command: Command, ok: bool, result: str) -> None:
-        self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
+def _total(seconds: PhaseSeconds) -> float:
+    return float(sum(seconds.model_dump().values()))
 
 
 def _unfinished(trial: str) -> TrialFinished:

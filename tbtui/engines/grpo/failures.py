@@ -1,0 +1,66 @@
+"""When to try again, and when to stop trying."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from tbtui.engines.grpo.plan import derive_seed
+from tbtui.journal.events import Outcome
+
+_LONGEST_WAIT_SEC = 60.0
+
+
+class HaltError(Exception):
+    """The run can't go on; the message is one line for a person."""
+
+
+def retry_wait(first_sec: float, attempt: int, seed: int) -> float:
+    """Seconds before attempt `attempt` + 1: doubling from `first_sec`, up to half taken off.
+
+    Trials that failed together must not come back together. Exponential back-off with "equal
+    jitter": https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    """
+    wait = min(_LONGEST_WAIT_SEC, first_sec * 2.0 ** (attempt - 1))
+    return wait * random.Random(derive_seed(seed, "retry", attempt)).uniform(0.5, 1.0)
+
+
+class FailureStreak:
+    """Failures of infrastructure with nothing in between that worked.
+
+    All trials that one incident takes along (a worker that dies) count as one failure.
+    """
+
+    def __init__(self, halt_after: int) -> None:
+        """`halt_after` 0: never."""
+        self._halt_after = halt_after
+        self._failures: list[tuple[Outcome, str]] = []
+        self._incidents: set[str] = set()
+        self._last = ""
+
+    def worked(self) -> None:
+        """A trial ended by the policy's own doing."""
+        self._failures.clear()
+        self._incidents.clear()
+
+    def failed(self, trial: str, outcome: Outcome, reason: str, incident: str | None) -> None:
+        """Count a failure.
+
+        Raises:
+            HaltError: it was one too many in a row.
+        """
+        if incident is not None:
+            if incident in self._incidents:
+                return
+            self._incidents.add(incident)
+        self._failures.append((outcome, reason))
+        if self._halt_after and len(self._failures) >= self._halt_after:
+            raise HaltError(self._summary(trial))
+
+    def _summary(self, trial: str) -> str:
+        ((outcome, reason), times), *others = Counter(self._failures).most_common()
+        more = f" ({times} times; {len(others)} other reasons)" if others else ""
+        return (
+            f"{len(self._failures)} failures of infrastructure in a row, the last in {trial}:"
+            f" {outcome}: {reason}{more}; mend it, or raise halt_after"
+        )

@@ -1,0 +1,277 @@
+"""The groups of one batch while their trials run: who fills a group, and when it is complete."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tbtui.engines.grpo.failures import HaltError
+from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, derive_seed, trial_plan
+from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.journal.commands import Command
+from tbtui.journal.events import (
+    CommandDone,
+    DeadlinePassed,
+    GroupRefilled,
+    Noted,
+    TrialExcluded,
+    TrialRetried,
+)
+from tbtui.journal.writer import JournalWriter
+
+_TICK_SEC = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """How a batch deals with lost members and with late ones. The defaults do nothing special."""
+
+    group_size: int
+    min_group: int = 1
+    refill: bool = False
+    keep: Literal["in_order", "first_finished"] = "in_order"
+    """Which trials fill a group that has started more than `group_size`."""
+    deadline_sec: float | None = None
+    at_deadline: Literal["wait", "stop", "mask"] = "stop"
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    plan: TrialPlan
+    task: asyncio.Task[Rollout]
+    surplus: bool = False
+    """The group is full without it."""
+
+    @property
+    def rollout(self) -> Rollout | None:
+        return self.task.result() if self.task.done() else None
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    plan: GroupPlan
+    places: list[_Place] = field(default_factory=list)
+    refilled: bool = False
+
+    def running(self) -> list[_Place]:
+        return [place for place in self.places if not place.task.done()]
+
+
+class Batch:
+    """Runs every trial of every group, at once as far as the runner allows."""
+
+    def __init__(
+        self,
+        groups: Sequence[GroupPlan],
+        rules: BatchRules,
+        runner: TrialRunner[Any],
+        journal: JournalWriter,
+    ) -> None:
+        self._groups = [_Group(plan) for plan in groups]
+        self._rules = rules
+        self._runner = runner
+        self._journal = journal
+        self._changed = asyncio.Event()
+        self._tasks = asyncio.TaskGroup()
+        self._late = False
+        """The deadline has passed: nothing new is started."""
+        self._excluded: set[str] = set()
+
+    async def run(self) -> list[tuple[Rollout, ...]]:
+        """The rollouts of each group, in order, once all groups are complete.
+
+        Raises:
+            HaltError, and whatever else ends the run: the other trials are cancelled.
+        """
+        try:
+            async with self._tasks:
+                await self._run()
+        except BaseExceptionGroup as errors:
+            # Trials fail together when the run has to end; one of them says why.
+            halts = errors.subgroup(HaltError)
+            if halts is None:
+                raise
+            raise _first(halts) from errors
+        return [tuple(self._members(group)) for group in self._groups]
+
+    async def _run(self) -> None:
+        for group in self._groups:
+            for plan in group.plan.trials:
+                self._start(group, plan)
+        deadline = self._tasks.create_task(self._deadline())
+        while any(group.running() for group in self._groups):
+            await self._changed.wait()
+            self._changed.clear()
+            for group in self._groups:
+                self._advance(group)
+        deadline.cancel()
+
+    def _start(self, group: _Group, plan: TrialPlan, attempt: int = 1) -> None:
+        task = self._tasks.create_task(self._runner.run(plan, attempt))
+        task.add_done_callback(lambda _: self._changed.set())
+        group.places.append(_Place(plan, task))
+
+    def _advance(self, group: _Group) -> None:
+        """Send away who is not needed any more, and replace who is missing."""
+        members, full = self._fill(group)
+        if full:
+            for place in group.running():
+                if place not in members and not place.surplus:
+                    place.surplus = True
+                    self._runner.steering.withdraw(place.plan, "not needed: the group is full")
+        elif not group.running() and not self._late:
+            missing = self._rules.group_size - len(self._scored(group))
+            short = len(self._scored(group)) < self._rules.min_group
+            if short and self._rules.refill and not group.refilled:
+                self._refill(group, missing)
+
+    def _fill(self, group: _Group) -> tuple[list[_Place], bool]:
+        """The places that make up the group by now, and whether that is all of it."""
+        size = self._rules.group_size
+        if len(group.places) <= size or group.refilled:
+            return group.places, False
+        if self._rules.keep == "first_finished":
+            scored = [place for place in group.places if self._counts(place)][:size]
+            return scored, len(scored) == size
+        # In order: a trial that takes long keeps its place, or the group would favour short ones.
+        filled: list[_Place] = []
+        for place in group.places:
+            if len(filled) == size:
+                break
+            if not place.surplus and (not place.task.done() or self._counts(place)):
+                filled.append(place)
+        return filled, len(filled) == size and all(place.task.done() for place in filled)
+
+    def _counts(self, place: _Place) -> bool:
+        rollout = place.rollout
+        return (
+            rollout is not None
+            and not place.surplus
+            and rollout.reward is not None
+            and rollout.trial not in self._excluded
+        )
+
+    def _scored(self, group: _Group) -> list[_Place]:
+        return [place for place in group.places if self._counts(place)]
+
+    def _refill(self, group: _Group, missing: int) -> None:
+        group.refilled = True
+        last = group.places[-1].plan
+        plans = [trial_plan(last, last.index + 1 + extra) for extra in range(missing)]
+        for plan in plans:
+            self._start(group, plan)
+        self._journal.append(
+            GroupRefilled(
+                step=last.step,
+                group=group.plan.group,
+                trials=tuple(plan.trial_id(1) for plan in plans),
+            )
+        )
+
+    def _members(self, group: _Group) -> Iterable[Rollout]:
+        members, full = self._fill(group)
+        for place in members if full else group.places:
+            rollout = place.task.result()
+            excluded = rollout.trial in self._excluded
+            yield dataclasses.replace(rollout, reward=None) if excluded else rollout
+
+    # Stragglers
+
+    async def _deadline(self) -> None:
+        """Seconds in which the run is paused don't count."""
+        left = self._rules.deadline_sec
+        if left is None:
+            return
+        while left > 0:
+            await asyncio.sleep(min(left, _TICK_SEC))
+            if self._runner.steering.open:
+                left -= _TICK_SEC
+        late = [place for group in self._groups for place in group.running()]
+        if not late:
+            return
+        step, trials = late[0].plan.step, tuple(self._runner.steering.live(p.plan) for p in late)
+        if self._rules.at_deadline == "wait":
+            text = f"step {step}: past its deadline, waiting for {', '.join(trials)}"
+            self._journal.append(Noted(level="warning", text=text))
+            return
+        self._late = True
+        action = self._rules.at_deadline
+        self._journal.append(DeadlinePassed(step=step, action=action, trials=trials))
+        for place in late:
+            if action == "stop":
+                self._runner.steering.expire(place.plan, "the step's deadline passed")
+            else:
+                self._runner.steering.withdraw(place.plan, "left out: the step's deadline passed")
+
+    # What people ask
+
+    def control(self, command: Command) -> bool:
+        """Exclude, include, or retry a trial that is over. False: that is not this batch's."""
+        found = self._find(command.target)
+        if found is None:
+            return False
+        group, place = found
+        if command.verb == "retry":
+            self._retry(group, place, command)
+        else:
+            self._exclude(place, command)
+        return True
+
+    def _find(self, trial: str) -> tuple[_Group, _Place] | None:
+        for group in self._groups:
+            for place in group.places:
+                rollout = place.rollout
+                name = rollout.trial if rollout else self._runner.steering.live(place.plan)
+                if name == trial:
+                    return group, place
+        return None
+
+    def _retry(self, group: _Group, place: _Place, command: Command) -> None:
+        rollout = place.rollout
+        if rollout is None:
+            self._runner.steering.control(command)
+        elif self._late or place.surplus:
+            why = "the step's deadline passed" if self._late else "its group is full without it"
+            self._done(command, False, f"{rollout.trial} is not tried again: {why}")
+        else:
+            attempt = rollout.attempt + 1
+            plan = dataclasses.replace(
+                place.plan, seed=derive_seed(place.plan.seed, "again", attempt)
+            )
+            successor = plan.trial_id(attempt)
+            reason = f"asked by {command.actor}" + (f": {command.reason}" * bool(command.reason))
+            self._journal.append(
+                TrialRetried(trial=rollout.trial, successor=successor, reason=reason)
+            )
+            self._start(group, plan, attempt)
+            group.places[group.places.index(place)] = group.places.pop()
+            self._done(command, True, f"{rollout.trial} goes on as {successor}")
+
+    def _exclude(self, place: _Place, command: Command) -> None:
+        trial, exclude = command.target, command.verb == "exclude"
+        if place.plan.purpose == "eval":
+            self._done(command, False, f"{trial} is held out: it is never trained on")
+            return
+        if exclude == (trial in self._excluded):
+            state = "left out already" if exclude else "not left out"
+            self._done(command, True, f"{trial} is {state}")
+            return
+        if exclude:
+            self._excluded.add(trial)
+        else:
+            self._excluded.discard(trial)
+        self._journal.append(TrialExcluded(trial=trial, excluded=exclude, reason=command.reason))
+        what = "left out of training" if exclude else "part of training again"
+        self._done(command, True, f"{trial} is {what}")
+
+    def _done(self, command: Command, ok: bool, result: str) -> None:
+        self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,58 @@
+"""Commands on running trials that have been passed on and not carried out yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tbtui.journal.commands import Command
+from tbtui.journal.events import CommandDone, CommandVerb, Noted, Outcome
+from tbtui.journal.writer import JournalWriter
+
+_ENDING: Collection[CommandVerb] = ("stop", "cancel", "retry")
+
+
+class WaitingCommands:
+    """Journals for each command, once, what came of it."""
+
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
+        self._waiting: dict[str, list[Command]] = {}
+
+    def add(self, command: Command) -> None:
+        self._waiting.setdefault(command.target, []).append(command)
+
+    def any(self, trial: str, verbs: Collection[str]) -> bool:
+        return any(command.verb in verbs for command in self._waiting.get(trial, ()))
+
+    def done(self, command: Command, result: str) -> None:
+        self._journal.append(CommandDone(command=command.id, ok=True, result=result))
+
+    def refuse(self, command: Command, result: str) -> None:
+        self._journal.append(CommandDone(command=command.id, ok=False, result=result))
+
+    def carried_out(self, trial: str, verbs: Collection[str], result: str) -> None:
+        """The trial did what the waiting commands of these verbs ask."""
+        for command in self._take(trial, verbs):
+            self.done(command, result)
+
+    def refused(self, trial: str, verb: str, reason: str) -> None:
+        """The trial can't do it, or can't go on doing it: then nobody waits for the answer."""
+        if not (commands := self._take(trial, (verb,))):
+            self._journal.append(Noted(level="warning", text=f"{trial}: {reason}"))
+        for command in commands:
+            self.refuse(command, f"{trial}: {reason}")
+
+    def over(self, trial: str, outcome: Outcome) -> None:
+        """The trial ended: that is what some wanted, and too early for the others."""
+        for command in self._waiting.pop(trial, []):
+            if command.verb in _ENDING:
+                self.done(command, f"{trial} ended as {outcome}")
+            else:
+                self.refuse(command, f"{trial} ended as {outcome} first")
+
+    def _take(self, trial: str, verbs: Collection[str]) -> list[Command]:
+        waiting = self._waiting.get(trial, [])
+        taken = [command for command in waiting if command.verb in verbs]
+        for command in taken:
+            waiting.remove(command)
+        return taken

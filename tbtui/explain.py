@@ -1,0 +1,63 @@
+"""`tbtui run --explain`: what a run with these settings does with each way a trial can end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import typer
+
+from tbtui.config import RunConfig
+from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
+
+
+def print_explanation(config: RunConfig) -> None:
+    """Raises `ConfigError` for exceptions to the table that can't be."""
+    for line in _lines(config, outcome_policy(config.on_outcome)):
+        typer.echo(line)
+
+
+def _lines(config: RunConfig, policy: OutcomePolicy) -> Iterator[str]:
+    yield "What happens to a trial, by its outcome (on_outcome.NAME=ACTION changes it; * changed):"
+    yield ""
+    for outcome, action, meaning in policy.rows():
+        yield f"  {outcome:<17} {action:<7} {meaning}"
+    yield ""
+    yield "  train  its reward counts: the verifier's verdict after a clean finish, else 0"
+    yield "  mask   no reward, and no part in its group's baseline; evaluations count its verdict"
+    yield (
+        f"  retry  up to {_times(config.max_retries, 'fresh attempt')} after"
+        f" {config.retry_wait_sec:g} s, doubling, then masked; earlier attempts are kept"
+    )
+    yield "  halt   the run ends and says why"
+    yield ""
+    what = {
+        "refill": "gets the missing ones once more, and is left out if that does not help",
+        "drop": "is left out",
+    }[config.short_groups]
+    yield f"A group with fewer than {config.min_group} scored trials {what} (short_groups)."
+    yield "A group whose rewards are all equal has nothing to teach and is left out."
+    if config.halt_after:
+        yield f"{config.halt_after} failures of infrastructure in a row end the run (halt_after)."
+    else:
+        yield "No number of failures of infrastructure ends the run (halt_after=0)."
+    yield _deadline(config)
+    if config.oversample:
+        yield (
+            f"Each training group starts {_times(config.oversample, 'extra trial')};"
+            f" {config.group_size} fill it: {config.oversample_keep} (oversample_keep)."
+        )
+
+
+def _deadline(config: RunConfig) -> str:
+    if config.step_deadline_sec is None:
+        return "A step waits for its last trial, however long it takes (step_deadline_sec)."
+    then = {
+        "wait": "the step says so and waits on",
+        "stop": "late trials are stopped and verified; they count as agent_timeout",
+        "mask": "late trials are left out",
+    }[config.at_deadline]
+    return f"After {config.step_deadline_sec:g} s of a step {then} (at_deadline)."
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
