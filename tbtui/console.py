@@ -11,24 +11,36 @@ from typing import TextIO
 from tbtui.journal.events import (
     CheckpointSaved,
     CommandDone,
+    CommandIssued,
+    DeadlinePassed,
     Entry,
     EvalFinished,
+    GroupRefilled,
     GroupScored,
     Noted,
     Outcome,
     RunFinished,
+    RunPaused,
     RunPhase,
     RunPhaseChanged,
+    RunResumed,
     RunStarted,
     StepFinished,
+    StepStarted,
+    TrialExcluded,
     TrialFinished,
+    TrialPaused,
     TrialQueued,
+    TrialResumed,
     TrialRetried,
     WorkerLost,
+    WorkerRecycled,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.view.state import INFRASTRUCTURE
 from tbtui.view.waiting import duration
+from tbtui.view.waits import in_words, measured_wait
 
 _POLL_SEC = 0.1
 
@@ -42,6 +54,14 @@ class HumanLines:
         self._purpose: dict[str, str] = {}
         self._label: dict[str, str] = {}
         self._groups: Counter[str] = Counter()
+        self._tasks: dict[str, str] = {}
+        """Group -> task, of the step under way."""
+        self._masked: set[str] = set()
+        """Training trials of the step whose outcome keeps them out of training."""
+        self._excluded: set[str] = set()
+        self._run_paused = False
+        self._asked: dict[str, str] = {}
+        """Command that is not done -> what it asks."""
         self._steps = 0
         self._rollouts = 0
 
@@ -55,6 +75,8 @@ class HumanLines:
             case RunStarted():
                 self._steps = int(event.settings["max_steps"])
                 yield from _run_lines(event)
+            case StepStarted():
+                self._tasks = event.groups
             case TrialQueued():
                 self._purpose[event.trial] = event.purpose
                 self._label[event.trial] = event.label
@@ -63,17 +85,52 @@ class HumanLines:
                 if self._purpose.pop(event.trial, None) == "train":
                     self._outcomes[event.outcome] += 1
                     self._rollouts += 1
+                    if event.reward is None and _is_the_policys_doing(event.outcome):
+                        self._masked.add(event.trial)
                 # What people ended themselves is told as what they asked for.
                 if event.reward is None and event.outcome is not Outcome.CANCELLED:
-                    yield _line("trial", f"{event.trial} {event.outcome}: {event.reason}")
+                    masked = ", masked" if _is_the_policys_doing(event.outcome) else ""
+                    yield _line("trial", f"{event.trial} {event.outcome}{masked}: {event.reason}")
             case TrialRetried():
-                yield _line("trial", f"{event.trial} is attempted again as {event.successor}")
+                self._masked.discard(event.trial)
+                wait = f" in {event.wait_sec:.0f} s" if event.wait_sec >= 0.5 else ""
+                yield _line(
+                    "trial",
+                    f"{event.trial} is attempted again{wait} as {event.successor} ({event.reason})",
+                )
+            case TrialPaused():
+                # While the whole run is paused, each of its trials says nothing new.
+                if event.frozen:
+                    yield _line("trial", f"{event.trial} is frozen, its processes stopped")
+                elif not self._run_paused:
+                    yield _line("trial", f"{event.trial} is paused at the end of its turn")
+            case TrialResumed():
+                if not self._run_paused:
+                    yield _line("trial", f"{event.trial} goes on")
+            case TrialExcluded():
+                yield self._exclusion_line(event)
+            case GroupRefilled():
+                task = self._tasks.get(event.group, event.group)
+                yield _line("group", f"{task} is refilled with {', '.join(event.trials)}")
+            case DeadlinePassed():
+                done = "stopped and verified" if event.action == "stop" else "masked"
+                yield _line(
+                    "step", f"{event.step} has had its time; {done}: {', '.join(event.trials)}"
+                )
+            case RunPaused():
+                self._run_paused = True
+                yield _line("run", "paused: no trial starts, running ones end their turn first")
+            case RunResumed():
+                self._run_paused = False
+                yield _line("run", "resumed")
             case GroupScored():
                 self._groups[event.disposition] += 1
             case StepFinished():
                 yield self._step_line(event)
                 self._outcomes.clear()
                 self._groups.clear()
+                self._masked.clear()
+                self._excluded.clear()
             case EvalFinished():
                 yield _eval_line(event)
             case CheckpointSaved():
@@ -81,8 +138,15 @@ class HumanLines:
             case WorkerLost():
                 lost = f"; its {len(event.trials)} trials are lost" if event.trials else ""
                 yield _line("worker", f"{event.worker} lost: {event.reason}{lost}")
+            case WorkerRecycled():
+                yield _line("worker", f"{event.worker} is replaced: {event.reason}")
+            case CommandIssued():
+                why = f" ({event.reason})" if event.reason else ""
+                self._asked[event.command] = f"{event.verb} {event.target}"
+                yield _line("asked", f"{event.actor}: {event.verb} {event.target}{why}")
             case CommandDone():
-                yield _line("asked", event.result)
+                what = self._asked.pop(event.command, "")
+                yield _line("done" if event.ok else "refused", event.result or what)
             case Noted():
                 yield _line(event.level, event.text)
             case RunFinished():
@@ -94,6 +158,8 @@ class HumanLines:
 
     def _step_line(self, event: StepFinished) -> str:
         metrics = event.metrics
+        wait = measured_wait(event.step, metrics)
+        waited = f"; waited for {in_words(wait)}" if wait is not None else ""
         reward = metrics.get("env/all/reward/total")
         parts = [
             f"{event.step}/{self._steps}",
@@ -104,13 +170,27 @@ class HumanLines:
             parts.append(f"{constant} of {self._groups.total()} groups constant")
         if short := self._groups["short"]:
             parts.append(f"{short} groups too short")
+        if self._masked:
+            parts.append(f"{len(self._masked)} masked")
+        if self._excluded:
+            parts.append(f"{len(self._excluded)} excluded")
         if (surprise := metrics.get("optim/surprise")) is not None:
             parts.append(f"surprise {surprise:.2f}")
-        parts.append(
-            f"{metrics['time/total']:.1f}s"
-            f" (trials {metrics['time/sampling']:.1f}, training {metrics['time/training']:.1f})"
-        )
+        spent = f"trials {metrics['time/sampling']:.1f}, training {metrics['time/training']:.1f}"
+        parts.append(f"{metrics['time/total']:.1f}s ({spent}{waited})")
         return _line("step", " · ".join(part for part in parts if part))
+
+    def _exclusion_line(self, event: TrialExcluded) -> str:
+        why = f": {event.reason}" if event.reason else ""
+        if event.excluded:
+            self._excluded.add(event.trial)
+            return _line("trial", f"{event.trial} is left out of training{why}")
+        self._excluded.discard(event.trial)
+        return _line("trial", f"{event.trial} counts for training again{why}")
+
+
+def _is_the_policys_doing(outcome: Outcome) -> bool:
+    return outcome not in INFRASTRUCTURE and outcome is not Outcome.CANCELLED
 
 
 def _line(head: str, text: str) -> str:

@@ -15,7 +15,6 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
-from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandVerb
 from tbtui.resources import themes_dir
 from tbtui.ui.host import RunEnd, RunHost
@@ -23,11 +22,12 @@ from tbtui.ui.keys import KEYS, Scope, bindings
 from tbtui.ui.live import LiveRun
 from tbtui.ui.pane import Frame, Redraw
 from tbtui.ui.panes.grid import TrialGrid
-from tbtui.ui.screens.base import LiveScreen, pause_verb
+from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.screens.dialogs import HelpDialog, LeaveDialog
+from tbtui.ui.screens.commands import CommandScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.selection import Selection
+from tbtui.ui.steering import Steering
 from tbtui.ui.theme import Palette, load_themes, textual_theme
 from tbtui.view.current import current_trials
 from tbtui.view.state import TrialView
@@ -52,8 +52,9 @@ class TbtuiApp(App[int]):
     TITLE = "tbtui"
 
     _SCOPES: ClassVar[dict[type[Screen[Any]], tuple[Scope, ...]]] = {
-        Cockpit: ("cockpit", "everywhere"),
-        TrialScreen: ("trial", "everywhere"),
+        Cockpit: ("cockpit", "steering", "everywhere"),
+        TrialScreen: ("trial", "steering", "everywhere"),
+        CommandScreen: ("commands", "everywhere"),
     }
 
     def __init__(
@@ -78,6 +79,7 @@ class TbtuiApp(App[int]):
         """Somebody left before the engine had cleaned up."""
         self.live_run = LiveRun(host.directory, clock, still_at=still_at)
         self.selection = Selection()
+        self.steering = Steering(self)
         self._live = live
         self._beat = 0
         self._leaving = False
@@ -225,6 +227,7 @@ class TbtuiApp(App[int]):
     def _show(self, beat: int) -> None:
         if not self.screen_stack:
             return
+        self.steering.tell(self.live_run.state)
         frame = self._frame()
         if self._terminals:
             self.live_run.follow_terminals(
@@ -299,36 +302,20 @@ class TbtuiApp(App[int]):
             self.selection.choose(trial.trial)
         return trial
 
-    def _submit(self, verb: CommandVerb, target: str) -> None:
-        if self.run_end is not None:
-            self.notify("The run is over.", markup=False, timeout=2)
-        else:
-            self.host.submit(Command(verb=verb, target=target))
-
     def action_open_trial(self) -> None:
         if (trial := self._chosen()) is not None:
             self.push_screen(TrialScreen(trial.trial))
 
-    def action_pause_trial(self) -> None:
-        if (trial := self._chosen()) is None:
-            return
-        verb = pause_verb(trial)
-        if verb is None:
-            words = f"{trial.pending} is under way" if trial.pending else "nothing left to pause"
-            self.notify(f"{trial.label}: {words}.", markup=False, timeout=2)
-        else:
-            self._submit(verb, trial.trial)
-
-    def action_stop_trial(self) -> None:
-        if (trial := self._chosen()) is None:
-            return
-        if trial.live:
-            self._submit("stop", trial.trial)
-        else:
-            self.notify(f"{trial.label} has ended.", markup=False, timeout=2)
+    def action_steer(self, verb: CommandVerb) -> None:
+        if (trial := self._chosen()) is not None:
+            self.steering.ask(verb, trial)
 
     def action_pause_run(self) -> None:
-        self._submit("resume" if self.live_run.state.paused else "pause", RUN)
+        self.steering.ask_run()
+
+    def action_commands_given(self) -> None:
+        if not isinstance(self.screen, CommandScreen):
+            self.push_screen(CommandScreen())
 
     def action_next_theme(self) -> None:
         names = list(self._palettes)
@@ -337,12 +324,16 @@ class TbtuiApp(App[int]):
         self.call_after_refresh(self.post_message, Redraw())
 
     def action_help(self) -> None:
+        from tbtui.ui.screens.dialogs import HelpDialog
+
         self.push_screen(HelpDialog())
 
     def action_leave(self) -> None:
         if self.run_end is not None:
             self._leave_now()
         elif not self._leaving:
+            from tbtui.ui.screens.dialogs import LeaveDialog
+
             running = len(self.live_run.state.running_trials())
             self.push_screen(LeaveDialog(running), self._left)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -80,6 +80,29 @@ def bar(share: float, width: int) -> str:
     if share > 0:
         eighths = max(1, eighths)
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def stacked[Name](values: Mapping[Name, float], width: int) -> list[tuple[Name, int]]:
+    """How many of `width` cells each value gets: by its share, at least one if it is not zero.
+
+    The cells of all together are `width`, as long as there are no more values than cells.
+    """
+    present = {name: value for name, value in values.items() if value > 0}
+    total = sum(present.values())
+    if not present or width < 1:
+        return []
+    cells = {name: max(1, int(value / total * width)) for name, value in present.items()}
+    while (surplus := sum(cells.values()) - width) != 0:
+        # Whoever is furthest from its share gives or takes a cell.
+        error = {name: cells[name] - present[name] / total * width for name in cells}
+        if surplus > 0:
+            shrinkable = [name for name in cells if cells[name] > 1]
+            if not shrinkable:
+                break
+            cells[max(shrinkable, key=lambda name: error[name])] -= 1
+        else:
+            cells[min(cells, key=lambda name: error[name])] += 1
+    return list(cells.items())
 
 
 @dataclass(frozen=True, slots=True)

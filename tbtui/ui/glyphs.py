@@ -8,22 +8,37 @@ from rich.style import Style
 
 from tbtui.journal.events import TrialPhase
 from tbtui.ui.theme import Palette
-from tbtui.view.state import TrialView
+from tbtui.view.state import Spending, TrialView
 
 HELD_OUT_MARK = "◇"
+LEFT_OUT_MARK = "⊘"
+
+SPENDING_MARKS: dict[Spending, str] = {
+    "queue": "·",
+    "build": "▒",
+    "setup": "░",
+    "sampling": "█",
+    "commands": "▓",
+    "paused": "‖",
+    "verifying": "▞",
+    "teardown": "▁",
+}
+"""What fills a bar of a trial's time; told apart without colour too."""
 
 LEGEND: tuple[tuple[str, str], ...] = (
     ("·", "queued"),
     ("◌", "setting up"),
     ("…", "waiting for the model"),
     ("▶", "acting"),
-    ("‖", "paused"),
+    ("‖", "paused at the end of a turn"),
+    ("❄", "frozen within a turn, its processes stopped"),
     ("?", "being verified"),
     ("✓", "solved"),
     ("◐", "solved in part"),
     ("✗", "failed"),
     ("!", "infrastructure: no reward, never counted as failed"),
     ("–", "cancelled"),
+    (LEFT_OUT_MARK, "left out of training: by a person, or masked by its outcome"),
     (HELD_OUT_MARK, "held out: never trained on"),
 )
 
@@ -50,10 +65,14 @@ def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
     if trial.outcome is not None:
         if trial.outcome == "cancelled":
             return Glyph("–", palette.muted)
-        if trial.reward is None:
+        if trial.infrastructure:
             return Glyph("!", palette.infrastructure)
+        if trial.reward is None:
+            return Glyph(LEFT_OUT_MARK, palette.muted)
         char = "✓" if trial.reward >= 1 else "✗" if trial.reward <= 0 else "◐"
         return Glyph(char, palette.reward(trial.reward))
+    if trial.frozen:
+        return Glyph("❄", palette.frozen)
     if trial.paused:
         return Glyph("‖", palette.attention)
     char = _PHASE_GLYPHS[trial.phase]

@@ -7,15 +7,19 @@ from typing import Literal
 
 from textual.binding import Binding, BindingType
 
-Scope = Literal["everywhere", "cockpit", "trials", "tasks", "trial", "turns"]
+Scope = Literal[
+    "everywhere", "steering", "cockpit", "trials", "tasks", "trial", "turns", "commands"
+]
 
 SCOPE_TITLES: dict[Scope, str] = {
     "everywhere": "everywhere",
+    "steering": "the selected or opened trial",
     "cockpit": "cockpit",
     "trials": "trials",
     "tasks": "tasks",
     "trial": "trial",
     "turns": "turns",
+    "commands": "commands given",
 }
 
 
@@ -33,8 +37,8 @@ class Key:
     label: str
     """One or two words, for the key bar."""
     help: str
-    bar: bool = False
-    """In the key bar."""
+    bar: int = 0
+    """Its rank in the key bar: 1 stays longest when room is short; 0 is never there."""
     palette: bool = True
     """In the command palette."""
     priority: bool = False
@@ -43,16 +47,38 @@ class Key:
 
 
 KEYS: tuple[Key, ...] = (
-    Key("open", "cockpit", "enter", "enter", "open", "open", "Open the selected trial", bar=True),
+    Key("open", "cockpit", "enter", "enter", "open", "open", "Open the selected trial", bar=1),
+    Key("back", "trial", "escape", "esc", "back", "back", "Back to the cockpit", bar=1),
+    Key("close", "commands", "escape", "esc", "back", "back", "Back", bar=1),
     Key(
-        *("pause", "cockpit", "space", "space", "toggle_pause", "pause"),
-        "Pause the selected trial at its turn boundary, or resume it; its time stands still",
-        bar=True,
+        *("pause", "steering", "space", "space", "app.steer('pause')", "pause"),
+        "Pause the trial at the end of its turn, or resume it; its time stands still",
+        bar=1,
     ),
     Key(
-        *("stop", "cockpit", "s", "s", "stop", "stop"),
-        "End the selected trial at its turn boundary and verify what it has done",
-        bar=True,
+        *("freeze", "steering", "z", "z", "app.steer('freeze')", "freeze"),
+        "Freeze the trial now, its sandbox's processes too, or resume it",
+        bar=5,
+    ),
+    Key(
+        *("stop", "steering", "s", "s", "app.steer('stop')", "stop"),
+        "End the trial at the end of its turn and verify what it has done",
+        bar=1,
+    ),
+    Key(
+        *("cancel", "steering", "x", "x", "app.steer('cancel')", "cancel"),
+        "End the trial now, without verdict; asks first",
+        bar=3,
+    ),
+    Key(
+        *("retry", "steering", "r", "r", "app.steer('retry')", "retry"),
+        "Give this attempt up and start a fresh one in its place; asks first if it runs",
+        bar=4,
+    ),
+    Key(
+        *("exclude", "steering", "e", "e", "app.steer('exclude')", "exclude"),
+        "Leave the trial out of training and of its group's baseline, or take that back",
+        bar=5,
     ),
     Key(
         *("follow", "cockpit", "f", "f", "app.follow", "follow"),
@@ -60,10 +86,10 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         *("pause-run", "everywhere", "P", "P", "app.pause_run", "pause run"),
-        "Pause every trial at its turn boundary, or resume the run",
-        bar=True,
+        "Pause every trial at the end of its turn and start none, or resume the run",
+        bar=5,
     ),
-    Key("pane-1", "cockpit", "1", "1", "full(1)", "tasks", "Tasks in full", bar=True),
+    Key("pane-1", "cockpit", "1", "1", "full(1)", "tasks", "Tasks in full", bar=2),
     Key(
         "pane-2",
         "cockpit",
@@ -72,9 +98,9 @@ KEYS: tuple[Key, ...] = (
         "full(2)",
         "terminal",
         "The selected terminal in full",
-        bar=True,
+        bar=2,
     ),
-    Key("pane-3", "cockpit", "3", "3", "full(3)", "tokens", "Tokens in full", bar=True),
+    Key("pane-3", "cockpit", "3", "3", "full(3)", "tokens", "Tokens in full", bar=2),
     Key(
         "pane-4",
         "cockpit",
@@ -83,9 +109,9 @@ KEYS: tuple[Key, ...] = (
         "full(4)",
         "curves",
         "Rewards, pass rate, notes in full",
-        bar=True,
+        bar=2,
     ),
-    Key("pane-5", "cockpit", "5", "5", "full(5)", "queue", "Queue and processes in full", bar=True),
+    Key("pane-5", "cockpit", "5", "5", "full(5)", "queue", "Queue and processes in full", bar=2),
     Key("overview", "cockpit", "escape,0", "esc", "full(0)", "overview", "Back to the overview"),
     Key(
         *(
@@ -119,16 +145,10 @@ KEYS: tuple[Key, ...] = (
         "Open or close a kind of task",
         palette=False,
     ),
-    Key("back", "trial", "escape", "esc", "back", "back", "Back to the cockpit", bar=True),
     Key(
-        *("trial-pause", "trial", "space", "space", "toggle_pause", "pause"),
-        "Pause this trial at its turn boundary, or resume it",
-        bar=True,
-    ),
-    Key(
-        *("trial-stop", "trial", "s", "s", "stop", "stop"),
-        "End this trial at its turn boundary and verify it",
-        bar=True,
+        *("attempt", "trial", "a", "a", "attempt", "attempt"),
+        "The next attempt at this trial's place in its group; after the last the first",
+        bar=3,
     ),
     Key(
         *("previous-turn", "trial", "left_square_bracket", "[", "turn(-1)", "turn"),
@@ -142,22 +162,28 @@ KEYS: tuple[Key, ...] = (
         "turn(1)",
         "turn",
         "The turn after",
-        bar=True,
+        bar=4,
     ),
     Key(
         *("next-surprise", "trial", "n", "n", "surprise(1)", "surprise"),
         "Jump to the next surprising token",
-        bar=True,
+        bar=4,
     ),
     Key(
         *("previous-surprise", "trial", "N", "N", "surprise(-1)", "surprise"),
         "Jump to the surprising token before",
     ),
-    Key("trial-1", "trial", "1", "1", "full(1)", "terminal", "Terminal in full", bar=True),
-    Key("trial-2", "trial", "2", "2", "full(2)", "turns", "Turns in full", bar=True),
-    Key("trial-3", "trial", "3", "3", "full(3)", "tokens", "Tokens in full", bar=True),
+    Key("trial-1", "trial", "1", "1", "full(1)", "terminal", "Terminal in full", bar=2),
+    Key("trial-2", "trial", "2", "2", "full(2)", "turns", "Turns in full", bar=2),
+    Key("trial-3", "trial", "3", "3", "full(3)", "tokens", "Tokens in full", bar=2),
+    Key("trial-4", "trial", "4", "4", "full(4)", "facts", "Time, group, attempts in full", bar=2),
     Key("turn-up", "turns", "up,k", "↑ k", "step(-1)", "up", "The turn before", palette=False),
     Key("turn-down", "turns", "down,j", "↓ j", "step(1)", "down", "The turn after", palette=False),
+    Key(
+        *("commands", "everywhere", "c", "c", "app.commands_given", "asked"),
+        "Who asked for what, when and why, and what came of it",
+        bar=5,
+    ),
     Key(
         *("next-pane", "everywhere", "tab", "tab", "app.focus_next", "pane", "Next pane"),
         palette=False,
@@ -172,12 +198,12 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         *("help", "everywhere", "question_mark,f1", "?", "app.help", "help", "Keys and glyphs"),
-        bar=True,
+        bar=1,
     ),
     Key(
         *("quit", "everywhere", "q", "q", "app.leave", "quit"),
         "Leave; a live run is stopped and cleaned up first, if you say so",
-        bar=True,
+        bar=1,
     ),
     Key(
         *("interrupt", "everywhere", "ctrl+c,ctrl+q", "^c", "app.interrupt", "stop run"),
@@ -197,5 +223,5 @@ def bindings(*scopes: Scope) -> list[BindingType]:
 
 
 def in_scope(*scopes: Scope) -> list[Key]:
-    """The keys of the scopes, scope by scope."""
-    return [key for scope in scopes for key in KEYS if key.scope == scope]
+    """The keys of the scopes, in the table's order."""
+    return [key for key in KEYS if key.scope in scopes]

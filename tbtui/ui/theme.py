@@ -13,6 +13,8 @@ from rich.style import Style
 from textual.color import Color, ColorParseError, Gradient
 from textual.theme import Theme
 
+from tbtui.view.state import SPENDINGS, Spending
+
 HEAT_LEVELS = 12
 
 
@@ -41,8 +43,17 @@ class Colors(BaseModel):
     good: str = "#6bd49a"
     bad: str = "#f2777a"
     infrastructure: str = "#c39bf5"
+    frozen: str = "#7fe0ee"
     held_out: str = "#6cb6ff"
     training: str = "#7d8aa0"
+    spending: tuple[str, ...] = Field(
+        (
+            *("#4a566b", "#8d6fc4", "#5f7fb0", "#6cb6ff", "#3fb8a2"),
+            *("#f5b83d", "#d98bd0", "#5c6a80"),
+        ),
+        min_length=len(SPENDINGS),
+        max_length=len(SPENDINGS),
+    )
     heat: tuple[str, ...] = Field(
         ("#11151c", "#2d2a45", "#5b3060", "#97395f", "#cf5548", "#f2a03d"), min_length=2
     )
@@ -141,6 +152,16 @@ class Palette:
     @cached_property
     def infrastructure(self) -> Style:
         return Style(color=self.file.colors.infrastructure)
+
+    @cached_property
+    def frozen(self) -> Style:
+        return Style(color=self.file.colors.frozen, bold=True)
+
+    @cached_property
+    def spending(self) -> dict[Spending, Style]:
+        """What a trial's time goes to."""
+        colours = zip(SPENDINGS, self.file.colors.spending, strict=True)
+        return {name: Style(color=colour) for name, colour in colours}
 
     @cached_property
     def held_out(self) -> Style:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from tbtui.view.state import RunState, TrialView
+from tbtui.view.spending import breakdown
+from tbtui.view.state import SPENDINGS, RunState, Spending, TrialView
 
 
 def current_trials(state: RunState) -> list[TrialView]:
@@ -34,31 +34,37 @@ def current_trials(state: RunState) -> list[TrialView]:
     return places
 
 
-@dataclass(frozen=True, slots=True)
-class TimeShare:
-    name: str
-    seconds: float
-    share: float
-    """Of all the time that the trials had a place to run in; 0 to 1."""
+def siblings(trial: TrialView, state: RunState) -> list[TrialView]:
+    """The members of a trial's group that are kept, itself included; of retried ones the last."""
+    group = state.groups.get(trial.group)
+    names = group.trials if group is not None else [trial.trial]
+    members = [state.trials[name] for name in names if name in state.trials]
+    return [member for member in members if member.successor not in state.trials]
 
 
-def time_shares(trials: Iterable[TrialView], latest: int = 64) -> list[TimeShare]:
-    """Where the wall time of the latest finished trials went; waiting in the queue left out."""
-    finished = [trial.seconds for trial in trials if trial.seconds is not None][-latest:]
-    sums = [
-        ("set-up", sum(seconds.setup for seconds in finished)),
-        ("model", sum(seconds.sampling for seconds in finished)),
-        ("shell", sum(seconds.commands for seconds in finished)),
-        ("verify", sum(seconds.verifying for seconds in finished)),
-        ("paused", sum(seconds.paused for seconds in finished)),
-        ("clean-up", sum(seconds.teardown for seconds in finished)),
-    ]
-    total = sum(seconds for _, seconds in sums)
-    return [
-        TimeShare(name, seconds, seconds / total)
-        for name, seconds in sums
-        if total > 0 and (seconds > 0 or name != "paused")
-    ]
+def attempts(trial: TrialView, state: RunState) -> list[TrialView]:
+    """Every kept attempt of one place in a group, the first one first."""
+    first = trial
+    while first.predecessor is not None and first.predecessor in state.trials:
+        first = state.trials[first.predecessor]
+    chain = [first]
+    while (successor := chain[-1].successor) is not None and successor in state.trials:
+        chain.append(state.trials[successor])
+    return chain
+
+
+def time_shares(trials: Iterable[TrialView], latest: int = 64) -> dict[Spending, float]:
+    """Where the wall time of the latest finished trials went; waiting in the queue left out.
+
+    Shares from 0 to 1, in the order of a trial's life.
+    """
+    sums: dict[Spending, float] = {}
+    for trial in [trial for trial in trials if trial.seconds is not None][-latest:]:
+        for name, seconds in breakdown(trial, 0.0).items():
+            if name != "queue":
+                sums[name] = sums.get(name, 0.0) + seconds
+    total = sum(sums.values())
+    return {name: sums[name] / total for name in SPENDINGS if name in sums} if total else {}
 
 
 def active_seconds(trial: TrialView, now: float) -> float:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
+from typing import Literal
 
 from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
     CommandIssued,
+    DeadlinePassed,
     Entry,
     EvalFinished,
     EvalStarted,
+    GroupRefilled,
     GroupScored,
     Noted,
     PolicyMeasured,
@@ -24,22 +26,12 @@ from tbtui.journal.events import (
     RunStarted,
     StepFinished,
     StepStarted,
-    TrialFinished,
-    TrialPaused,
-    TrialPhase,
-    TrialPhaseChanged,
-    TrialQueued,
-    TrialResumed,
-    TrialRetried,
-    TurnParsed,
-    TurnSampled,
-    TurnStarted,
     WorkerLost,
+    WorkerRecycled,
     WorkerStarted,
 )
 from tbtui.view.state import (
-    MAX_FINISHED_TRIALS,
-    RECENT_REWARDS,
+    CommandView,
     EvalView,
     GroupView,
     Note,
@@ -47,8 +39,8 @@ from tbtui.view.state import (
     RunState,
     StepView,
     TaskView,
-    TrialView,
 )
+from tbtui.view.trial_fold import TrialFold
 
 
 class Fold:
@@ -56,6 +48,7 @@ class Fold:
 
     def __init__(self) -> None:
         self.state = RunState()
+        self._trials = TrialFold(self.state)
         self._measured: tuple[float, int] | None = None
 
     def apply_all(self, entries: Iterable[Entry]) -> None:
@@ -70,34 +63,9 @@ class Fold:
 
     def _apply(self, event: AnyEvent, now: float) -> None:
         state = self.state
+        if self._trials.apply(event, now):
+            return
         match event:
-            case TrialPhaseChanged():
-                self._trial_phase(event, now)
-            case TurnStarted():
-                if trial := state.trials.get(event.trial):
-                    trial.turn = event.turn
-            case TurnSampled():
-                self._turn_sampled(event)
-            case TurnParsed():
-                if (trial := state.trials.get(event.trial)) and event.commands:
-                    trial.last_command = " ".join(
-                        command.keystrokes.strip() for command in event.commands
-                    )
-            case TrialQueued():
-                self._trial_queued(event, now)
-            case TrialFinished():
-                self._trial_finished(event, now)
-            case TrialPaused():
-                if trial := state.trials.get(event.trial):
-                    trial.paused, trial.phase_since = True, now
-            case TrialResumed():
-                if (trial := state.trials.get(event.trial)) and trial.paused:
-                    trial.paused = False
-                    trial.paused_sec += now - trial.phase_since
-                    trial.phase_since = now
-            case TrialRetried():
-                if trial := state.trials.get(event.trial):
-                    trial.successor = event.successor
             case PolicyMeasured():
                 self._policy_measured(event, now)
             case ResourcesMeasured():
@@ -131,9 +99,7 @@ class Fold:
                     )
                 )
             case CommandIssued():
-                if trial := state.trials.get(event.target):
-                    trial.pending = event.verb
-                    state.pending[event.command] = event.target
+                self._command_issued(event, now)
             case CommandDone():
                 self._command_done(event, now)
             case RunPaused():
@@ -147,15 +113,20 @@ class Fold:
                 state.phase, state.phase_since = RunPhase.FINISHED, now
             case WorkerStarted():
                 state.workers[event.worker] = event.pid
+            case WorkerRecycled():
+                state.workers.pop(event.worker, None)
+                self._note(now, "info", f"worker {event.worker} is replaced: {event.reason}")
+            case GroupRefilled():
+                self._group_refilled(event, now)
+            case DeadlinePassed():
+                self._deadline_passed(event, now)
             case WorkerLost():
                 state.workers.pop(event.worker, None)
-                state.notes.append(
-                    Note(now, "warning", f"worker {event.worker} lost: {event.reason}")
-                )
+                self._note(now, "warning", f"worker {event.worker} lost: {event.reason}")
             case Noted():
-                state.notes.append(Note(now, event.level, event.text))
+                self._note(now, event.level, event.text)
             case _:
-                # TurnObserved and CheckpointSaved matter to other readers of the journal.
+                # CheckpointSaved matters to other readers of the journal.
                 pass
 
     def _run_started(self, event: RunStarted, now: float) -> None:
@@ -170,87 +141,6 @@ class Fold:
             task.name: TaskView(task.name, task.kind, task.difficulty, task.split)
             for task in event.tasks
         }
-
-    def _trial_queued(self, event: TrialQueued, now: float) -> None:
-        state = self.state
-        state.trials[event.trial] = TrialView(
-            trial=event.trial,
-            label=event.label,
-            task=event.task,
-            group=event.group,
-            step=event.step,
-            purpose=event.purpose,
-            attempt=event.attempt,
-            budget_sec=event.budget_sec,
-            queued_at=now,
-            phase_since=now,
-        )
-        if task := state.tasks.get(event.task):
-            task.live += 1
-        if group := state.groups.get(event.group):
-            group.trials.append(event.trial)
-        self._drop_old_trials()
-
-    def _drop_old_trials(self) -> None:
-        trials = self.state.trials
-        surplus = len(trials) - MAX_FINISHED_TRIALS
-        if surplus <= 0:
-            return
-        old = [name for name, trial in trials.items() if not trial.live][:surplus]
-        for name in old:
-            group = self.state.groups.get(trials.pop(name).group)
-            if group and not any(member in trials for member in group.trials):
-                self.state.groups.pop(group.group)
-
-    def _trial_phase(self, event: TrialPhaseChanged, now: float) -> None:
-        if not (trial := self.state.trials.get(event.trial)):
-            return
-        if trial.started_at is None and event.phase is not TrialPhase.QUEUED:
-            trial.started_at = now
-        trial.phase, trial.phase_since, trial.detail = event.phase, now, event.detail
-
-    def _turn_sampled(self, event: TurnSampled) -> None:
-        if not (trial := self.state.trials.get(event.trial)):
-            return
-        trial.turn = event.turn
-        trial.samples.append(event.sample)
-        trial.last_text = event.text
-        trial.completion_tokens += event.completion_tokens
-        trial.logprob_sum += event.mean_logprob * event.completion_tokens
-        trial.weights_version = event.weights_version
-
-    def _trial_finished(self, event: TrialFinished, now: float) -> None:
-        state = self.state
-        state.trials_finished += 1
-        state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
-        if not (trial := state.trials.get(event.trial)):
-            return
-        trial.phase, trial.phase_since, trial.finished_at = TrialPhase.FINISHED, now, now
-        trial.paused, trial.pending = False, ""
-        trial.outcome, trial.reason = event.outcome, event.reason
-        trial.verdict, trial.reward = event.verdict, event.reward
-        trial.turn, trial.seconds = event.turns, event.seconds
-        if task := state.tasks.get(trial.task):
-            task.live -= 1
-            if event.reward is None:
-                task.unscored += 1
-            else:
-                task.scored += 1
-                task.reward_sum += event.reward
-                task.recent.append(event.reward)
-                latest = state.kind_rewards.setdefault(
-                    task.kind or "other", deque(maxlen=RECENT_REWARDS)
-                )
-                latest.append(event.reward)
-        if trial.purpose == "train":
-            state.rollouts += 1
-            if event.reward is not None:
-                state.rewards.append(event.reward)
-            if state.steps and state.steps[-1].step == trial.step:
-                if event.reward is None:
-                    state.steps[-1].unscored += 1
-                else:
-                    state.steps[-1].rewards.append(event.reward)
 
     def _group_scored(self, event: GroupScored) -> None:
         state = self.state
@@ -278,10 +168,45 @@ class Fold:
             rate,
         )
 
+    def _group_refilled(self, event: GroupRefilled, now: float) -> None:
+        task = event.group
+        if group := self.state.groups.get(event.group):
+            group.refilled += len(event.trials)
+            task = group.task
+        fresh = f"{len(event.trials)} fresh trial{'s' if len(event.trials) != 1 else ''}"
+        self._note(now, "info", f"{task}: the group had lost members and gets {fresh}")
+
+    def _deadline_passed(self, event: DeadlinePassed, now: float) -> None:
+        for name in event.trials:
+            if trial := self.state.trials.get(name):
+                trial.overdue = True
+        one = len(event.trials) == 1
+        what = "1 trial is" if one else f"{len(event.trials)} trials are"
+        done = "stopped and verified" if event.action == "stop" else "left out of training"
+        self._note(now, "warning", f"step {event.step} has had its time: {what} {done}")
+
+    def _command_issued(self, event: CommandIssued, now: float) -> None:
+        state = self.state
+        trial = state.trials.get(event.target)
+        label = trial.label if trial else event.target
+        view = CommandView(
+            event.command, event.verb, event.target, label, event.actor, event.reason, now
+        )
+        state.commands.append(view)
+        state.pending[event.command] = view
+        if trial is not None and trial.live:
+            trial.pending = event.verb
+
     def _command_done(self, event: CommandDone, now: float) -> None:
         state = self.state
-        target = state.pending.pop(event.command, None)
-        if target and (trial := state.trials.get(target)):
-            trial.pending = ""
+        view = state.pending.pop(event.command, None)
+        if view is not None:
+            view.done_at, view.ok, view.result = now, event.ok, event.result
+            if trial := state.trials.get(view.target):
+                others = [each for each in state.pending.values() if each.target == view.target]
+                trial.pending = others[-1].verb if others and trial.live else ""
         if not event.ok:
-            state.notes.append(Note(now, "warning", event.result))
+            self._note(now, "warning", event.result)
+
+    def _note(self, now: float, level: Literal["info", "warning", "error"], text: str) -> None:
+        self.state.notes.append(Note(now, level, text))

@@ -6,11 +6,12 @@ when somebody looks at it (`transcript.py`).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tbtui.journal.events import (
+    CommandVerb,
     Outcome,
     PhaseSeconds,
     ProcessMeasured,
@@ -22,7 +23,30 @@ from tbtui.journal.events import (
 MAX_FINISHED_TRIALS = 512
 MAX_STEPS = 4096
 MAX_NOTES = 200
+MAX_COMMANDS = 500
 RECENT_REWARDS = 64
+RECENT_DURATIONS = 64
+TASK_DURATIONS = 16
+
+Spending = Literal[
+    "queue", "build", "setup", "sampling", "commands", "paused", "verifying", "teardown"
+]
+"""What a trial's wall time goes to, in the order of a trial's life; named as in PhaseSeconds."""
+SPENDINGS: tuple[Spending, ...] = get_args(Spending)
+
+LeftOut = Literal["infrastructure", "masked", "cancelled", "excluded", "retried"]
+"""Why a finished trial has no part in training."""
+
+INFRASTRUCTURE = frozenset(
+    {
+        Outcome.SETUP_ERROR,
+        Outcome.SANDBOX_LOST,
+        Outcome.VERIFIER_ERROR,
+        Outcome.PROVIDER_ERROR,
+        Outcome.AGENT_ERROR,
+    }
+)
+"""Outcomes that are the machinery's doing."""
 
 
 @dataclass(slots=True)
@@ -46,8 +70,15 @@ class TrialView:
     finished_at: float | None = None
     turn: int = 0
     paused: bool = False
+    frozen: bool = False
+    """Paused within a turn, with the sandbox's processes stopped."""
     paused_sec: float = 0.0
     """Whole pauses so far, without the one that may be under way."""
+    spent: dict[Spending, float] = field(default_factory=dict)
+    """Seconds by what they went to, up to `spent_until`."""
+    spent_until: float = 0.0
+    spending: Spending = "queue"
+    """What its time goes to since `spent_until`."""
     samples: list[int] = field(default_factory=list)
     """Ids of its completions, by turn."""
     last_text: str = ""
@@ -64,7 +95,18 @@ class TrialView:
     baseline: float | None = None
     advantage: float | None = None
     seconds: PhaseSeconds | None = None
+    predecessor: str | None = None
+    """The attempt that this one replaces."""
     successor: str | None = None
+    retry_reason: str = ""
+    """Why its successor was started."""
+    retry_at: float | None = None
+    """When the successor may start; on both of the pair."""
+    excluded: bool = False
+    """A person left it out of training."""
+    exclusion_reason: str = ""
+    overdue: bool = False
+    """The step's deadline passed while it ran."""
     pending: str = ""
     """A command that was issued and is not done: `pause`, `stop`, ..."""
 
@@ -73,9 +115,25 @@ class TrialView:
         return self.finished_at is None
 
     @property
-    def infrastructure(self) -> bool:
-        """Ended without a reward: shown as `!`, never as a failure."""
+    def unscored(self) -> bool:
+        """Ended without a reward."""
         return self.outcome is not None and self.reward is None
+
+    @property
+    def infrastructure(self) -> bool:
+        """The machinery failed it: shown as `!`, never as a failure."""
+        return self.unscored and self.outcome in INFRASTRUCTURE
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """Why it has no part in training; None while it has one or may get one."""
+        if self.excluded:
+            return "excluded"
+        if self.unscored:
+            if self.outcome in INFRASTRUCTURE:
+                return "infrastructure"
+            return "cancelled" if self.outcome is Outcome.CANCELLED else "masked"
+        return "retried" if self.successor is not None else None
 
     @property
     def mean_logprob(self) -> float | None:
@@ -115,6 +173,8 @@ class GroupView:
     trials: list[str] = field(default_factory=list)
     disposition: Literal["trained", "constant", "short"] | None = None
     baseline: float | None = None
+    refilled: int = 0
+    """Trials that took the place of members lost to other causes than the policy."""
 
 
 @dataclass(slots=True)
@@ -124,7 +184,8 @@ class StepView:
     finished_at: float | None = None
     groups: list[str] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    unscored: int = 0
+    """Of the trials that have a part in training."""
+    left_out: Counter[LeftOut] = field(default_factory=Counter)
     constant_groups: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -154,6 +215,33 @@ class PolicyView:
     p95_sec: float | None
     tokens_per_sec: float | None
     """Over the last measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """How long a finished trial took."""
+
+    turns: int
+    seconds: float
+    """On its feet: neither queued nor paused."""
+
+
+@dataclass(slots=True)
+class CommandView:
+    """What somebody asked for, and what came of it."""
+
+    command: str
+    verb: CommandVerb
+    target: str
+    label: str
+    """Of the target, for people."""
+    actor: str
+    reason: str
+    time: float
+    done_at: float | None = None
+    ok: bool | None = None
+    """None while it is under way."""
+    result: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +301,16 @@ class RunState:
     processes: tuple[ProcessMeasured, ...] = ()
     engine_lag_ms: float = 0.0
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
-    pending: dict[str, str] = field(default_factory=dict)
-    """Command id -> trial, for commands that are not done."""
+    commands: deque[CommandView] = field(default_factory=lambda: deque(maxlen=MAX_COMMANDS))
+    """The latest, in the order they were given."""
+    pending: dict[str, CommandView] = field(default_factory=dict)
+    """By id, those that are not done."""
+    left_out: Counter[LeftOut] = field(default_factory=Counter)
+    """Finished training trials that have no part in training, by why."""
+    durations: deque[Duration] = field(default_factory=lambda: deque(maxlen=RECENT_DURATIONS))
+    """Of the latest trials that ended by themselves."""
+    task_durations: dict[str, deque[Duration]] = field(default_factory=dict)
+    """The same by task."""
 
     @property
     def max_steps(self) -> int:

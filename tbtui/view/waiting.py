@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tbtui.journal.events import RunPhase, TrialPhase
+from tbtui.view.estimate import holding_up, remaining_sec, time_left
 from tbtui.view.state import RunState, TrialView
 
 _DOING = {
@@ -32,7 +33,7 @@ def doing(trial: TrialView) -> str:
     if trial.outcome is not None:
         return str(trial.outcome).replace("_", " ")
     if trial.paused:
-        return "paused"
+        return "frozen" if trial.frozen else "paused"
     word = _DOING[trial.phase]
     return (
         f"turn {trial.turn}, {word}"
@@ -61,14 +62,34 @@ def waiting_for(state: RunState, now: float) -> str:
             return state.reason
 
 
+def retry_wait(trial: TrialView, now: float) -> str:
+    """`retry in 4 s`, while a successor is held back; empty otherwise."""
+    if trial.retry_at is None or (trial.started_at is not None and trial.live):
+        return ""
+    left = trial.retry_at - now
+    return f"retry in {max(1, round(left))} s" if left > 0 else ""
+
+
 def _waiting_for_trials(state: RunState, now: float) -> str:
     running = state.running_trials()
     paused = [trial for trial in running if trial.paused]
     if running and len(paused) == len(running):
         return "the run to be resumed" if state.paused else f"{paused[0].label} to be resumed"
-    acting = [trial for trial in running if not trial.paused]
-    if not acting:
-        return "the run to be resumed" if state.paused else "a trial to start"
-    oldest = min(acting, key=lambda trial: trial.started_at or now)
-    age = duration(now - (oldest.started_at or now))
-    return f"{oldest.label} ({doing(oldest)}, {age})"
+    if len(paused) == len(running):
+        if state.paused:
+            return "the run to be resumed"
+        retries = [trial for trial in state.trials.values() if retry_wait(trial, now)]
+        if retries:
+            return f"{retries[0].label} ({retry_wait(retries[0], now)})"
+        return "a trial to start"
+    if state.paused:
+        left = len(running) - len(paused)
+        return f"{left} trial{'s' if left > 1 else ''} to reach the end of a turn"
+    last = holding_up(state, now)[0]
+    remaining = remaining_sec(last, state, now)
+    how_long = (
+        duration(now - (last.started_at or now))
+        if remaining is None
+        else f"{time_left(remaining)} left"
+    )
+    return f"{last.label} ({doing(last)}, {how_long})"

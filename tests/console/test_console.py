@@ -8,11 +8,28 @@ import json
 from pathlib import Path
 
 from tbtui.console import HumanLines, follow, json_line, printable
-from tbtui.journal.events import AnyEvent, Noted, RunFinished
+from tbtui.journal.events import (
+    AnyEvent,
+    CommandDone,
+    CommandIssued,
+    DeadlinePassed,
+    GroupRefilled,
+    Noted,
+    Outcome,
+    RunFinished,
+    RunPaused,
+    StepFinished,
+    StepStarted,
+    TrialExcluded,
+    TrialPaused,
+    TrialResumed,
+    TrialRetried,
+    WorkerRecycled,
+)
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 
-from ..view.story import entries, one_step_run
+from ..view.story import entries, finished, one_step_run, queued, started
 
 
 def human(events: list[AnyEvent]) -> list[str]:
@@ -75,3 +92,62 @@ async def test_a_run_that_never_wrote_is_followed_to_nothing(tmp_path: Path) -> 
     out = io.StringIO()
     await follow(run, complete, HumanLines().lines, out)
     assert out.getvalue() == ""
+
+
+def test_every_act_of_steering_is_one_line() -> None:
+    lines = human(
+        [
+            StepStarted(step=1, groups={"g": "copy-01"}),
+            CommandIssued(command="a", verb="freeze", target="t1", actor="ann", reason="stuck"),
+            TrialPaused(trial="t1", frozen=True),
+            CommandDone(command="a", ok=True, result=""),
+            TrialResumed(trial="t1"),
+            TrialPaused(trial="t1"),
+            CommandDone(command="b", ok=False, result="t2 is still queued: nothing to pause"),
+            TrialExcluded(trial="t1", excluded=True, reason="it cheated"),
+            TrialExcluded(trial="t1", excluded=False),
+            TrialRetried(trial="t1", successor="t1b", reason="sandbox_lost", wait_sec=4.0),
+            GroupRefilled(step=1, group="g", trials=("t8", "t9")),
+            DeadlinePassed(step=1, action="stop", trials=("t3",)),
+            WorkerRecycled(worker=1, pid=7, reason="it had grown to 600 MB"),
+            RunPaused(),
+            # Of a paused run each trial says nothing new.
+            TrialPaused(trial="t4"),
+        ]
+    )
+    assert lines == [
+        "asked   ann: freeze t1 (stuck)",
+        "trial   t1 is frozen, its processes stopped",
+        "done    freeze t1",
+        "trial   t1 goes on",
+        "trial   t1 is paused at the end of its turn",
+        "refused t2 is still queued: nothing to pause",
+        "trial   t1 is left out of training: it cheated",
+        "trial   t1 counts for training again",
+        "trial   t1 is attempted again in 4 s as t1b (sandbox_lost)",
+        "group   copy-01 is refilled with t8, t9",
+        "step    1 has had its time; stopped and verified: t3",
+        "worker  1 is replaced: it had grown to 600 MB",
+        "run     paused: no trial starts, running ones end their turn first",
+    ]
+
+
+def test_a_step_says_what_was_masked_and_what_it_waited_for() -> None:
+    metrics = {"time/total": 3.0, "time/sampling": 2.5, "time/training": 0.5}
+    lines = human(
+        [
+            started(),
+            queued("t1"),
+            finished("t1", None, Outcome.CONTEXT_OVERFLOW),
+            StepFinished(
+                step=1,
+                weights_version=1,
+                metrics={**metrics, "time/wait/sampling": 2.0, "time/wait/queue": 0.5},
+            ),
+        ]
+    )
+    assert "trial   t1 context_overflow, masked: because" in lines
+    assert lines[-1] == (
+        "step    1/2 · no reward · context_overflow 1 · 1 masked"
+        " · 3.0s (trials 2.5, training 0.5; waited for sampling 80%, queue 20%)"
+    )

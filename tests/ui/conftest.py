@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from picture import PastHost, settle
-from synthetic import START, write_run
+from synthetic import START, Simulation, write_run
 from textual.pilot import Pilot
 
+from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
 
@@ -61,3 +62,41 @@ def opened(past_app: Callable[..., TbtuiApp]) -> Opener:
 
 def run_at(path: Path, seconds: float, **options: object) -> RunDirectory:
     return write_run(path, seconds, **options).run
+
+
+class SimulatedHost(PastHost):
+    """A run that stands still until it is advanced, and obeys commands."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation.run)
+        self.simulation = simulation
+
+    def submit(self, command: Command) -> None:
+        super().submit(command)
+        self.simulation.command(command)
+
+    def advance(self, seconds: float) -> None:
+        self.simulation.advance(self.simulation.now + seconds)
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Iterator[SimulatedHost]:
+    """A run half-way through its second step, to be steered."""
+    simulation = Simulation(RunDirectory.create(tmp_path / "steered"))
+    simulation.advance(START + 39.0)
+    yield SimulatedHost(simulation)
+    simulation.close()
+
+
+@pytest.fixture
+def steered(simulated: SimulatedHost) -> Opener:
+    """Opens the app over the simulated run."""
+
+    @asynccontextmanager
+    async def open_app(size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[int]]:
+        app = TbtuiApp(simulated, live=False, clock=lambda: simulated.simulation.now)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await settle(app)
+            yield pilot
+
+    return open_app

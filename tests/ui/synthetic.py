@@ -27,8 +27,10 @@ from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
     CommandIssued,
+    DeadlinePassed,
     EvalFinished,
     EvalStarted,
+    GroupRefilled,
     GroupScored,
     Noted,
     Outcome,
@@ -46,6 +48,7 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
     TaskRecord,
+    TrialExcluded,
     TrialFinished,
     TrialPaused,
     TrialPhase,
@@ -58,6 +61,7 @@ from tbtui.journal.events import (
     TurnParsed,
     TurnSampled,
     TurnStarted,
+    WorkerRecycled,
     WorkerStarted,
 )
 from tbtui.journal.rundir import RunDirectory
@@ -181,12 +185,25 @@ class SimTrial:
     good: bool
     rng: random.Random
     attempt: int = 1
+    queued_at: float = START
     paused: bool = False
+    frozen: bool = False
     stop: bool = False
+    excluded: bool = False
+    ending: str = ""
+    """Asked to end now: `cancel` or `retry`."""
+    asked: Command | None = None
+    """The command that ends it."""
+    marks: list[tuple[str, float]] = field(default_factory=list)
+    """What its time goes to, since when."""
     gate: Gate = field(default_factory=Gate)
     reward: float | None = None
     done: bool = False
     cast_start: float | None = None
+
+
+class _EndedNow(Exception):
+    """A person ended the trial within a turn."""
 
 
 class Simulation:
@@ -205,14 +222,18 @@ class Simulation:
         tempo: float = 1.0,
         turn_seconds: float = 3.0,
         fail: str = "",
+        deadline: float | None = None,
     ) -> None:
+        """`deadline`: seconds that a step's trials have."""
         self.run = run
         self.now = START
         self.end: RunEnd | None = None
         self._rng = random.Random(seed)
         self._steps, self._groups, self._group_size = steps, groups, group_size
         self._eval_every, self._tempo, self._turn_seconds = eval_every, tempo, turn_seconds
-        self._fail = fail
+        self._fail, self._deadline = fail, deadline
+        self._step_groups: dict[str, list[SimTrial]] = {}
+        """Of the step that is being sampled."""
         self._free = parallel
         self._slots: list[Process] = []
         self._heap: list[tuple[float, int, Process]] = []
@@ -250,6 +271,19 @@ class Simulation:
     def close(self) -> None:
         self._writer.close()
 
+    def refusal(self, trial: str, verb: str) -> str:
+        """What is answered about a trial that is over."""
+        where = "has ended" if trial in self.done() else "is not running"
+        return f"{trial} {where}: nothing to {verb}"
+
+    def acting(self) -> list[str]:
+        """The trials that run now."""
+        return [trial.trial for trial in self._live.values() if trial.marks]
+
+    def done(self) -> list[str]:
+        """The finished trials of the step that is being sampled."""
+        return [t.trial for group in self._step_groups.values() for t in group if t.done]
+
     def _schedule(self, process: Process, delay: float) -> None:
         heapq.heappush(self._heap, (self.now + delay / self._tempo, next(self._order), process))
 
@@ -280,10 +314,16 @@ class Simulation:
     def command(self, command: Command) -> None:
         self._write(
             CommandIssued(
-                command=command.id, verb=command.verb, target=command.target, actor=command.actor
+                command=command.id,
+                verb=command.verb,
+                target=command.target,
+                actor=command.actor,
+                reason=command.reason,
             )
         )
         trial = self._live.get(command.target)
+        members = [each for group in self._step_groups.values() for each in group]
+        known = trial or next((each for each in members if each.trial == command.target), None)
         if command.target == RUN:
             if command.verb == "pause":
                 self._run_paused = True
@@ -293,21 +333,67 @@ class Simulation:
                 self._write(RunResumed())
                 for each in self._live.values():
                     self._release(each.gate)
-            self._done(command, True, "")
+            self._done(command, True, f"the run is {command.verb}d")
+        elif command.verb in ("exclude", "include"):
+            if known is None or known not in members:
+                self._done(command, False, f"{command.target}: its group is scored already")
+                return
+            known.excluded = command.verb == "exclude"
+            self._write(
+                TrialExcluded(trial=known.trial, excluded=known.excluded, reason=command.reason)
+            )
+            self._done(command, True, f"{known.trial} is {command.verb}d")
+        elif command.verb == "retry" and trial is None and known in members:
+            assert known is not None
+            self._again(known, "asked for by a person")
+            self._done(command, True, f"{command.target} is attempted again")
         elif trial is None:
-            self._done(command, False, f"{command.verb}: no live trial {command.target}")
+            self._done(command, False, self.refusal(command.target, command.verb))
+        elif not trial.marks:
+            self._done(
+                command, False, f"{command.target} is still queued: nothing to {command.verb}"
+            )
+        elif command.verb in ("cancel", "retry"):
+            trial.ending, trial.asked = command.verb, command
+            trial.paused = trial.frozen = False
+            self._release(trial.gate)
+        elif command.verb == "freeze":
+            trial.frozen, trial.gate = True, Gate()
+            self._pause(trial, frozen=True)
+            self._done(command, True, f"{trial.trial} is frozen")
+        elif command.verb == "resume" and trial.frozen:
+            trial.frozen = trial.paused = False
+            self._resume(trial)
+            self._release(trial.gate)
+            self._done(command, True, f"{trial.trial} is running")
         elif command.verb == "pause":
             trial.paused, trial.gate = True, Gate()
             self._schedule(self._acknowledge(command, trial), 0.6)
         elif command.verb == "resume":
             trial.paused = False
             self._release(trial.gate)
-            self._done(command, True, "")
+            self._done(command, True, f"{trial.trial} is running")
         elif command.verb == "stop":
             trial.stop = True
             trial.paused = False
             self._release(trial.gate)
-            self._done(command, True, "")
+            self._done(command, True, f"{trial.trial} is stopped and verified")
+
+    def _pause(self, trial: SimTrial, frozen: bool = False) -> None:
+        trial.marks.append(("paused", self.now))
+        self._write(TrialPaused(trial=trial.trial, frozen=frozen))
+
+    def _resume(self, trial: SimTrial) -> None:
+        before = next(name for name, _ in reversed(trial.marks) if name != "paused")
+        trial.marks.append((before, self.now))
+        self._write(TrialResumed(trial=trial.trial))
+
+    def _held(self, trial: SimTrial) -> Process:
+        """Within a turn: a frozen trial stands still, one that is to end now ends."""
+        if trial.frozen:
+            yield trial.gate
+        if trial.ending:
+            raise _EndedNow
 
     def interrupt(self, status: str = "interrupted") -> None:
         if self.end is not None:
@@ -334,7 +420,7 @@ class Simulation:
 
     def _acknowledge(self, command: Command, trial: SimTrial) -> Process:
         yield 0.2
-        self._done(command, True, "")
+        self._done(command, True, f"{trial.trial} is paused")
 
     def _done(self, command: Command, ok: bool, result: str) -> None:
         self._write(CommandDone(command=command.id, ok=ok, result=result))
@@ -396,12 +482,21 @@ class Simulation:
                 self._trial(f"{group}-{n}", f"{task}/{n}", task, group, step, "train")
                 for n in range(1, self._group_size + 1)
             ]
-        everyone = [trial for trials in members.values() for trial in trials]
-        while not all(trial.done for trial in everyone):
+        self._step_groups = members
+        began = self.now
+        if step == 3:
+            self._write(WorkerRecycled(worker=1, pid=4301, reason="it had grown to 612 MB"))
+            self._write(WorkerStarted(worker=1, pid=4321))
+        while not all(trial.done for trials in members.values() for trial in trials):
             yield 0.1
+            if self._deadline is not None and self.now - began > self._deadline:
+                self._expire(step, members)
+            self._refill(step, members)
+        sampled = self.now
+        self._step_groups = {}
         constant = 0
         for group, trials in members.items():
-            rewards = [t.reward for t in trials if t.reward is not None]
+            rewards = [t.reward for t in trials if t.reward is not None and not t.excluded]
             baseline = sum(rewards) / len(rewards) if rewards else None
             same = len(set(rewards)) <= 1
             constant += same
@@ -416,7 +511,7 @@ class Simulation:
                         t.trial: TrialScore(
                             reward=t.reward,
                             advantage=None
-                            if t.reward is None or baseline is None
+                            if t.reward is None or baseline is None or t.excluded
                             else t.reward - baseline,
                             tokens=120,
                         )
@@ -430,9 +525,45 @@ class Simulation:
             StepFinished(
                 step=step,
                 weights_version=step,
-                metrics={"loss": -0.02, "kl": 0.002, "entropy": 0.31, "grad_norm": 0.8},
+                metrics={
+                    "optim/loss": -0.02,
+                    "optim/entropy": 0.31,
+                    "optim/grad_norm": 0.8,
+                    "time/sampling": sampled - began,
+                    "time/training": self.now - sampled,
+                    "time/total": self.now - began,
+                    **self._waited([t for trials in members.values() for t in trials]),
+                },
             )
         )
+
+    def _waited(self, trials: list[SimTrial]) -> dict[str, float]:
+        """The critical path: where the time of the trial that ended last went."""
+        last = max(trials, key=lambda trial: trial.marks[-1][1])
+        seconds = self._seconds(last).model_dump()
+        return {f"time/wait/{name}": value for name, value in seconds.items()}
+
+    def _expire(self, step: int, members: dict[str, list[SimTrial]]) -> None:
+        late = [t for trials in members.values() for t in trials if not t.done and not t.stop]
+        if not late:
+            return
+        names = tuple(trial.trial for trial in late)
+        self._write(DeadlinePassed(step=step, action="stop", trials=names))
+        for trial in late:
+            trial.stop = True
+            self._release(trial.gate)
+
+    def _refill(self, step: int, members: dict[str, list[SimTrial]]) -> None:
+        """A group that infrastructure has taken a member of gets a fresh one, once."""
+        for group, trials in members.items():
+            lost = [t for t in trials if t.done and t.reward is None and not t.ending]
+            if not lost or len(trials) > self._group_size:
+                continue
+            task = lost[0].task
+            number = len(trials) + 1
+            fresh = f"{group}-{number}"
+            self._write(GroupRefilled(step=step, group=group, trials=(fresh,)))
+            trials.append(self._trial(fresh, f"{task}/{number}", task, group, step, "train"))
 
     def _evaluate(self, step: int) -> Process:
         tasks = [t for t in self.tasks if t.split == "eval"]
@@ -523,6 +654,8 @@ class Simulation:
             )
         )
         process = self._play(trial)
+        trial.marks = []
+        trial.queued_at = self.now
         if self._free > 0:
             self._free -= 1
             self._schedule(process, 0.0)
@@ -536,6 +669,13 @@ class Simulation:
             self._free += 1
 
     def _phase(self, trial: SimTrial, phase: TrialPhase, detail: str = "") -> None:
+        spending = {
+            TrialPhase.SETUP: "build" if detail == "sandbox" else "setup",
+            TrialPhase.MODEL: "sampling",
+            TrialPhase.ACTING: "commands",
+            TrialPhase.VERIFYING: "verifying",
+        }[phase]
+        trial.marks.append((spending, self.now))
         self._write(TrialPhaseChanged(trial=trial.trial, phase=phase, detail=detail))
 
     def _cast(self, trial: SimTrial, text: str) -> None:
@@ -550,18 +690,27 @@ class Simulation:
             file.write(lines)
 
     def _play(self, trial: SimTrial) -> Process:
+        try:
+            yield from self._act(trial)
+        except _EndedNow:
+            self._ended_by_person(trial)
+
+    def _act(self, trial: SimTrial) -> Process:
         rng = trial.rng
-        self._phase(trial, TrialPhase.SETUP)
-        yield 0.15 + rng.random() * 0.2
+        self._phase(trial, TrialPhase.SETUP, "sandbox")
+        yield 0.1 + rng.random() * 0.15
+        self._phase(trial, TrialPhase.SETUP, "terminal")
+        yield 0.05 + rng.random() * 0.1
         self._cast(trial, "\x1b[?2004h" + PROMPT)
         turns = turns_of(trial.kind, rng, trial.good)
         number = 0
         for number, turn in enumerate(turns, start=1):
             if (trial.paused or self._run_paused) and not trial.stop:
                 trial.gate = Gate()
-                self._write(TrialPaused(trial=trial.trial))
+                self._pause(trial)
                 yield trial.gate
-                self._write(TrialResumed(trial=trial.trial))
+                self._resume(trial)
+                yield from self._held(trial)
             if trial.stop:
                 break
             yield from self._turn(trial, number, turn)
@@ -571,19 +720,26 @@ class Simulation:
         self._phase(trial, TrialPhase.VERIFYING)
         yield 0.1 + rng.random() * 0.1
         trial.reward = 1.0 if trial.good and not trial.stop else 0.0
+        verdict = trial.reward
+        masked = not trial.good and rng.random() < 0.08
+        if masked:
+            trial.reward = None
         unclean = not trial.good and rng.random() < 0.1
         outcome = Outcome.SOLVED if trial.reward else Outcome.FAILED
         if unclean:
             outcome = Outcome.AGENT_TIMEOUT
+        reason = "the verifier passed it" if verdict else "the manifest differs"
+        if masked:
+            outcome, reason = Outcome.CONTEXT_OVERFLOW, "the conversation outgrew 1024 tokens"
         self._write(
             TrialFinished(
                 trial=trial.trial,
                 outcome=outcome,
-                reason="the verifier passed it" if trial.reward else "the manifest differs",
-                verdict=trial.reward,
+                reason=reason,
+                verdict=verdict,
                 reward=trial.reward,
                 turns=number,
-                seconds=self._seconds(rng, number),
+                seconds=self._seconds(trial),
                 verifier_output="manifest ok\n" if trial.reward else "-notes.md\n+notes.m\n",
             )
         )
@@ -602,30 +758,59 @@ class Simulation:
                 verdict=None,
                 reward=None,
                 turns=1,
-                seconds=self._seconds(trial.rng, 1),
+                seconds=self._seconds(trial),
             )
         )
         del self._live[trial.trial]
         if trial.rng.random() < 0.5:
             trial.done = True
         else:
-            old, trial.trial = trial.trial, f"{trial.trial}-a2"
-            trial.attempt, trial.cast_start = 2, None
-            self._write(
-                TrialRetried(trial=old, successor=trial.trial, reason="the sandbox was lost")
-            )
-            self._queue(trial)
+            self._again(trial, "the sandbox was lost", wait=4.0)
         self._leave()
 
-    def _seconds(self, rng: random.Random, turns: int) -> PhaseSeconds:
-        return PhaseSeconds(
-            queue=rng.random(),
-            setup=0.2 + rng.random() * 0.1,
-            sampling=0.4 * turns,
-            commands=0.25 * turns,
-            verifying=0.15,
-            teardown=0.05,
+    def _again(self, trial: SimTrial, reason: str, wait: float = 0.0) -> None:
+        """A fresh attempt takes the trial's place."""
+        trial.attempt += 1
+        old = trial.trial
+        trial.trial = f"{old.rpartition('-a')[0] or old}-a{trial.attempt}"
+        trial.cast_start, trial.ending, trial.done, trial.reward = None, "", False, None
+        self._write(TrialRetried(trial=old, successor=trial.trial, reason=reason, wait_sec=wait))
+        self._schedule(self._requeue(trial), wait)
+
+    def _requeue(self, trial: SimTrial) -> Process:
+        self._queue(trial)
+        return
+        yield 0.0
+
+    def _ended_by_person(self, trial: SimTrial) -> None:
+        name, ending, asked = trial.trial, trial.ending, trial.asked
+        assert asked is not None
+        self._write(
+            TrialFinished(
+                trial=name,
+                outcome=Outcome.CANCELLED,
+                reason=f"cancelled by {asked.actor}",
+                verdict=None,
+                reward=None,
+                turns=1,
+                seconds=self._seconds(trial),
+            )
         )
+        del self._live[name]
+        if ending == "retry":
+            self._again(trial, f"asked for by {asked.actor}")
+        else:
+            trial.done = True
+        self._done(
+            asked, True, f"{name} is {'attempted again' if ending == 'retry' else 'cancelled'}"
+        )
+        self._leave()
+
+    def _seconds(self, trial: SimTrial) -> PhaseSeconds:
+        spent = {"queue": trial.marks[0][1] - trial.queued_at, "teardown": 0.05}
+        for (name, since), (_, until) in itertools.pairwise([*trial.marks, ("", self.now)]):
+            spent[name] = spent.get(name, 0.0) + until - since
+        return PhaseSeconds(**spent)
 
     def _turn(self, trial: SimTrial, number: int, turn: Turn) -> Process:
         rng, pace = trial.rng, self._turn_seconds
@@ -635,6 +820,7 @@ class Simulation:
         seconds = pace * (0.1 + 0.3 * rng.random())
         yield seconds
         self._in_flight -= 1
+        yield from self._held(trial)
         text = completion(turn)
         pieces = tuple(_PIECES.findall(text))
         logprobs = np.array(
@@ -694,6 +880,7 @@ class Simulation:
             for part in _halves(keystrokes):
                 self._cast(trial, part.replace("\n", "\r\n"))
                 yield pace * 0.08
+                yield from self._held(trial)
         if turn.keystrokes:
             self._cast(trial, turn.output + PROMPT)
         self._write(

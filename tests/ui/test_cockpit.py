@@ -53,7 +53,7 @@ async def test_every_pane_of_the_wide_cockpit_tells_its_part(opened: Opener) -> 
         assert "nats" in pane(pilot, "tokens").text
         assert "mean" in pane(pilot, "rewards").text
         assert "held out" in pane(pilot, "curve").text
-        assert "model" in pane(pilot, "times").text
+        assert "sampling" in pane(pilot, "times").text
         assert "in flight" in pane(pilot, "queue").text
         assert "worker 1" in pane(pilot, "queue").text
         assert "environment: sandbox" in pane(pilot, "notes").text
@@ -110,10 +110,10 @@ async def test_the_mouse_selects_and_a_double_click_opens(opened: Opener) -> Non
     async with opened() as pilot:
         grid = pilot.app.screen.query_one(TrialGrid)
         before = selected(pilot)
-        await pilot.click("#trials", offset=(2, 1))
+        await pilot.click("#trials", offset=(40, 1))
         assert selected(pilot) != before
         assert "move" in grid.text or selected(pilot)
-        await pilot.click("#trials", offset=(2, 1), times=2)
+        await pilot.click("#trials", offset=(40, 1), times=2)
         assert isinstance(pilot.app.screen, TrialScreen)
 
 

@@ -54,7 +54,7 @@ def test_what_infrastructure_failed_is_not_a_failure() -> None:
         True,
     ]
     assert state.steps[-1].mean_reward == 0.5
-    assert state.steps[-1].unscored == 1
+    assert state.steps[-1].left_out == {"infrastructure": 1}
 
 
 def test_evaluation_rewards_stay_out_of_the_training_histogram() -> None:

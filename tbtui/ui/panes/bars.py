@@ -11,14 +11,16 @@ from textual.strip import Strip
 from tbtui.journal.events import RunPhase
 from tbtui.ui.charts import reward_bins
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import trial_glyph
+from tbtui.ui.glyphs import LEFT_OUT_MARK, trial_glyph
 from tbtui.ui.keys import Key, Scope, in_scope
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.panes.rewards import pass_rate_series
 from tbtui.ui.text import clock_time, level, number, rate
-from tbtui.view.current import active_seconds
+from tbtui.view.current import active_seconds, attempts
+from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.tasks import dataset_name
-from tbtui.view.waiting import doing, duration, waiting_for
+from tbtui.view.waiting import doing, duration, retry_wait, waiting_for
+from tbtui.view.waits import in_words, step_wait
 
 
 class Line(Pane, can_focus=False):
@@ -67,11 +69,14 @@ class StatusLine(Line):
             if width >= 110:
                 left.append(("waiting for ", palette.muted))
             left.append((waiting, palette.text))
+            wait = step_wait(state, frame.now)
+            if width >= 150 and wait is not None and wait.live and (words := in_words(wait)):
+                left += [dot, (words, palette.muted)]
         right: list[Span] = []
         warnings = sum(1 for note in state.notes if note.level != "info")
         if warnings:
             right.append((f"▲{warnings} ", palette.attention))
-        if state.policy and width >= 110:
+        if state.policy and width >= 150:
             right.append(
                 (f"● {state.policy}", palette.good if state.status is None else palette.muted)
             )
@@ -100,7 +105,7 @@ class StatusLine(Line):
             spans.append((f"held-out tasks after step {state.step}", palette.strong))
         else:
             spans.append((f"step {current} of {state.max_steps}", palette.strong))
-        spans += [(" · ", palette.faint), (f"{state.phase}", palette.text)]
+            spans += [(" · ", palette.faint), (f"{state.phase}", palette.text)]
         if state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING) and frame.shown:
             done = sum(1 for trial in frame.shown if not trial.live)
             spans.append((f" {done}/{len(frame.shown)}", palette.text))
@@ -189,17 +194,28 @@ class TrialHead(Line):
         left: list[Span] = [
             (f" {glyph.char} ", glyph.style),
             (trial.label, palette.strong),
-            (f"  {doing(trial)}", palette.text),
+            (f"  {doing(trial)}", palette.frozen if trial.frozen else palette.text),
             (f"  {clock_time(active_seconds(trial, frame.now))}", palette.muted),
         ]
+        if (remaining := remaining_sec(trial, frame.state, frame.now)) is not None:
+            left.append((f" {time_left(remaining)} left", palette.muted))
+        if trial.excluded:
+            left += [dot, (f"{LEFT_OUT_MARK} excluded", palette.attention)]
+        elif trial.left_out == "masked":
+            left += [dot, (f"{LEFT_OUT_MARK} masked", palette.attention)]
+        if trial.overdue and trial.live:
+            left += [dot, ("past the deadline", palette.attention)]
+        if wait := retry_wait(trial, frame.now):
+            left += [dot, (wait, palette.attention)]
         if trial.pending:
             left += [dot, (f"{trial.pending}…", palette.attention)]
+        count = len(attempts(trial, frame.state))
+        if count > 1:
+            left += [dot, (f"attempt {trial.attempt} of {count} (a)", palette.attention)]
         if trial.reason:
             left += [dot, (trial.reason, palette.muted)]
         left += [dot, ("held out" if trial.purpose == "eval" else "training", palette.muted)]
         left += [(f", step {trial.step}", palette.muted)]
-        if trial.attempt > 1:
-            left += [dot, (f"attempt {trial.attempt}", palette.attention)]
         right: list[Span] = [("reward ", palette.muted)]
         right.append(
             ("–", palette.faint)
@@ -228,25 +244,21 @@ class KeyBar(Line):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
         keys = [key for key in in_scope(*self._scopes) if key.bar]
-        if sum(map(_cells, keys)) > width - 13:
+        more = "commands" if width >= 110 else "more"
+        right: list[Span] = [("^p", palette.accent), (f" {more} ", palette.muted)]
+        room = width - len(more) - 5
+        if sum(map(_cells, keys)) > room:
             keys = _grouped(keys)
-        right: list[Span] = [("^p", palette.accent), (" commands ", palette.muted)]
-        room = width - 13
+        chosen = _that_fit(keys, room)
         spans: list[Span] = []
         self._places = []
         x = 0
-        must = [key for key in keys if key.id in ("help", "quit")]
-        reserved = sum(map(_cells, must))
         for key in keys:
-            cost = _cells(key)
-            if key not in must and x + cost > room - reserved:
-                continue
-            if key in must:
-                reserved -= cost
-            spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
-            self._places.append((x, x + cost, key.action))
-            x += cost
-        self._places.append((width - len("^p commands "), width, "app.command_palette"))
+            if key.id in chosen:
+                spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
+                self._places.append((x, x + _cells(key), key.action))
+                x += _cells(key)
+        self._places.append((width - len(more) - 4, width, "app.command_palette"))
         return [split_row(width, spans, right, palette.on_surface)]
 
     async def on_click(self, event: events.Click) -> None:
@@ -258,6 +270,16 @@ class KeyBar(Line):
 
 def _cells(key: Key) -> int:
     return len(key.shown) + len(key.label) + 3
+
+
+def _that_fit(keys: list[Key], room: int) -> set[str]:
+    """The ids of the keys that fit, by their rank."""
+    chosen: set[str] = set()
+    for key in sorted(keys, key=lambda key: key.bar):
+        if _cells(key) <= room:
+            chosen.add(key.id)
+            room -= _cells(key)
+    return chosen
 
 
 def _grouped(keys: list[Key]) -> list[Key]:

@@ -12,6 +12,9 @@ from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import number, visible_lines, wrap
 from tbtui.view.current import time_shares
+from tbtui.view.estimate import holding_up, remaining_sec, time_left
+from tbtui.view.state import SPENDINGS, Spending
+from tbtui.view.waits import StepWait, step_wait
 
 
 class QueuePane(Pane):
@@ -76,33 +79,65 @@ class QueuePane(Pane):
 
 
 class TimesPane(Pane):
-    """Where the wall time of recent trials went."""
+    """What the step waits for, and where the wall time of recent trials went."""
+
+    EVERY = 10
 
     def title(self, frame: Frame) -> str:
-        return "where trials' time went"
+        wait = step_wait(frame.state, frame.now)
+        if wait is None:
+            return "where trials' time went"
+        return f"what step {wait.step} {'waits' if wait.live else 'waited'} for"
 
     def key(self, frame: Frame) -> Hashable:
-        return frame.state.trials_finished
+        state = frame.state
+        return state.trials_finished, state.phase, state.step, int(frame.now)
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        palette = frame.palette
-        shares = time_shares(frame.state.trials.values())
-        if not shares:
+        palette, state = frame.palette, frame.state
+        wait = step_wait(state, frame.now)
+        trials = time_shares(state.trials.values())
+        waited = wait.shares if wait is not None else {}
+        if not trials and not waited:
             return [row(width, (" after the first trials", palette.faint))]
-        longest = max(share.share for share in shares)
-        room = max(1, width - 17)
-        return [
-            row(
-                width,
-                (f" {share.name:<9}", palette.muted),
-                (
-                    bar(share.share / longest, room),
-                    palette.accent if share.share == longest else palette.muted,
-                ),
-                (f" {share.share:.0%}", palette.text),
-            )
-            for share in shares
-        ]
+        rows: list[Strip] = []
+        if waited:
+            heads: list[Span] = [("step", palette.faint), (" trials ", palette.faint)]
+            rows.append(split_row(width, self._held_up_by(frame, wait), heads))
+        shares = waited or trials
+        names = [name for name in SPENDINGS if max(shares.get(name, 0), trials.get(name, 0)) > 0]
+        names = _largest(names, shares, height - len(rows))
+        room = max(1, width - (24 if waited else 17))
+        longest = max(shares.values())
+        for name in names:
+            share = shares.get(name, 0.0)
+            bar_spans: list[Span] = [
+                (f" {name:<9} ", palette.muted),
+                (bar(share / longest, room), palette.spending[name]),
+            ]
+            numbers: list[Span] = [(f"{share:.0%}", palette.text)]
+            if waited:
+                numbers.append((f"{trials.get(name, 0):>6.0%} ", palette.muted))
+            rows.append(split_row(width, bar_spans, [*numbers, (" ", None)]))
+        return rows
+
+    def _held_up_by(self, frame: Frame, wait: StepWait | None) -> list[Span]:
+        palette = frame.palette
+        if wait is None or not wait.live:
+            return []
+        spans: list[Span] = []
+        for trial in holding_up(frame.state, frame.now)[:2]:
+            remaining = remaining_sec(trial, frame.state, frame.now)
+            spans.append((f" {trial.label}", palette.text))
+            if remaining is not None:
+                spans.append((f" {time_left(remaining)}", palette.muted))
+        return spans
+
+
+def _largest(names: list[Spending], shares: dict[Spending, float], most: int) -> list[Spending]:
+    """As many names as there is room for, in their own order."""
+    kept = sorted(names, key=lambda name: -shares.get(name, 0.0))[: max(1, most)]
+    return [name for name in names if name in kept]
 
 
 _NOTE_GLYPHS = {"info": "·", "warning": "▲", "error": "✗"}

@@ -12,13 +12,14 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import trial_glyph
+from tbtui.ui.glyphs import LEFT_OUT_MARK, trial_glyph
 from tbtui.ui.keys import bindings
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import clock_time, wrap
 from tbtui.view.current import active_seconds
+from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.state import TrialView
-from tbtui.view.waiting import doing
+from tbtui.view.waiting import doing, retry_wait
 
 _NARROWEST = 24
 _TALLEST = 12
@@ -86,7 +87,14 @@ class TrialGrid(Pane):
         if not frame.shown:
             return "trials"
         held_out = "held-out " if frame.shown[-1].purpose == "eval" else ""
-        return f"{held_out}trials · {running} running · {finished}/{len(frame.shown)} done"
+        title = f"{held_out}trials · {running} running · {finished}/{len(frame.shown)} done"
+        frozen = sum(1 for trial in frame.shown if trial.frozen)
+        paused = sum(1 for trial in frame.shown if trial.paused) - frozen
+        left_out = sum(1 for trial in frame.shown if trial.left_out in ("excluded", "masked"))
+        for count, word in ((paused, "paused"), (frozen, "frozen"), (left_out, "left out")):
+            if count:
+                title += f" · {count} {word}"
+        return title
 
     def show(self, frame: Frame) -> None:
         size = self.scrollable_content_region.size
@@ -147,8 +155,12 @@ class TrialGrid(Pane):
             trial.trial,
             trial.phase,
             trial.paused,
+            trial.frozen,
             trial.turn,
             trial.pending,
+            trial.excluded,
+            retry_wait(trial, frame.now),
+            self._left(trial, frame),
             trial.outcome,
             trial.last_command if layout.height == 1 else "",
             int(active_seconds(trial, frame.now)),
@@ -177,6 +189,8 @@ class TrialGrid(Pane):
         glyph = trial_glyph(trial, palette)
         quiet = palette.muted if trial.phase != "queued" else palette.faint
         label = trial.label if trial.attempt == 1 else f"{trial.label} #{trial.attempt}"
+        if trial.excluded:
+            label = f"{label} {LEFT_OUT_MARK}"
         left: list[Span] = [
             (f" {glyph.char} ", glyph.style),
             (label, palette.text if trial.live and trial.phase != "queued" else quiet),
@@ -190,9 +204,13 @@ class TrialGrid(Pane):
             right.append((f"t{trial.turn} ", quiet))
         if trial.started_at is not None:
             right.append((f"{clock_time(active_seconds(trial, frame.now))} ", quiet))
-        if len(label) + 3 + sum(len(text) for text, _ in right) >= width and len(right) > 1:
-            # The label matters more than the turn.
-            right = right[-1:]
+        if left_time := self._left(trial, frame):
+            right.append((f"{left_time} ", quiet))
+        if wait := retry_wait(trial, frame.now):
+            right.append((f"{wait} ", palette.attention))
+        while len(label) + 4 + sum(len(text) for text, _ in right) > width and len(right) > 1:
+            # The label matters more than the turn, and the newest more than what came before.
+            right.pop(0)
         # Headings stand out from the terminals below them; without those there is no need.
         base = palette.ground if alone else palette.on_raised
         if selected:
@@ -201,15 +219,20 @@ class TrialGrid(Pane):
             base = palette.selected
         return split_row(width, left, right, base)
 
+    @staticmethod
+    def _left(trial: TrialView, frame: Frame) -> str:
+        remaining = None if trial.paused else remaining_sec(trial, frame.state, frame.now)
+        return "" if remaining is None else time_left(remaining)
+
     def _body(self, trial: TrialView, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
-        if trial.infrastructure:
+        if trial.unscored:
             text = trial.reason or str(trial.outcome)
             lines = list(wrap(text, width - 1))[:height]
-            return [
-                row(width, (f" {line}", palette.infrastructure), base=palette.on_surface)
-                for line in lines
-            ] + [row(width, base=palette.on_surface)] * (height - len(lines))
+            style = palette.infrastructure if trial.infrastructure else palette.muted
+            return [row(width, (f" {line}", style), base=palette.on_surface) for line in lines] + [
+                row(width, base=palette.on_surface)
+            ] * (height - len(lines))
         screen = frame.run.recordings.screen(trial.trial)
         if screen is None:
             words = doing(trial) if trial.phase != "queued" else "queued"

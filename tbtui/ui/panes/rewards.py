@@ -8,6 +8,7 @@ from textual.strip import Strip
 
 from tbtui.ui.charts import Series, bar, curve, reward_bins
 from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.glyphs import LEFT_OUT_MARK
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import rate
 from tbtui.ui.theme import Palette
@@ -23,13 +24,13 @@ class RewardPane(Pane):
 
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
-        return state.rollouts, tuple(state.outcomes.values())
+        return state.rollouts, tuple(state.rewards), tuple(state.left_out.items())
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, rewards = frame.palette, list(frame.state.rewards)
         if not rewards:
             return [row(width, (" after the first training trials", palette.faint))]
-        bins = reward_bins(rewards, height - 1)
+        bins = reward_bins(rewards, height - 2)
         most = max(each.count for each in bins)
         room = max(1, width - 10)
         rows = [
@@ -41,25 +42,35 @@ class RewardPane(Pane):
             )
             for each in bins
         ]
-        unscored = sum(
-            count for outcome, count in frame.state.outcomes.items() if outcome not in _SCORED
-        )
         mean = sum(rewards) / len(rewards)
-        tail: list[Span] = (
-            [(f"! {unscored} without reward ", palette.infrastructure)] if unscored else []
-        )
-        rows.append(
-            split_row(width, [(" mean ", palette.muted), (rate(mean), palette.strong)], tail)
-        )
+        rows.append(row(width, (" mean ", palette.muted), (rate(mean), palette.strong)))
+        if any(frame.state.left_out.values()):
+            rows.append(row(width, *left_out_spans(frame, width)))
         return rows
 
 
-_SCORED = frozenset(
-    {
-        *("solved", "failed", "agent_timeout", "context_overflow", "output_truncated"),
-        *("parse_error",),
-    }
-)
+def left_out_spans(frame: Frame, width: int) -> list[Span]:
+    """How many training trials have no part in training, by why; shorter where room is short."""
+    palette, counts = frame.palette, frame.state.left_out
+    lost, cancelled = counts["infrastructure"], counts["cancelled"]
+    masked, excluded = counts["masked"], counts["excluded"]
+    full = (
+        (lost, "!", " lost", palette.infrastructure),
+        (cancelled, "–", " cancelled", palette.muted),
+        (masked, LEFT_OUT_MARK, " masked", palette.attention),
+        (excluded, LEFT_OUT_MARK, " excluded", palette.attention),
+    )
+    short = (
+        (lost, "!", " lost", palette.infrastructure),
+        (cancelled, "–", "", palette.muted),
+        (masked + excluded, LEFT_OUT_MARK, " left out", palette.attention),
+    )
+    spans: list[Span] = []
+    for causes in (full, short):
+        spans = [(f" {mark} {count}{word} ", style) for count, mark, word, style in causes if count]
+        if sum(len(text) for text, _ in spans) <= width:
+            break
+    return spans
 
 
 def pass_rate_series(state: RunState, palette: Palette) -> list[Series]:

@@ -10,10 +10,12 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.glyphs import LEFT_OUT_MARK
 from tbtui.ui.keys import bindings
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import number, visible, visible_lines, wrap
 from tbtui.ui.theme import Palette
+from tbtui.view.state import INFRASTRUCTURE
 from tbtui.view.transcript import Transcript, TurnView
 
 _MOST_ROWS = 200
@@ -141,7 +143,12 @@ def _verdict(transcript: Transcript, palette: Palette, width: int) -> Iterable[S
     if finished is None:
         return []
     style = palette.reward(finished.reward)
-    glyph = "!" if finished.reward is None else "✓" if finished.reward >= 1 else "✗"
+    if finished.reward is not None:
+        glyph = "✓" if finished.reward >= 1 else "✗" if finished.reward <= 0 else "◐"
+    elif finished.outcome in INFRASTRUCTURE:
+        glyph = "!"
+    else:
+        glyph, style = ("–" if finished.outcome == "cancelled" else LEFT_OUT_MARK), palette.muted
     rows = [
         split_row(
             width,

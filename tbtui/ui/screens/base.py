@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -11,9 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from tbtui.journal.events import TrialPhase
 from tbtui.ui.pane import Frame, Pane, Redraw
-from tbtui.view.state import TrialView
 
 SMALLEST = (60, 16)
 """Columns and rows below which a screen shows only what it needs."""
@@ -102,14 +100,3 @@ class LiveScreen(Screen[None]):
 
     def arranged(self) -> None:
         """After panes were shown or hidden."""
-
-
-def pause_verb(trial: TrialView) -> Literal["pause", "resume"] | None:
-    """What the pause key asks of a trial; None when there is nothing to ask."""
-    if not trial.live or trial.pending:
-        return None
-    if trial.paused:
-        return "resume"
-    if trial.phase in (TrialPhase.VERIFYING, TrialPhase.TEARDOWN):
-        return None
-    return "pause"

@@ -19,7 +19,7 @@ from tbtui.ui.screens.base import LiveScreen
 
 
 class Cockpit(LiveScreen):
-    BINDINGS = bindings("cockpit")
+    BINDINGS = bindings("cockpit", "steering")
     AUTO_FOCUS = "#trials"
     OVERVIEW = ("trials",)
     PANES: ClassVar[dict[int, tuple[str, ...]]] = {
@@ -51,7 +51,7 @@ class Cockpit(LiveScreen):
                 yield TimesPane("times")
                 yield NotesPane("notes")
         yield Summary("summary")
-        yield KeyBar("keys", "cockpit", "everywhere")
+        yield KeyBar("keys", "cockpit", "steering", "everywhere")
 
     def arranged(self) -> None:
         self.query_one("#summary").display = not self.roomy and not self.full
@@ -61,9 +61,3 @@ class Cockpit(LiveScreen):
 
     async def on_trial_grid_opened(self) -> None:
         await self.run_action("app.open_trial")
-
-    async def action_toggle_pause(self) -> None:
-        await self.run_action("app.pause_trial")
-
-    async def action_stop(self) -> None:
-        await self.run_action("app.stop_trial")

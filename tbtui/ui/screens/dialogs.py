@@ -1,7 +1,8 @@
-"""The dialogs: leaving a live run, and help."""
+"""The dialogs: questions that cost something, reasons, help."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -9,46 +10,83 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Static
+from textual.widgets import Button, Input, Static
 
 from tbtui.ui.glyphs import LEGEND
 from tbtui.ui.keys import KEYS, SCOPE_TITLES
+from tbtui.ui.text import visible, wrap
+
+_HELP_WIDTH = 54
+"""Cells of an explanation: what a dialog has in 80 columns."""
 
 
-class LeaveDialog(ModalScreen[bool]):
-    """Asks whether to stop the run; True means yes."""
+class ConfirmDialog(ModalScreen[bool]):
+    """A question that costs something; True means yes. The way back is what `enter` does."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "stop and leave"),
-        Binding("n,escape,q", "answer(False)", "stay"),
-        Binding("left,right,tab", "app.focus_next", "choose", show=False),
+        Binding("y", "answer(True)", "yes"),
+        Binding("n,escape,q", "answer(False)", "no"),
+        Binding("left,right,up,down,tab", "app.focus_next", "choose", show=False),
     ]
-    AUTO_FOCUS = "#stay"
+    AUTO_FOCUS = "#no"
 
-    def __init__(self, running: int) -> None:
+    def __init__(self, question: str, detail: str, yes: str, no: str) -> None:
         super().__init__()
-        self._trials = running
+        self._question, self._detail, self._yes, self._no = question, detail, yes, no
 
     def compose(self) -> ComposeResult:
-        trials = (
-            "No trial is running."
-            if not self._trials
-            else "1 trial is running: it will be cancelled and its sandbox removed."
-            if self._trials == 1
-            else f"{self._trials} trials are running: they will be cancelled and their "
-            f"sandboxes removed."
-        )
         with Vertical(id="dialog"):
-            yield Static(Content("Stop the run and clean up?"), id="question")
-            yield Static(Content(trials), id="detail")
-            yield Button("y  stop and leave", id="leave", variant="warning", compact=True)
-            yield Button("n  stay", id="stay", variant="primary", compact=True)
+            yield Static(Content(visible(self._question)), id="question")
+            yield Static(Content(visible(self._detail)), id="detail")
+            yield Button(f"y  {self._yes}", id="yes", variant="warning", compact=True)
+            yield Button(f"n  {self._no}", id="no", variant="primary", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        self.dismiss(event.button.id == "leave")
+        self.dismiss(event.button.id == "yes")
 
-    def action_answer(self, leave: bool) -> None:
-        self.dismiss(leave)
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class LeaveDialog(ConfirmDialog):
+    """Asks whether to stop the run; True means yes."""
+
+    def __init__(self, running: int) -> None:
+        super().__init__(
+            "Stop the run and clean up?",
+            "No trial is running."
+            if not running
+            else "1 trial is running: it will be cancelled and its sandbox removed."
+            if running == 1
+            else f"{running} trials are running: they will be cancelled and their "
+            f"sandboxes removed.",
+            "stop and leave",
+            "stay",
+        )
+
+
+class ReasonDialog(ModalScreen[str | None]):
+    """Asks why; the reason may be empty. None means that nothing is to be done."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it alone")]
+    AUTO_FOCUS = "#reason"
+
+    def __init__(self, question: str, detail: str) -> None:
+        super().__init__()
+        self._question, self._detail = question, detail
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog"):
+            yield Static(Content(visible(self._question)), id="question")
+            yield Static(Content(visible(self._detail)), id="detail")
+            yield Input(placeholder="why? (may be empty)", id="reason", max_length=200)
+            yield Static(Content("enter  do it     esc  leave it alone"), id="hint")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip())
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)
 
 
 class HelpDialog(ModalScreen[None]):
@@ -73,11 +111,17 @@ def help_text() -> Content:
         parts.append(Content.styled(f"{heading}\n", "bold $accent"))
         for key in KEYS:
             if key.scope == scope:
-                parts.append(Content.styled(f"  {key.shown:>6}  ", "bold"))
-                parts.append(Content(f"{key.help}\n"))
+                parts.extend(_entry(key.shown, key.help))
         parts.append(Content("\n"))
     parts.append(Content.styled("what the glyphs mean\n", "bold $accent"))
     for glyph, meaning in LEGEND:
-        parts.append(Content.styled(f"  {glyph:>6}  ", "bold"))
-        parts.append(Content(f"{meaning}\n"))
+        parts.extend(_entry(glyph, meaning))
     return Content("").join(parts)
+
+
+def _entry(head: str, text: str) -> Iterator[Content]:
+    """What a key or glyph means; further lines begin below the first."""
+    for line in wrap(text, _HELP_WIDTH):
+        yield Content.styled(f"  {head:>6}  ", "bold")
+        yield Content(f"{line}\n")
+        head = ""

@@ -5,37 +5,42 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 
 from tbtui.ui.keys import bindings
 from tbtui.ui.pane import Frame, Redraw
 from tbtui.ui.panes.bars import KeyBar, TrialHead
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane
+from tbtui.ui.panes.trial_facts import TrialFactsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.view.current import attempts
 
 
 class TrialScreen(LiveScreen):
     """Follows the newest turn until somebody chooses another."""
 
-    BINDINGS = bindings("trial")
+    BINDINGS = bindings("trial", "steering")
     AUTO_FOCUS = "#turns"
     OVERVIEW = ("turns", "terminal", "tokens")
     PANES: ClassVar[dict[int, tuple[str, ...]]] = {
         1: ("terminal",),
         2: ("turns",),
         3: ("tokens",),
+        4: ("facts",),
     }
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "upper": ("terminal", "turns"),
-        "lower": ("tokens",),
+        "lower": ("tokens", "facts"),
     }
 
     def __init__(self, trial: str) -> None:
         super().__init__()
         self.trial = trial
         self._version = -1
+        self._attempts: list[str] = []
+        """All that are kept of this place, when there is more than this one."""
 
     def compose_panes(self) -> ComposeResult:
         yield TrialHead("head")
@@ -44,17 +49,20 @@ class TrialScreen(LiveScreen):
             terminal.names_trial = False
             yield terminal
             yield TurnPane("turns")
-        with Vertical(id="lower"):
+        with Horizontal(id="lower"):
             tokens = TokenPane("tokens")
             tokens.follows_selection = False
             yield tokens
-        yield KeyBar("keys", "trial", "everywhere")
+            yield TrialFactsPane("facts")
+        yield KeyBar("keys", "trial", "steering", "everywhere")
 
     def show(self, frame: Frame, beat: int) -> None:
         turns = self.query_one(TurnPane)
         if frame.state.version != self._version:
             self._version = frame.state.version
             trial = frame.state.trials.get(self.trial)
+            chain = [each.trial for each in attempts(trial, frame.state)] if trial else []
+            self._attempts = chain if len(chain) > 1 else []
             if trial is None or trial.live or turns.transcript.finished is None:
                 frame.run.read_on(self.trial, turns.transcript)
         if turns.follow and turns.transcript.turns:
@@ -82,8 +90,10 @@ class TrialScreen(LiveScreen):
             self.notify("No token of this turn was surprising.", markup=False, timeout=2)
         self.post_message(Redraw())
 
-    async def action_toggle_pause(self) -> None:
-        await self.run_action("app.pause_trial")
-
-    async def action_stop(self) -> None:
-        await self.run_action("app.stop_trial")
+    def action_attempt(self) -> None:
+        """Go round the attempts at this trial's place."""
+        if self._attempts:
+            here = self._attempts.index(self.trial)
+            self.app.switch_screen(TrialScreen(self._attempts[(here + 1) % len(self._attempts)]))
+        else:
+            self.notify("This is the only attempt.", markup=False, timeout=2)

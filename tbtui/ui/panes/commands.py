@@ -1,0 +1,81 @@
+"""The commands that were given: who, when, what, why, and what came of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+
+from textual.strip import Strip
+
+from tbtui.ui.draw import Span, row
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.text import clip, wrap
+from tbtui.ui.theme import Palette
+from tbtui.view.state import CommandView
+
+_WHEN, _WHO, _WHAT = 10, 10, 9
+"""Columns, the gap after each included."""
+
+
+class CommandPane(Pane):
+    """Newest first; a long reason or result goes on below."""
+
+    def title(self, frame: Frame) -> str:
+        commands = frame.state.commands
+        refused = sum(1 for each in commands if each.ok is False)
+        if not commands:
+            return "commands given"
+        return f"commands given {len(commands)}" + (f" · {refused} refused" if refused else "")
+
+    def key(self, frame: Frame) -> Hashable:
+        state = frame.state
+        newest = state.commands[-1].command if state.commands else ""
+        return newest, len(state.commands), frozenset(state.pending)
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, state = frame.palette, frame.state
+        if not state.commands:
+            return [
+                row(width, (" nobody has asked for anything yet", palette.muted)),
+                row(width, (" space z s x r e on a trial, P for the whole run", palette.faint)),
+            ]
+        target = min(30, max(len(each.label) for each in state.commands) + 2)
+        heads = [("when", _WHEN), ("who", _WHO), ("asked", _WHAT), ("of", target)]
+        rows = [
+            row(
+                width,
+                ("   ", None),
+                *((f"{name:<{cells}}", palette.faint) for name, cells in heads),
+                ("what came of it, and why", palette.faint),
+            )
+        ]
+        for each in reversed(state.commands):
+            rows.extend(_rows(each, palette, width, target))
+        return rows
+
+
+def _rows(each: CommandView, palette: Palette, width: int, target: int) -> list[Strip]:
+    mark, style, came = {
+        None: ("…", palette.attention, "under way"),
+        True: ("✓", palette.good, each.result or "done"),
+        False: ("✗", palette.bad, each.result or "refused"),
+    }[each.ok]
+    stamp = time.strftime("%H:%M:%S", time.localtime(each.time))
+    lead: list[Span] = [
+        (f" {mark} ", style),
+        (f"{stamp:<{_WHEN}}", palette.faint),
+        (f"{clip(each.actor, _WHO - 1):<{_WHO}}", palette.text),
+        (f"{each.verb:<{_WHAT}}", palette.accent),
+        (f"{clip(each.label, target - 1):<{target}}", palette.text),
+    ]
+    used = 3 + _WHEN + _WHO + _WHAT + target
+    room = max(20, width - used - 1)
+    rows: list[Strip] = []
+    texts = [(came, palette.bad if each.ok is False else palette.muted)]
+    if each.reason:
+        texts.append((f"because: {each.reason}", palette.text))
+    for text, text_style in texts:
+        for part in list(wrap(text, room))[:6]:
+            rows.append(row(width, *lead, (part, text_style)))
+            lead = [(" " * used, None)]
+    return rows

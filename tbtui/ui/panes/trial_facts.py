@@ -1,0 +1,179 @@
+"""What there is to know of one trial: its time, its group, its attempts, what was asked of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+
+from textual.strip import Strip
+
+from tbtui.ui.charts import stacked
+from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.glyphs import LEFT_OUT_MARK, SPENDING_MARKS, trial_glyph
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.text import clock_time, number, wrap
+from tbtui.ui.theme import Palette
+from tbtui.view.current import active_seconds, attempts, siblings
+from tbtui.view.estimate import remaining_sec, time_left
+from tbtui.view.spending import breakdown
+from tbtui.view.state import Spending, TrialView
+from tbtui.view.waiting import doing, duration, retry_wait
+
+_COLUMN = 20
+"""Cells of one entry of the legend."""
+
+
+class TrialFactsPane(Pane):
+    def title(self, frame: Frame) -> str:
+        return "time · group · attempts"
+
+    def key(self, frame: Frame) -> Hashable:
+        return frame.state.version, int(frame.now)
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        trial = frame.selected
+        if trial is None:
+            return []
+        return [
+            *_time(trial, frame, width),
+            *_group(trial, frame, width),
+            *_attempts(trial, frame, width),
+            *_commands(trial, frame, width),
+        ]
+
+
+def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
+    palette = frame.palette
+    seconds = breakdown(trial, frame.now)
+    left: list[Span] = [
+        (f" {clock_time(active_seconds(trial, frame.now))}", palette.strong),
+        (f" of at most {clock_time(trial.budget_sec)} at work", palette.muted),
+    ]
+    right: list[Span] = []
+    remaining = remaining_sec(trial, frame.state, frame.now)
+    if remaining is not None:
+        right = [(f"{time_left(remaining)} left ", palette.text)]
+    return [split_row(width, left, right), *spending_rows(seconds, palette, width)]
+
+
+def spending_rows(seconds: dict[Spending, float], palette: Palette, width: int) -> list[Strip]:
+    """A stacked bar, and below it what its parts mean, with seconds."""
+    if not seconds:
+        return []
+    bar: list[Span] = [(" ", None)]
+    for name, cells in stacked(seconds, width - 2):
+        bar.append((SPENDING_MARKS[name] * cells, palette.spending[name]))
+    rows = [row(width, *bar)]
+    columns = max(1, (width - 1) // _COLUMN)
+    entries = list(seconds.items())
+    # Down, then across: the order of a trial's life reads in columns.
+    height = -(-len(entries) // columns)
+    for y in range(height):
+        spans: list[Span] = [(" ", None)]
+        for name, value in entries[y::height]:
+            spans += [
+                (f"{SPENDING_MARKS[name]} ", palette.spending[name]),
+                (f"{name:<9}", palette.muted),
+                (f"{_seconds(value):>6}  ", palette.text),
+            ]
+        rows.append(row(width, *spans))
+    return rows
+
+
+def _seconds(value: float) -> str:
+    """A tenth is all that matters here, and no part of the bar is nothing."""
+    return f"{max(0.1, value):.1f}s" if value < 60 else duration(value)
+
+
+def _group(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
+    palette, state = frame.palette, frame.state
+    members = siblings(trial, state)
+    spans: list[Span] = [(" group ", palette.muted)]
+    for member in members:
+        glyph = trial_glyph(member, palette)
+        here = member.trial == trial.trial
+        spans.append((f"{glyph.char}", palette.selected if here else glyph.style))
+        if member.excluded:
+            spans.append((LEFT_OUT_MARK, palette.attention))
+        spans.append((" ", None))
+    left_out = sum(1 for member in members if member.left_out is not None)
+    group = state.groups.get(trial.group)
+    facts = []
+    if left_out:
+        facts.append(f"{left_out} left out")
+    if group is not None and group.refilled:
+        facts.append(f"{group.refilled} refilled")
+    if group is not None and group.baseline is not None:
+        facts.append(f"baseline {number(group.baseline)}")
+    if group is not None and group.disposition is not None:
+        facts.append(group.disposition)
+    rows = [split_row(width, spans, [(" · ".join(facts) + " ", palette.muted)])]
+    if trial.excluded:
+        why = f": {trial.exclusion_reason}" if trial.exclusion_reason else ""
+        rows += _wrapped(f"excluded{why}", palette, width, LEFT_OUT_MARK)
+    elif trial.left_out == "masked":
+        rows += _wrapped(f"masked: {doing(trial)} is not trained on", palette, width, LEFT_OUT_MARK)
+    return rows
+
+
+def _wrapped(text: str, palette: Palette, width: int, mark: str) -> list[Strip]:
+    lead: Span = (f" {mark} ", palette.attention)
+    rows = []
+    for part in list(wrap(text, width - 4))[:4]:
+        rows.append(row(width, lead, (part, palette.text)))
+        lead = ("   ", None)
+    return rows
+
+
+def _attempts(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
+    palette = frame.palette
+    chain = attempts(trial, frame.state)
+    wait = retry_wait(chain[-1], frame.now)
+    if len(chain) == 1 and not wait and trial.successor is None:
+        return []
+    rows = [row(width, (" attempts", palette.muted), ("  a goes round", palette.faint))]
+    for each in chain:
+        glyph = trial_glyph(each, palette)
+        here = each.trial == trial.trial
+        words = doing(each)
+        why = each.retry_reason.replace("_", " ")
+        if why and why not in words:
+            words = f"{words} · {why}"
+        spans: list[Span] = [
+            (" ▸ " if here else "   ", palette.accent),
+            (f"{glyph.char} ", glyph.style),
+            (f"{each.attempt}  ", palette.strong if here else palette.text),
+            (words, palette.text if here else palette.muted),
+        ]
+        tail: list[Span] = [(f"{clock_time(active_seconds(each, frame.now))} ", palette.muted)]
+        rows.append(split_row(width, spans, tail))
+    if wait:
+        rows.append(row(width, ("  … ", palette.attention), (wait, palette.text)))
+    return rows
+
+
+def _commands(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
+    palette = frame.palette
+    given = [each for each in frame.state.commands if each.target == trial.trial]
+    if not given:
+        return []
+    rows = [row(width, (" asked of it", palette.muted))]
+    for each in reversed(given[-8:]):
+        mark, style = {
+            None: ("…", palette.attention),
+            True: ("✓", palette.good),
+            False: ("✗", palette.bad),
+        }[each.ok]
+        stamp = time.strftime("%H:%M:%S", time.localtime(each.time))
+        why = each.reason or ("" if each.ok else each.result)
+        rows.append(
+            row(
+                width,
+                (f"  {mark} ", style),
+                (f"{stamp} ", palette.faint),
+                (f"{each.verb} ", palette.accent),
+                (f"{each.actor} ", palette.text),
+                (why, palette.muted),
+            )
+        )
+    return rows

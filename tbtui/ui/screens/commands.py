@@ -1,0 +1,29 @@
+"""What people and scripts have asked of the run, and what came of it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from tbtui.ui.keys import bindings
+from tbtui.ui.panes.bars import KeyBar, StatusLine
+from tbtui.ui.panes.commands import CommandPane
+from tbtui.ui.screens.base import LiveScreen
+
+
+class CommandScreen(LiveScreen):
+    BINDINGS = bindings("commands")
+    AUTO_FOCUS = "#given"
+    OVERVIEW = ("given",)
+    COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {"list": ("given",)}
+
+    def compose_panes(self) -> ComposeResult:
+        yield StatusLine("status")
+        with Vertical(id="list"):
+            yield CommandPane("given")
+        yield KeyBar("keys", "commands", "everywhere")
+
+    def action_back(self) -> None:
+        self.app.pop_screen()

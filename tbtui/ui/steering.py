@@ -1,0 +1,160 @@
+"""What people ask of trials: refused at once where it makes no sense, confirmed where it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tbtui.journal.commands import RUN, Command
+from tbtui.journal.events import CommandVerb, RunPhase, TrialPhase
+from tbtui.view.state import CommandView, RunState, TrialView
+
+if TYPE_CHECKING:
+    from tbtui.ui.application import TbtuiApp
+
+_CLOSING = (TrialPhase.VERIFYING, TrialPhase.TEARDOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a command would be pointless, in one line."""
+
+    reason: str
+
+
+def verb_meant(key: CommandVerb, trial: TrialView, state: RunState) -> CommandVerb | Refusal:
+    """What a key asks of a trial as it stands: `pause` on a paused one means `resume`."""
+    meant: CommandVerb = key
+    if key in ("pause", "freeze") and trial.paused and (key == "pause" or trial.frozen):
+        meant = "resume"
+    elif key == "exclude" and trial.excluded:
+        meant = "include"
+    if trial.pending == meant:
+        return Refusal(f"{meant} is under way")
+    refusal = _why_not(meant, trial, state)
+    return Refusal(refusal) if refusal else meant
+
+
+def _why_not(verb: CommandVerb, trial: TrialView, state: RunState) -> str:
+    match verb:
+        case "pause" | "freeze" | "resume":
+            if not trial.live or trial.phase in _CLOSING:
+                return f"nothing left to {verb}"
+        case "stop" | "cancel":
+            return "" if trial.live else "it has ended"
+        case "retry":
+            if trial.successor is not None:
+                return "it is being attempted again already"
+            if not trial.live and not _open_to_change(trial, state):
+                return "it has ended, and its step is no longer sampled"
+        case "exclude" | "include":
+            if trial.purpose == "eval":
+                return "it is held out: never trained on"
+            if trial.successor is not None:
+                return "another attempt has taken its place"
+            if not _open_to_change(trial, state):
+                return "its step is no longer sampled"
+    return ""
+
+
+def _open_to_change(trial: TrialView, state: RunState) -> bool:
+    """The step of a training trial is still being sampled."""
+    return (
+        trial.purpose == "train"
+        and state.status is None
+        and state.phase is RunPhase.SAMPLING
+        and bool(state.steps)
+        and state.steps[-1].step == trial.step
+    )
+
+
+class Steering:
+    """Hands people's commands to the host, and tells them what came of each."""
+
+    def __init__(self, app: TbtuiApp) -> None:
+        self._app = app
+        self._asked: dict[str, str] = {}
+        """Id of a command that has no answer yet -> what it is about, for people."""
+
+    def ask(self, key: CommandVerb, trial: TrialView) -> None:
+        """A key was pressed for a trial."""
+        verb = verb_meant(key, trial, self._app.live_run.state)
+        if isinstance(verb, Refusal):
+            self._say(f"{trial.label}: {verb.reason}.")
+        elif verb == "cancel" or (verb == "retry" and trial.live):
+            self._confirm(verb, trial)
+        elif verb == "exclude":
+            self._ask_why(verb, trial)
+        else:
+            self.submit(verb, trial.trial, trial.label)
+
+    def ask_run(self) -> None:
+        """Pause the whole run, or let it go on."""
+        self.submit("resume" if self._app.live_run.state.paused else "pause", RUN, "the run")
+
+    def submit(self, verb: CommandVerb, target: str, label: str, reason: str = "") -> None:
+        if self._app.run_end is not None:
+            self._say("The run is over.")
+            return
+        command = Command(verb=verb, target=target, reason=reason)
+        self._asked[command.id] = label
+        self._app.host.submit(command)
+
+    def tell(self, state: RunState) -> None:
+        """Say what came of the commands given here since the last time."""
+        if not self._asked:
+            return
+        for view in state.commands:
+            if view.ok is not None and (label := self._asked.pop(view.command, None)):
+                self._tell_one(view, label)
+
+    def _tell_one(self, view: CommandView, label: str) -> None:
+        if view.ok:
+            self._say(view.result or f"{label}: {view.verb} done")
+        else:
+            self._app.notify(
+                view.result or f"{label}: can't {view.verb}",
+                title=f"{view.verb} refused",
+                severity="warning",
+                timeout=8,
+                markup=False,
+            )
+
+    def _say(self, text: str) -> None:
+        self._app.notify(text, markup=False, timeout=2)
+
+    def _confirm(self, verb: CommandVerb, trial: TrialView) -> None:
+        # Dialogs bring widgets along that the first frame needs not wait for.
+        from tbtui.ui.screens.dialogs import ConfirmDialog
+
+        question, detail = {
+            "cancel": (
+                f"Cancel {trial.label} without verdict?",
+                "It ends now and its sandbox is removed. It gets no reward.",
+            ),
+            "retry": (
+                f"Give this attempt at {trial.label} up?",
+                "It ends now; what it did is kept. A fresh attempt takes its place.",
+            ),
+        }[verb]
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.submit(verb, trial.trial, trial.label)
+
+        self._app.push_screen(ConfirmDialog(question, detail, verb, "leave it alone"), answered)
+
+    def _ask_why(self, verb: CommandVerb, trial: TrialView) -> None:
+        from tbtui.ui.screens.dialogs import ReasonDialog
+
+        def answered(reason: str | None) -> None:
+            if reason is not None:
+                self.submit(verb, trial.trial, trial.label, reason)
+
+        self._app.push_screen(
+            ReasonDialog(
+                f"Leave {trial.label} out of training?",
+                "Its reward counts neither for it nor for its group's baseline.",
+            ),
+            answered,
+        )

@@ -1,0 +1,63 @@
+"""How long a running trial will still take, and which trials a step waits for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tbtui.journal.events import TrialPhase
+from tbtui.view.current import active_seconds
+from tbtui.view.state import Duration, RunState, TrialView
+
+_ENOUGH = 2
+"""Trials of the same task that say more than all trials do."""
+
+
+def remaining_sec(trial: TrialView, state: RunState, now: float) -> float | None:
+    """Active seconds until a running trial is expected to end; None when nothing tells.
+
+    The mean of those finished trials that took longer than this one has taken so far and made at
+    least as many turns: of its own task where there are enough, else of all. A trial with a
+    budget is never expected to overrun it.
+    """
+    if not trial.live or trial.started_at is None:
+        return None
+    elapsed = active_seconds(trial, now)
+    longer = _longer(state.task_durations.get(trial.task, ()), trial.turn, elapsed)
+    if len(longer) < _ENOUGH:
+        longer = _longer(state.durations, trial.turn, elapsed) or longer
+    if not longer:
+        return None
+    expected = sum(longer) / len(longer) - elapsed
+    if trial.phase in (TrialPhase.VERIFYING, TrialPhase.TEARDOWN) or trial.budget_sec <= elapsed:
+        return expected
+    return min(expected, trial.budget_sec - elapsed)
+
+
+def _longer(durations: Iterable[Duration], turns: int, seconds: float) -> list[float]:
+    return [each.seconds for each in durations if each.turns >= turns and each.seconds > seconds]
+
+
+def time_left(seconds: float) -> str:
+    """`~0:40`: rounded to what such an estimate can be worth."""
+    grain = 5 if seconds < 20 else 10 if seconds < 120 else 30 if seconds < 600 else 60
+    whole = max(grain, round(seconds / grain) * grain)
+    if whole >= 3600:
+        return f"~{whole // 3600}:{whole % 3600 // 60:02d}h"
+    return f"~{whole // 60}:{whole % 60:02d}"
+
+
+def holding_up(state: RunState, now: float) -> list[TrialView]:
+    """The live trials of the batch under way, whoever is expected to end last first.
+
+    A trial that has already outlasted all that is known comes before any estimate; without
+    estimates it is the oldest first. What is still queued comes last, what is paused not at all.
+    """
+    batch = [trial for trial in state.trials.values() if trial.live and not trial.paused]
+
+    def wait(trial: TrialView) -> tuple[bool, bool, float, float]:
+        if trial.started_at is None:
+            return True, False, 0.0, trial.queued_at
+        remaining = remaining_sec(trial, state, now)
+        return False, remaining is not None, -(remaining or 0.0), trial.started_at
+
+    return sorted(batch, key=wait)

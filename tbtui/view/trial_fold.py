@@ -1,0 +1,240 @@
+"""The fold of single trials' events into the run's state. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tbtui.journal.events import (
+    AnyEvent,
+    Outcome,
+    TrialExcluded,
+    TrialFinished,
+    TrialPaused,
+    TrialPhase,
+    TrialPhaseChanged,
+    TrialQueued,
+    TrialResumed,
+    TrialRetried,
+    TurnObserved,
+    TurnParsed,
+    TurnSampled,
+    TurnStarted,
+)
+from tbtui.view.current import active_seconds
+from tbtui.view.spending import spend, spending_of
+from tbtui.view.state import (
+    INFRASTRUCTURE,
+    MAX_FINISHED_TRIALS,
+    RECENT_REWARDS,
+    TASK_DURATIONS,
+    Duration,
+    RunState,
+    StepView,
+    TrialView,
+)
+
+
+class TrialFold:
+    """Keeps a state's trials, and what is counted of them, up to date."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._retries: dict[str, tuple[str, float]] = {}
+        """Successor that is not queued yet -> the attempt it replaces, when it may start."""
+
+    def apply(self, event: AnyEvent, now: float) -> bool:
+        """Fold an event of a trial in; False: it is another kind of event."""
+        match event:
+            case TrialQueued():
+                self._queued(event, now)
+            case TrialPhaseChanged():
+                self._phase(event, now)
+            case TurnStarted():
+                if trial := self._state.trials.get(event.trial):
+                    trial.turn = event.turn
+            case TurnSampled():
+                self._sampled(event)
+            case TurnParsed():
+                if (trial := self._state.trials.get(event.trial)) and event.commands:
+                    trial.last_command = " ".join(
+                        command.keystrokes.strip() for command in event.commands
+                    )
+            case TurnObserved():
+                # Only who reads the trial itself needs it.
+                pass
+            case TrialFinished():
+                self._finished(event, now)
+            case TrialPaused():
+                self._paused(event, now)
+            case TrialResumed():
+                self._resumed(event, now)
+            case TrialRetried():
+                self._retried(event, now)
+            case TrialExcluded():
+                self._excluded(event)
+            case _:
+                return False
+        return True
+
+    def _queued(self, event: TrialQueued, now: float) -> None:
+        state = self._state
+        trial = TrialView(
+            trial=event.trial,
+            label=event.label,
+            task=event.task,
+            group=event.group,
+            step=event.step,
+            purpose=event.purpose,
+            attempt=event.attempt,
+            budget_sec=event.budget_sec,
+            queued_at=now,
+            phase_since=now,
+            spent_until=now,
+        )
+        trial.predecessor, trial.retry_at = self._retries.pop(event.trial, (None, None))
+        state.trials[event.trial] = trial
+        if task := state.tasks.get(event.task):
+            task.live += 1
+        if group := state.groups.get(event.group):
+            group.trials.append(event.trial)
+        self._drop_old_trials()
+
+    def _drop_old_trials(self) -> None:
+        trials = self._state.trials
+        surplus = len(trials) - MAX_FINISHED_TRIALS
+        if surplus <= 0:
+            return
+        old = [name for name, trial in trials.items() if not trial.live][:surplus]
+        for name in old:
+            group = self._state.groups.get(trials.pop(name).group)
+            if group and not any(member in trials for member in group.trials):
+                self._state.groups.pop(group.group)
+
+    def _phase(self, event: TrialPhaseChanged, now: float) -> None:
+        if not (trial := self._state.trials.get(event.trial)):
+            return
+        if trial.started_at is None and event.phase is not TrialPhase.QUEUED:
+            trial.started_at = now
+        trial.phase, trial.detail = event.phase, event.detail
+        if not trial.paused:
+            trial.phase_since = now
+            spend(trial, spending_of(event.phase, event.detail), now)
+
+    def _sampled(self, event: TurnSampled) -> None:
+        if not (trial := self._state.trials.get(event.trial)):
+            return
+        trial.turn = event.turn
+        trial.samples.append(event.sample)
+        trial.last_text = event.text
+        trial.completion_tokens += event.completion_tokens
+        trial.logprob_sum += event.mean_logprob * event.completion_tokens
+        trial.weights_version = event.weights_version
+
+    def _paused(self, event: TrialPaused, now: float) -> None:
+        if not (trial := self._state.trials.get(event.trial)):
+            return
+        trial.frozen = event.frozen
+        if not trial.paused:
+            trial.paused, trial.phase_since = True, now
+            spend(trial, "paused", now)
+
+    def _resumed(self, event: TrialResumed, now: float) -> None:
+        if not (trial := self._state.trials.get(event.trial)) or not trial.paused:
+            return
+        trial.paused = trial.frozen = False
+        trial.paused_sec += now - trial.phase_since
+        trial.phase_since = now
+        spend(trial, spending_of(trial.phase, trial.detail), now)
+
+    def _finished(self, event: TrialFinished, now: float) -> None:
+        state = self._state
+        state.trials_finished += 1
+        state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
+        if not (trial := state.trials.get(event.trial)):
+            return
+        if trial.paused:
+            trial.paused_sec += now - trial.phase_since
+        spend(trial, "teardown", now)
+        trial.phase, trial.phase_since, trial.finished_at = TrialPhase.FINISHED, now, now
+        trial.paused, trial.frozen, trial.pending = False, False, ""
+        trial.outcome, trial.reason = event.outcome, event.reason
+        trial.verdict, trial.reward = event.verdict, event.reward
+        trial.turn, trial.seconds = event.turns, event.seconds
+        if trial.outcome not in INFRASTRUCTURE and trial.outcome is not Outcome.CANCELLED:
+            self._remember_duration(trial, now)
+        if task := state.tasks.get(trial.task):
+            task.live -= 1
+            if event.reward is None:
+                task.unscored += 1
+            else:
+                task.scored += 1
+                task.reward_sum += event.reward
+                task.recent.append(event.reward)
+                latest = state.kind_rewards.setdefault(
+                    task.kind or "other", deque(maxlen=RECENT_REWARDS)
+                )
+                latest.append(event.reward)
+        if trial.purpose == "train":
+            state.rollouts += 1
+        self._count(trial)
+
+    def _remember_duration(self, trial: TrialView, now: float) -> None:
+        if trial.started_at is None:
+            return
+        duration = Duration(trial.turn, active_seconds(trial, now))
+        self._state.durations.append(duration)
+        self._state.task_durations.setdefault(trial.task, deque(maxlen=TASK_DURATIONS)).append(
+            duration
+        )
+
+    def _retried(self, event: TrialRetried, now: float) -> None:
+        self._retries[event.successor] = (event.trial, now + event.wait_sec)
+        if trial := self._state.trials.get(event.trial):
+            self._uncount(trial)
+            trial.successor, trial.retry_reason = event.successor, event.reason
+            trial.retry_at = now + event.wait_sec
+            self._count(trial)
+        if successor := self._state.trials.get(event.successor):
+            successor.predecessor, successor.retry_at = self._retries.pop(event.successor)
+
+    def _excluded(self, event: TrialExcluded) -> None:
+        if trial := self._state.trials.get(event.trial):
+            self._uncount(trial)
+            trial.excluded = event.excluded
+            trial.exclusion_reason = event.reason if event.excluded else ""
+            self._count(trial)
+
+    def _count(self, trial: TrialView) -> None:
+        """Count a finished training trial among the rewards, or among what is left out."""
+        state = self._state
+        if trial.live or trial.purpose != "train":
+            return
+        step = self._step_of(trial)
+        if (why := trial.left_out) is not None:
+            state.left_out[why] += 1
+            if step is not None:
+                step.left_out[why] += 1
+        elif trial.reward is not None:
+            state.rewards.append(trial.reward)
+            if step is not None:
+                step.rewards.append(trial.reward)
+
+    def _uncount(self, trial: TrialView) -> None:
+        """Take back what `_count` did."""
+        state = self._state
+        if trial.live or trial.purpose != "train":
+            return
+        step = self._step_of(trial)
+        if (why := trial.left_out) is not None:
+            state.left_out[why] -= 1
+            if step is not None:
+                step.left_out[why] -= 1
+        elif trial.reward is not None:
+            if trial.reward in state.rewards:
+                state.rewards.remove(trial.reward)
+            if step is not None and trial.reward in step.rewards:
+                step.rewards.remove(trial.reward)
+
+    def _step_of(self, trial: TrialView) -> StepView | None:
+        steps = self._state.steps
+        return steps[-1] if steps and steps[-1].step == trial.step else None
