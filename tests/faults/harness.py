@@ -1,0 +1,98 @@
+"""What a run puts together around its trials: the real runner and the real worker pool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tbtui.catalog.load import load_task
+from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.plan import TrialPlan, plan_groups
+from tbtui.engines.grpo.rollouts import TrialSettings
+from tbtui.engines.grpo.sampling import SamplingLimits
+from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.journal.events import Outcome
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
+from tbtui.policies.base import Policy
+from tbtui.rollout.messages import EnvironmentSpec
+from tbtui.rollout.outcome import is_infrastructure
+from tbtui.rollout.pool import SILENCE_SEC, WorkerPool
+
+SANDBOX = EnvironmentSpec(None, "tbtui.rollout.environments.sandbox:SandboxEnvironment")
+
+
+def trial_runner(
+    directory: RunDirectory,
+    policy: Policy,
+    journal: JournalWriter,
+    *,
+    n_parallel: int,
+    n_workers: int = 2,
+    max_turns: int = 6,
+    max_tokens: int = 512,
+    max_retries: int = 0,
+    environment: EnvironmentSpec = SANDBOX,
+    silence_sec: float = SILENCE_SEC,
+    sample_timeout_sec: float = 600.0,
+    worker_module: str = "tbtui.rollout.worker",
+) -> TrialRunner[WorkerPool]:
+    """A runner whose pool isn't started yet. It never halts, and trains on whatever the policy
+    did, so that every reward there is comes to light."""
+    scored = (o for o in Outcome if not is_infrastructure(o) and o is not Outcome.CANCELLED)
+    settings = TrialSettings(
+        trials_dir=directory.trials,
+        environment=environment,
+        model_name=policy.info.model_name,
+        max_turns=max_turns,
+        trial_timeout_sec=None,
+        limits=SamplingLimits(policy.info.context_limit, max_tokens),
+        max_retries=max_retries,
+        n_parallel=n_parallel,
+        sample_timeout_sec=sample_timeout_sec,
+        outcomes=outcome_policy({outcome.value: "train" for outcome in scored}),
+    )
+    return TrialRunner(
+        settings,
+        policy,
+        journal,
+        lambda runner: WorkerPool(
+            n_workers,
+            directory.trials.parent / "logs",
+            runner.on_message,
+            runner.on_worker_lost,
+            silence_sec=silence_sec,
+            worker_module=worker_module,
+        ),
+    )
+
+
+def make_task(
+    path: Path,
+    *,
+    instruction: str,
+    test: str,
+    agent_sec: float = 60.0,
+    verifier_sec: float = 30.0,
+    build_sec: float = 60.0,
+) -> Path:
+    """A tiny Harbor task; `$R` is the reward file."""
+    (path / "environment").mkdir(parents=True)
+    (path / "tests").mkdir()
+    (path / "instruction.md").write_text(instruction + "\n")
+    (path / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
+    (path / "tests" / "test.sh").write_text(f"#!/bin/bash\nR=/logs/verifier/reward.txt\n{test}\n")
+    (path / "task.toml").write_text(
+        f'schema_version = "1.4"\n[agent]\ntimeout_sec = {agent_sec}\n'
+        f"[verifier]\ntimeout_sec = {verifier_sec}\n"
+        f'[environment]\nworkdir = "/app"\nbuild_timeout_sec = {build_sec}\nstorage_mb = 64\n'
+    )
+    return path
+
+
+def plan_trial(task: Path, seed: int) -> TrialPlan:
+    """One trial of a task, as a group of its own."""
+    info, defects = load_task(task, "faults")
+    if info is None:
+        raise ValueError(f"a broken task: {defects}")
+    (group,) = plan_groups([info], step=0, size=1, purpose="train", temperature=1.0, seed=seed)
+    return group.trials[0]

@@ -1,0 +1,38 @@
+"""One trial for each fault that takes no long wait; the whole table: tests/benchmarks/faults.py."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from tests.faults.campaign import Campaign, WorkerKill, table
+from tests.faults.cases import CASES
+
+SLOW = {"exec hangs", "box stops answering", "stop hangs"}
+"""Wait for time limits of whole seconds; the benchmark has them."""
+OPEN = {"no answer within budget", "garbage: surrogates"}
+"""Known to come out wrong; the benchmark shows them until they are mended."""
+ALIKE = {
+    "start raises once",
+    "start: disk full",
+    "box killed, turn 1",
+    "verdict: words",
+    "verdict: empty",
+    "verdict: inf",
+    "test.sh killed",
+    "500",
+    "garbage: empty",
+    "garbage: NULs",
+    "garbage: deep JSON",
+    "cut off, then mended",
+    "out of turns",
+}
+"""Take the same path as another case."""
+
+
+async def test_no_fault_is_scored(tmp_path: Path) -> None:
+    cases = [case for case in CASES if case.name not in SLOW | ALIKE | OPEN]
+    kill = WorkerKill(len(cases) // 2, signal.SIGKILL)
+    report = await Campaign(tmp_path, cases, seed=0, n_parallel=12, kills=[kill]).run()
+    assert not report.complaints, "\n".join([*report.complaints, table(report)])
+    assert report.kills == 1
