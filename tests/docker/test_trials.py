@@ -249,7 +249,7 @@ async def test_an_engine_that_stops_gives_no_reward_and_ends_the_run(
         reap_leftovers()  # what the stopped engine kept is for the next start of tbtui
     assert run.returncode != 0, text
     assert "docker" in text.splitlines()[-1].lower(), text
-    lost = [event for event in _ended(tmp_path) if event.reward is None]  # noqa: T201
+    lost = [event for event in _ended(tmp_path) if event.reward is None]
     assert lost
     infrastructure = {Outcome.SANDBOX_LOST, Outcome.SETUP_ERROR, Outcome.VERIFIER_ERROR}
     assert {event.outcome for event in lost} <= infrastructure
