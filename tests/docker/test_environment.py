@@ -141,7 +141,9 @@ services:
 volumes: {kept: {}}
 """
     environment = await start(
-        files={"docker-compose.yaml": compose}, task={"env": {"FROM_TASK": "given"}}
+        files={"docker-compose.yaml": compose},
+        task={"env": {"FROM_TASK": "given"}},
+        default_network="none",
     )
     assert await said(environment, "echo $SEEN $SAID") == "x given"
     assert await said(environment, "getent hosts other | wc -l") == "1"
@@ -184,12 +186,14 @@ async def test_network_changes_with_the_phase(start: Starter) -> None:
     assert await said(environment, "ls /sys/class/net") == "lo"
 
 
-async def test_a_public_network_only_when_the_task_says_so(start: Starter) -> None:
+async def test_the_network_is_the_tasks_to_say_and_can_be_off_by_default(start: Starter) -> None:
     silent = await start()
+    assert await said(silent, "ls /sys/class/net") == "eth0\nlo"
+    denied = await start(task={"network_mode": "no-network"})
+    assert await said(denied, "ls /sys/class/net") == "lo"
+    silent = await start(default_network="none")
     assert await said(silent, "ls /sys/class/net") == "lo"
-    granted = await start(default_network="public")
-    assert await said(granted, "ls /sys/class/net") == "eth0\nlo"
-    stated = await start(task={"network_mode": "public"})
+    stated = await start(task={"network_mode": "public"}, default_network="none")
     assert await said(stated, "ls /sys/class/net") == "eth0\nlo"
 
 

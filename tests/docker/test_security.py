@@ -106,7 +106,7 @@ async def test_nothing_of_the_host_is_visible(
         return [line for line in lines if line[-1] == "sleep 2"]
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-host")
-    environment = await start()
+    environment = await start(task={"network_mode": "no-network"})
     seen = (await environment.exec("env; cat /proc/1/environ /proc/self/environ")).stdout or ""
     assert "sk-of-the-host" not in seen
     mounts = (await environment.exec("cat /proc/self/mountinfo")).stdout or ""

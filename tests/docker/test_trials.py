@@ -165,7 +165,7 @@ async def test_a_container_killed_in_mid_trial_is_no_reward(
     spec = make_spec("killed", make_task(tmp_path / "hello"), tmp_path)
     engine.start(spec, [HELLO, act("sleep 1000\n", duration=5), DONE])
     await engine.until(lambda: engine.seen["killed"].of(SampleWanted)[1:] or None)
-    (container,) = in_engine()
+    (container,) = (name for name in in_engine() if name.endswith("-main-1"))
     docker("kill", container)
     decision = decide(await engine.facts("killed"))
     assert (decision.outcome, decision.reward) == (Outcome.SANDBOX_LOST, None)

@@ -4,8 +4,9 @@ Differences from Harbor's own:
   * no directory is shared with the host: logs are copied out, with limits, and the terminal's log
     is streamed while it grows,
   * processes, memory, open files and written bytes are limited whatever the task says,
-  * the network is off unless task.toml itself says `network_mode = "public"` (or an allowlist,
-    which Harbor's filtering sidecar enforces); `default_network` changes that,
+  * a task that says nothing about the network has it, as the task format has it and as
+    Terminal-Bench's verifiers need it (without, they would fail and look like the policy's
+    failures); `default_network` changes that. An allowlist is enforced by Harbor's sidecar,
   * an image is built once for each content of the task's environment and kept as `tbtui-task:...`,
   * containers are killed, not asked, and what a killed tbtui leaves is removed at its next start,
   * engine clients see none of the host's environment but what they need to find their engine.
@@ -87,7 +88,7 @@ class ContainedEnvironment(HarborDocker):
         memory_mb: int = DEFAULT_MEMORY_MB,
         storage_mb: int = DEFAULT_STORAGE_MB,
         trust_compose: bool = False,
-        default_network: Literal["none", "public"] = "none",
+        default_network: Literal["none", "public"] = "public",
         **kwargs: Any,
     ) -> None:
         if default_network not in ("none", "public"):
