@@ -24,6 +24,11 @@ from tbtui.view.waiting import doing, retry_wait
 _NARROWEST = 24
 _TALLEST = 12
 _PROMPT = re.compile(r"[\w.-]+@[\w.-]+:\S*[#$] ")
+_LOOK_BACK = 4
+
+
+def _is_bare_prompt(line: str) -> bool:
+    return not line.strip() or _PROMPT.fullmatch(line.rstrip() + " ") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +248,12 @@ class TrialGrid(Pane):
         blank = row(width, base=palette.terminal)
         pad = row(1, base=palette.terminal)
         rows: list[Strip] = []
-        for y in screen.window(height):
+        shown: Sequence[int] = screen.window(height)
+        if height == 1:
+            # One line: better what was last typed or said than a prompt that waits.
+            said = [y for y in screen.window(_LOOK_BACK) if not _is_bare_prompt(screen.plain(y))]
+            shown = said[-1:] or shown
+        for y in shown:
             # A tile is narrow: of a prompt only its last character is worth the room.
             prompt = _PROMPT.match(screen.plain(y) + " ")
             left = prompt.end() - 2 if prompt else 0
