@@ -29,6 +29,8 @@ from tbtui.rollout.outcome import decide
 from tbtui.rollout.recording import Recorder
 from tbtui.rollout.supervision import Patience
 
+pytestmark = pytest.mark.slow
+
 with litellm_deferred():
     from tbtui.rollout import control, session, terminus, trial
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SOAK = Path(__file__).resolve().parents[2] / "benchmarks" / "soak.py"
 
 
