@@ -78,7 +78,8 @@ def _little_endian[T: (int, float)](values: array.array[T]) -> array.array[T]:
 
 
 def pack_texts(texts: Sequence[str]) -> bytes:
-    return zlib.compress(json.dumps(list(texts), ensure_ascii=False).encode(), 1)
+    """Compressed. A lone surrogate, which no reader could show, becomes a question mark."""
+    return zlib.compress(json.dumps(list(texts), ensure_ascii=False).encode("utf-8", "replace"), 1)
 
 
 def unpack_texts(blob: bytes) -> tuple[str, ...]:

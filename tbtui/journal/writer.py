@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+
+from pydantic_core import PydanticSerializationError
 
 from tbtui.journal.events import AnyEvent, CheckpointSaved, TrialEvent
 from tbtui.journal.rundir import RunDirectory
@@ -58,6 +61,15 @@ def _create(database: Path) -> None:
     unfinished.rename(database)
 
 
+def _body(event: AnyEvent) -> str:
+    """As JSON. A lone surrogate, which no reader could show, becomes a question mark."""
+    try:
+        return event.model_dump_json(exclude={"kind"})
+    except PydanticSerializationError:
+        fields = event.model_dump(mode="json", exclude={"kind"})
+        return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
 class JournalError(Exception):
     """The journal can't be written or read; the message is one line for a person."""
 
@@ -87,7 +99,7 @@ class JournalWriter:
         try:
             seq = self._db.execute(
                 "INSERT INTO events (time, kind, trial, body) VALUES (?, ?, ?, ?)",
-                (self._clock(), event.kind, trial, event.model_dump_json(exclude={"kind"})),
+                (self._clock(), event.kind, trial, _body(event)),
             ).lastrowid
             assert seq is not None
             if isinstance(event, CheckpointSaved):

@@ -28,6 +28,9 @@ from tbtui.rollout.messages import (
 )
 from tbtui.rollout.recording import Recorder, Recording
 
+_MUCH_SLOWER = 2.0
+"""A policy that is alive seldom takes so much longer than it ever did before in a trial."""
+
 
 class AgentEnded(BaseException):
     """Ends the agent's run from wherever it is.
@@ -83,6 +86,18 @@ class TrialLink:
         """What did not end with the trial, whatever was tried."""
         self._requests = requests
         self._answers: dict[int, asyncio.Future[Completion | CompletionFailed]] = {}
+        self._slowest_sec = 0.0
+        self._unanswered_sec: float | None = None
+
+    @property
+    def silence_sec(self) -> float | None:
+        """How long the policy had been asked in vain when the agent was cut off, in active
+        seconds; None if it was not asked then, or may just have been slow: it had not been asked
+        much longer than it took for an answer before.
+        """
+        waited = self._unanswered_sec
+        silent = waited is not None and waited > _MUCH_SLOWER * self._slowest_sec
+        return waited if silent else None
 
     def begin_recording(self, recording: Recording) -> None:
         self._recording = recording
@@ -120,13 +135,19 @@ class TrialLink:
         future: asyncio.Future[Completion | CompletionFailed]
         future = asyncio.get_running_loop().create_future()
         self._answers[request] = future
+        asked = self.budget.active()
+        self._unanswered_sec = None
         self.enter(TrialPhase.MODEL, "" if purpose == "turn" else purpose)
         try:
             with self.watch.during("sampling"):
                 self.post(SampleWanted(request, self.spec.trial, turn, tuple(messages), purpose))
                 answer = await future
+        except asyncio.CancelledError:
+            self._unanswered_sec = self.budget.active() - asked
+            raise
         finally:
             del self._answers[request]
+        self._slowest_sec = max(self._slowest_sec, self.budget.active() - asked)
         await self.control.thawed()
         if isinstance(answer, Completion):
             return answer

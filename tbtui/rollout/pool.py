@@ -221,6 +221,12 @@ class WorkerPool:
         await asyncio.gather(*(self._wait_or_kill(worker) for worker in workers))
         services = [worker.service for worker in workers if worker.service is not None]
         await asyncio.gather(*services, return_exceptions=True)
+        # What a worker could not take down in time, or had given up before.
+        await self._reap(*(worker.process.pid for worker in workers))
+
+    async def _reap(self, *ended: int) -> None:
+        """Write off the sandboxes of workers that have ended."""
+        await asyncio.to_thread(reap_leftovers, ended=ended)
 
     # Workers
 
@@ -277,7 +283,7 @@ class WorkerPool:
         if self._stopping:
             return
         # Its sandboxes ended with it, but nobody has written them off.
-        await asyncio.to_thread(reap_leftovers)
+        await self._reap(worker.process.pid)
         if worker.retired and not trials and worker.killed_for is None:
             why = worker.worn or "no longer needed"
             self._on_recycled(WorkerRecycledInfo(worker.number, worker.process.pid, why))

@@ -15,11 +15,15 @@ from harbor.environments.base import BaseEnvironment, ExecResult
 
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import TrialLink
+from tbtui.rollout.tmux_control import Terminals, TmuxControl, plain_tmux
 
 EXEC_SEC = 120.0
 """Sending keys and reading a screen take milliseconds; after this long the terminal is stuck."""
-_HISTORY_LINES = 10_000_000
+_SET_HISTORY = "tmux set-option -g history-limit 10000000"
 """As Harbor sets it. Terminus-2's pane exists by then and keeps tmux's default."""
+_REACTION_SEC = 0.01
+"""What a shell has at least to show what a key does, whatever duration the model asks for: with a
+process for each command, sending the keys and reading the screen took as long by themselves."""
 _NO_TMUX = 93
 
 
@@ -35,6 +39,8 @@ class GatedExec:
         self._link = link
         self._sandbox = sandbox
         self.session_id = environment.session_id
+        self._terminals = environment if isinstance(environment, Terminals) else None
+        self._client: TmuxControl | None = None
         self.bounded = False
         """Commands that hang raise. Not while tools are being installed."""
 
@@ -47,7 +53,7 @@ class GatedExec:
             TerminalStuckError: it takes longer than `EXEC_SEC` of active time.
         """
         await self._link.control.thawed()
-        work = self._environment.exec(command=command, user=user, timeout_sec=timeout_sec)
+        work = self._run(command, user, timeout_sec)
         if not self.bounded:
             return await work
         self._sandbox.used()
@@ -63,6 +69,26 @@ class GatedExec:
             return task.result()
         finally:
             task.cancel()
+
+    @property
+    def keeps_clients(self) -> bool:
+        """A tmux client can stay in the sandbox."""
+        return self._terminals is not None
+
+    async def open_client(self, session: str, user: str | int | None) -> None:
+        """From now on keys and screens go by a tmux client that stays."""
+        await self._link.control.thawed()
+        if self._terminals is not None:
+            self._client = await TmuxControl.open(self._terminals, session, user)
+
+    async def _run(
+        self, command: str, user: str | int | None, timeout_sec: int | None
+    ) -> ExecResult:
+        if self._client is not None and (argv := plain_tmux(command)) is not None:
+            result = await self._client.run(argv)
+            if result is not None:
+                return result
+        return await self._environment.exec(command=command, user=user, timeout_sec=timeout_sec)
 
 
 class GatedSession(TmuxSession):
@@ -94,16 +120,20 @@ class GatedSession(TmuxSession):
         Raises:
             RuntimeError: tmux does not start.
         """
+        start = self._tmux_start_session
+        if not self._shell.keeps_clients:
+            start += f" && {{ {_SET_HISTORY} || true; }}"
         result = await self._shell.exec(
-            f"command -v tmux >/dev/null || exit {_NO_TMUX}; {self._tmux_start_session}"
-            f" && {{ tmux set-option -g history-limit {_HISTORY_LINES} || true; }}",
-            user=self._user,
+            f"command -v tmux >/dev/null || exit {_NO_TMUX}; {start}", user=self._user
         )
         if result.return_code == _NO_TMUX:
             await super().start()
         elif result.return_code != 0:
             raise RuntimeError(f"Failed to start tmux session. Error: {result.stderr}")
         self._shell.bounded = True
+        if self._shell.keeps_clients:
+            await self._shell.open_client(self._session_name, self._user)
+            await self._shell.exec(_SET_HISTORY, user=self._user)
 
     @override
     async def is_session_alive(self) -> bool:
@@ -124,4 +154,4 @@ class GatedSession(TmuxSession):
         clock = self._link.budget
         since = clock.active()
         await self._send_keys_to_session(keys, action="non-blocking")
-        await clock.sleep(min_timeout_sec - (clock.active() - since))
+        await clock.sleep(max(min_timeout_sec, _REACTION_SEC) - (clock.active() - since))

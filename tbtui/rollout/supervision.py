@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +39,16 @@ class Stretch:
 class Supervisor:
     """Waits for a trial's task, and ends it when it hangs."""
 
-    def __init__(self, patience: Patience, stretch: Callable[[], Stretch]) -> None:
+    def __init__(
+        self,
+        patience: Patience,
+        stretch: Callable[[], Stretch],
+        unplug: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`unplug` ends the sandbox of a trial that does not react to being cancelled."""
         self._patience = patience
         self._stretch = stretch
+        self._unplug = unplug
         self.hang: str | None = None
         """What did not come to an end, in words."""
         self.cancelled = False
@@ -71,17 +78,21 @@ class Supervisor:
                 return
 
     async def _end(self, work: asyncio.Task[Any]) -> bool:
-        for _ in range(self._patience.attempts):
+        for attempt in range(self._patience.attempts):
+            if attempt == 1:
+                # What waits for the sandbox fails once it is gone.
+                await self._unplug()
+                await self.wait_at_most(work, self._patience.cancel_sec)
+            if work.done():
+                return True
             work.cancel()
             patience = self._patience.cancel_sec
             if self._stretch().name == TEARDOWN:
                 patience = max(patience, self._patience.teardown_sec)
             await self.wait_at_most(work, patience)
-            if work.done():
-                return True
-        if self.hang is None:
+        if not work.done() and self.hang is None:
             self.hang = f"{self._stretch().name}: it does not react to being cancelled"
-        return False
+        return work.done()
 
     async def wait_at_most(self, work: asyncio.Task[Any], seconds: float) -> None:
         """Wait, but no longer than that, or until the caller is cancelled (again)."""

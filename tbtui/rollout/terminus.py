@@ -159,6 +159,10 @@ class GatedTerminus(Terminus2):
                 # As a TimeoutError Harbor would take it for the agent's own time-out.
                 self._finish("error", str(error))
                 raise AgentBrokenError(f"an operation timed out: {error}") from error
+            if link.control.ending is None and link.silence_sec is not None:
+                reason = f"no answer in the budget's last {link.silence_sec:.1f} s"
+                self._finish("provider_error", reason)
+                raise PolicyFailedError(reason) from None
             await link.control.detach()
             await self._check_answers()
             self._finish(link.control.ending or "budget")

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
 from tbtui.journal.events import TrialPhase
+from tbtui.rollout.clean_slate import clean_for_verifier
 from tbtui.rollout.disk import tidy
 from tbtui.rollout.link import LINK, TrialLink
 from tbtui.rollout.messages import TrialFacts, TrialSpec
@@ -100,6 +101,7 @@ class _TrialRun:
         self._link = link
         self._patience = patience
         self._acted = False
+        self._stop: Callable[[bool], Coroutine[Any, Any, None]] | None = None
         self._stopping: asyncio.Task[Any] | None = None
         """Tears the sandbox down."""
         self._sandbox_lost = False
@@ -108,7 +110,13 @@ class _TrialRun:
 
     async def run(self) -> TrialFacts:
         link = self._link
-        supervisor = Supervisor(self._patience, self._stretch)
+
+        async def unplug() -> None:
+            if self._stopping is None and self._stop is not None:
+                self._stopping = asyncio.create_task(self._stop(True), name="the sandbox's end")
+                await supervisor.wait_at_most(self._stopping, self._patience.teardown_sec)
+
+        supervisor = Supervisor(self._patience, self._stretch, unplug)
         work = asyncio.create_task(self._work(), name=f"{link.spec.trial} in Harbor")
         ended = await supervisor.wait_for(work)
         if ended and self._stopping is not None and not self._stopping.done():
@@ -191,7 +199,7 @@ class _TrialRun:
     def _watch_teardown(self, trial: Trial, environment: BaseEnvironment) -> None:
         # Harbor has no hook for the end of verification, and none before a failed trial's
         # sandbox is gone, when it can still be asked whether it answers.
-        stop = environment.stop
+        self._stop = stop = environment.stop
         link = self._link
 
         async def watched_stop(delete: bool) -> None:
@@ -205,9 +213,12 @@ class _TrialRun:
                 link.stage = "teardown"
             self._stopping = asyncio.current_task()
             self._tear_down()
-            if failed and link.stage != "environment":
-                self._sandbox_lost = not await answers(environment)
-            await stop(delete=delete)
+            try:
+                if failed and link.stage != "environment":
+                    known = link.notes.finish == "sandbox_lost"
+                    self._sandbox_lost = known or not await answers(environment)
+            finally:  # cancelled while it waited for an answer, too
+                await stop(delete=delete)
 
         setattr(environment, "stop", watched_stop)  # noqa: B010  a method is replaced on purpose
 
@@ -239,10 +250,7 @@ class _TrialRun:
         if self._trial is not None:
             if not self._trial.task.has_steps:
                 link.control.close("it is being verified, which is never held")
-            # The agent could write here: a verdict planted in advance, or a link to a file of
-            # the host that happens to hold a 1.
-            directory = self._trial.agent_env_paths.verifier_dir
-            await self._trial.agent_environment.empty_dirs([directory], chmod=True)
+            await clean_for_verifier(self._trial)
 
     async def _on_end(self, _: TrialHookEvent) -> None:
         self._tear_down()

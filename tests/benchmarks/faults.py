@@ -15,8 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.faults.campaign import Campaign, choose, kills_among, table
+from tests.faults.campaign import Campaign, choose, kills_among
 from tests.faults.cases import CASES
+from tests.faults.report import table
 
 
 def main() -> None:

@@ -81,6 +81,24 @@ async def test_what_is_planted_for_the_download_stays_behind(
     assert list(again.iterdir()) == []
 
 
+async def test_what_can_not_be_emptied_is_not_verified(start: Starter) -> None:
+    environment = await start()
+    await environment.exec("mkdir -p /tests; touch /tests/conftest.py; ln -s x /logs/verifier/x")
+    await environment.empty_dirs(["/logs/verifier", "/tests"])
+    left = await environment.exec("find /logs/verifier /tests -mindepth 1")
+    assert (left.return_code, left.stdout) == (0, "")
+
+    await environment.exec(
+        """echo '{"reward": 1}' > /logs/verifier/reward.json; ln -s nowhere /tests/conftest.py
+        for p in find rm mkdir bash sh; do rm -f /usr/bin/$p.new
+        printf '#!/bin/perl\n' > /usr/bin/$p.new; chmod +x /usr/bin/$p.new; done
+        for p in find rm mkdir sh bash; do mv /usr/bin/$p.new /usr/bin/$p; done"""
+    )
+    for directory, left_in_it in (("/logs/verifier", "reward.json"), ("/tests", "conftest.py")):
+        with pytest.raises(SandboxError, match=f"{directory} can't be emptied of .*{left_in_it}"):
+            await environment.empty_dirs([directory])
+
+
 async def test_a_download_is_bounded(start: Starter, tmp_path: Path) -> None:
     environment = await start()
     await environment.exec("truncate -s 8G /logs/verifier/sparse")

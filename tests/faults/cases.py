@@ -141,6 +141,9 @@ VERIFIER: tuple[Case, ...] = (
     _case("verdict: inf", _NO_VERDICT, None, test="echo inf > $R", script=PLANTING),
     _case("verdict: two rewards", _NO_VERDICT, None,
           test="""echo '{"a": 1, "b": 0}' > ${R%txt}json""", script=PLANTING),
+    # Of the box's disk one file can take fifteen sixteenths, and leave room for a verdict.
+    _case("verdict: disk full", _NO_VERDICT, None, script=PLANTING,
+          test="for i in 1 2 3; do head -c 1G /dev/zero > /tmp/$i; done; echo 1 > $R"),
     _case("verdict: a link", _NO_VERDICT, None, test="echo 1 > /app/v; ln -s /app/v $R",
           script=PLANTING),
 )  # fmt: skip

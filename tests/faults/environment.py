@@ -14,6 +14,8 @@ import json
 import os
 import re
 import signal
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, override
@@ -21,8 +23,10 @@ from typing import Any, Literal, override
 from harbor.environments.base import ExecResult
 
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
+from tbtui.rollout.tmux_control import tmux_line
 
 IMPORT_PATH = "tests.faults.environment:FaultyEnvironment"
+_SEND_KEYS = tmux_line(["send-keys"])
 _RETRY = re.compile(r"-retry(\d+)$")
 
 FaultName = Literal[
@@ -87,6 +91,7 @@ class FaultyEnvironment(SandboxEnvironment):
         self._orders = Path(orders)
         self._order = _order(self._orders, self.session_id.removesuffix("__env"))
         self._typed = 0
+        self._passing: asyncio.Task[None] | None = None
 
     def _is(self, *faults: FaultName) -> bool:
         return self._order is not None and self._order.fault in faults
@@ -125,16 +130,19 @@ class FaultyEnvironment(SandboxEnvironment):
         return await super().exec(command, cwd, env, timeout_sec, user)
 
     async def _spoil_exec(self, command: str) -> None:
+        if "/tests/test.sh)" in command and self._is("box_killed_verifying"):
+            self._signal_box(signal.SIGKILL)
+        await self._spoil(typed=command.count("send-keys"))
+
+    async def _spoil(self, typed: int) -> None:
+        """Before something is run that types so often."""
         order = self._order
         if order is None:
             return
-        if "/tests/test.sh)" in command and self._is("box_killed_verifying"):
-            self._signal_box(signal.SIGKILL)
-        typing = "send-keys" in command
-        self._typed += typing
+        self._typed += typed
         if self._typed < order.at:
             return
-        now = self._typed == order.at and (typing or order.at == 0)
+        now = self._typed == order.at and (typed > 0 or order.at == 0)
         match order.fault:
             case "box_killed" if now:
                 self._signal_box(signal.SIGKILL)
@@ -148,6 +156,39 @@ class FaultyEnvironment(SandboxEnvironment):
                 raise OSError(errno.EIO, "ordered: input/output error")
             case _:
                 pass
+
+    @override
+    async def open_program(
+        self, argv: Sequence[str], *, user: str | int | None = None
+    ) -> socket.socket:
+        """The terminal's client, whose typing is spoiled on its way."""
+        if self._is("box_killed_verifying") or self._order is None:
+            return await super().open_program(argv, user=user)
+        ours, theirs = socket.socketpair()
+        if self._is("exec_raises", "exec_raises_once"):
+            ours.close()  # without a client each command is run by itself
+            return theirs
+        program = await super().open_program(argv, user=user)
+        self._passing = asyncio.create_task(self._pass_on(ours, program))
+        return theirs
+
+    async def _pass_on(self, typing: socket.socket, program: socket.socket) -> None:
+        async def pump(source: socket.socket, sink: socket.socket) -> None:
+            while data := await loop.sock_recv(source, 1 << 16):
+                if source is typing:
+                    await self._spoil(typed=data.count(_SEND_KEYS))
+                await loop.sock_sendall(sink, data)
+
+        loop = asyncio.get_running_loop()
+        with typing, program:
+            for end in (typing, program):
+                end.setblocking(False)
+            pumps = {asyncio.create_task(pump(*ends)) for ends in
+                     ((typing, program), (program, typing))}  # fmt: skip
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            for task in pumps:
+                task.cancel()
+            await asyncio.wait(pumps)
 
     @override
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:

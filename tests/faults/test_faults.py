@@ -5,13 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.faults.campaign import Campaign, WorkerKill, table
+from tests.faults.campaign import Campaign, WorkerKill
 from tests.faults.cases import CASES
+from tests.faults.report import table
 
 SLOW = {"exec hangs", "box stops answering", "stop hangs"}
 """Wait for time limits of whole seconds; the benchmark has them."""
-OPEN = {"no answer within budget", "garbage: surrogates"}
-"""Known to come out wrong; the benchmark shows them until they are mended."""
 ALIKE = {
     "start raises once",
     "start: disk full",
@@ -31,7 +30,7 @@ ALIKE = {
 
 
 async def test_no_fault_is_scored(tmp_path: Path) -> None:
-    cases = [case for case in CASES if case.name not in SLOW | ALIKE | OPEN]
+    cases = [case for case in CASES if case.name not in SLOW | ALIKE]
     kill = WorkerKill(len(cases) // 2, signal.SIGKILL)
     report = await Campaign(tmp_path, cases, seed=0, n_parallel=12, kills=[kill]).run()
     assert not report.complaints, "\n".join([*report.complaints, table(report)])

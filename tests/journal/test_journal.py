@@ -141,6 +141,43 @@ def test_tokens_are_stored_once_and_restored_exactly(
     reader.close()
 
 
+def test_broken_text_does_not_break_the_journal(run: RunDirectory) -> None:
+    broken = "a\ud800b\udfff"  # lone surrogates, which no file and no terminal takes
+    record = SampleRecord(
+        trial="a",
+        turn=1,
+        prompt_ids=(1,),
+        completion_ids=(2, 3),
+        logprobs=np.zeros(2, np.float32),
+        pieces=("x", broken),
+        prompt_text=broken,
+        stop_reason="stop",
+        weights_version=0,
+        temperature=1.0,
+        seconds=0.5,
+    )
+    with JournalWriter(run) as writer:
+        writer.add_sample(record)
+        writer.append(
+            TurnParsed(
+                trial="a",
+                turn=1,
+                analysis=broken,
+                plan="\x00\N{CRAB}",
+                commands=(AgentCommand(keystrokes=broken, duration_sec=0.1),),
+                task_complete=False,
+            )
+        )
+    reader = JournalReader(run)
+    (read,) = reader.samples("a")
+    assert (read.pieces, read.prompt_text) == (("x", "a?b?"), "a?b?")
+    (entry,) = reader.read(0, 10)
+    assert isinstance(entry.event, TurnParsed)
+    assert (entry.event.analysis, entry.event.plan) == ("a?b?", "\x00\N{CRAB}")
+    assert entry.event.commands[0].keystrokes == "a?b?"
+    reader.close()
+
+
 @given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))
 def test_the_shared_prefix_is_the_longest(one: list[int], other: list[int]) -> None:
     n = shared_prefix(one, other)

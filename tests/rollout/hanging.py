@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
@@ -45,6 +46,13 @@ class HangingEnvironment(SandboxEnvironment):
             self._hangs = True  # and it never answers anything again
             await self._maybe("exec")
         return await super().exec(command, *args, **kwargs)
+
+    async def open_program(self, *args: Any, **kwargs: Any) -> socket.socket:
+        if self._hang != "exec":
+            return await super().open_program(*args, **kwargs)
+        ours, theirs = socket.socketpair()
+        ours.close()  # without a client that stays, each command is run by `exec`
+        return theirs
 
     async def download_dir(self, source_dir: str, target_dir: Any) -> None:
         await self._maybe("download_dir")

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from scripted import (
 
 from tbtui.ipc import Channel, spawn, wait_for_exit
 from tbtui.journal.events import Outcome, TrialPhase
+from tbtui.rollout.environments.cgroups import find_cgroups
 from tbtui.rollout.messages import (
     Completion,
     EnvironmentSpec,
@@ -324,6 +324,23 @@ def failing(facts: TrialFacts) -> tuple[Outcome, float | None]:
     return decision.outcome, decision.reward
 
 
+async def test_a_policy_goes_silent(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    facts = await engine.run(changed(spec, budget_sec=1.5), [HELLO, Silence()])
+    assert (facts.finish, facts.verdict) == ("provider_error", None)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.PROVIDER_ERROR, None)
+    assert "no answer in the budget's last" in decide(facts).reason
+
+
+async def test_a_slow_policy_is_out_of_time(engine: ScriptedEngine, spec: TrialSpec) -> None:
+    engine.start(changed(spec, budget_sec=1.5), [Silence()])
+    wanted = await engine.wait_for(spec.trial, SampleWanted)
+    await asyncio.sleep(1.1)  # then there is less left than it took
+    engine.pool.reply(Completion(wanted.request, HELLO, False, 1, 1))
+    facts = await engine.facts(spec.trial)
+    assert (facts.finish, facts.verdict, facts.turns) == ("budget", 1.0, 2)
+    assert (decide(facts).outcome, decide(facts).reward) == (Outcome.AGENT_TIMEOUT, 0.0)
+
+
 async def test_setup_fails(engine: ScriptedEngine, spec: TrialSpec, tmp_path: Path) -> None:
     broken = make_task(tmp_path / "broken")
     (broken / "environment" / "Dockerfile").write_text("FROM debian\nRUN exit 7\n")
@@ -388,6 +405,28 @@ async def test_a_killed_worker_leaves_nothing(engine: ScriptedEngine, spec: Tria
     assert decide(facts).outcome is Outcome.SOLVED
 
 
+async def test_a_stop_in_the_middle_leaves_nothing(
+    tmp_path: Path, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    engine = ScriptedEngine(tmp_path / "logs")
+    await engine.pool.start()
+    (pid,) = engine.pool.pids.values()
+    names = ["acting", "waiting", "starting"]
+    engine.start(make_spec("acting", task, tmp_path), [act("sleep 60\n", duration=60)])
+    engine.start(make_spec("waiting", task, tmp_path), [HELLO, Silence()])
+    for name in names[:2]:
+        await engine.wait_for(name, SampleWanted)
+    engine.start(make_spec("starting", task, tmp_path), [HELLO])
+    await engine.wait_for("starting", PhaseEntered)
+    family = boxes(pid)
+    await engine.pool.stop()
+    assert not alive(family)
+    assert list((tmp_path / "state" / "tbtui" / "boxes").iterdir()) == []
+    parents = find_cgroups().parents.values()
+    assert [group for parent in parents for group in parent.glob(f"tbtui-*-{pid}-*")] == []
+
+
 async def test_a_worker_without_engine_cleans_up(tmp_path: Path, task: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         process, sock = spawn("tbtui.rollout.worker", ["1"], log=log)
@@ -409,7 +448,12 @@ async def test_a_worker_without_engine_cleans_up(tmp_path: Path, task: Path) -> 
 
 @pytest.fixture(scope="session", autouse=True)
 def mounts() -> Iterator[None]:
-    before = subprocess.run(["cat", "/proc/mounts"], capture_output=True, check=True).stdout
+    before = _our_mounts()
     yield
-    after = subprocess.run(["cat", "/proc/mounts"], capture_output=True, check=True).stdout
-    assert after == before
+    assert _our_mounts() <= before
+
+
+def _our_mounts() -> set[str]:
+    """A box's, and what is mounted in the directories of tests. Others mount things meanwhile."""
+    lines = Path("/proc/mounts").read_text().splitlines()
+    return {line for line in lines if line.startswith("box ") or "/pytest-" in line}

@@ -236,6 +236,29 @@ class Box:
         stdout, stderr = (reader.output.text() for reader in readers)
         return CommandResult(answer.status, stdout, stderr)
 
+    async def open_program(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        cwd: str = "/",
+        user: str | None = None,
+    ) -> socket.socket:
+        """Starts a program and returns at once; it reads and writes the other end of the socket.
+
+        Raises:
+            SandboxLostError: the box died.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                arguments = (list(argv), dict(environment), cwd, user)
+                await self._channel.submit("open", *arguments, descriptors=[theirs.fileno()])
+            except BaseException:
+                ours.close()
+                raise
+        return ours
+
     async def make_directories(self, paths: Sequence[str], mode: int | None = None) -> None:
         """`mkdir -p`, and `chmod mode` when one is given. Raises OSError as these would."""
         await self._channel.request("mkdir", list(paths), mode)
@@ -258,6 +281,10 @@ class Box:
     async def put_link(self, target: str, path: str) -> None:
         """A symbolic link at `path`."""
         await self._channel.request("link", path, target)
+
+    async def make_executable(self, path: str) -> None:
+        """`chmod +x` of a regular file; raises OSError where it is anything else."""
+        await self._channel.request("executable", path)
 
     async def mode_of(self, path: str) -> int | None:
         """`st_mode` of the file at `path`, links followed inside the box; None: there is none."""

@@ -122,7 +122,11 @@ class Server:
     ) -> tuple[int, str] | None:
         match operation:
             case "exec":
-                self._start(number, lambda: _run(arguments, descriptors, self._plan["processes"]))
+                output, errors = descriptors
+                self._run(number, arguments, (None, output, errors))
+                return None
+            case "open":
+                self._run(number, arguments, (descriptors[0], descriptors[0], None))
                 return None
             case "get":
                 path, longest = arguments
@@ -144,6 +148,8 @@ class Server:
                     self._discard(aside)
             case "link":
                 box_files.link(arguments[0], arguments[1])
+            case "executable":
+                box_files.make_executable(arguments[0])
             case "stat":
                 return 0, str(os.stat(arguments[0]).st_mode)
             case "fifo":
@@ -152,6 +158,9 @@ class Server:
             case _:
                 return errno.ENOSYS, f"unknown operation {operation}"
         return 0, ""
+
+    def _run(self, number: int, arguments: list[Any], streams: tuple[int | None, ...]) -> None:
+        self._start(number, lambda: _run(arguments, streams, self._plan["processes"]))
 
     def _start(self, number: int, body: Callable[[], None]) -> None:
         pid = os.fork()
@@ -261,14 +270,14 @@ def _proportional_bytes(pid: int) -> int:
         return 0
 
 
-def _run(arguments: list[Any], descriptors: list[int], processes: int) -> None:
+def _run(arguments: list[Any], streams: tuple[int | None, ...], processes: int) -> None:
     argv, environment, cwd, user = arguments
     os.setsid()
     # Below what the server itself may use, so that a fork bomb leaves room to look at it.
     resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
-    null = os.open("/dev/null", os.O_RDONLY)
-    for source, target in ((null, 0), (descriptors[0], 1), (descriptors[1], 2)):
-        os.dup2(source, target)
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for target, source in enumerate(streams):
+        os.dup2(null if source is None else source, target)
     # Python ignores this one; a command must be stopped by it. SIGXFSZ it ignores too, and that
     # stays: a write to a file that has grown too large fails, as on a full disk, and a test
     # script that goes on can still give its verdict.

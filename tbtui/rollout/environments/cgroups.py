@@ -21,7 +21,6 @@ from tbtui.rollout.environments.limits import RESERVED_PROCESSES, BoxLimits
 CgroupKind = Literal["v2", "v1", "none"]
 _CONTROLLERS: tuple[str, ...] = ("memory", "pids", "cpu")
 _REMOVE_SECONDS = 2.0
-_YOUNG_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +114,22 @@ def remove_cgroups(directories: list[Path]) -> None:
             time.sleep(0.005)
 
 
-def remove_orphans(host: CgroupHost, alive: Callable[[int], bool]) -> int:
-    """Removes empty groups beside ours whose owner, named in the group's name, is dead.
+def remove_orphans(host: CgroupHost, owner_is_dead: Callable[[int, float], bool]) -> int:
+    """Removes groups beside ours whose owner, named in the group's name, is dead.
 
-    For groups whose ledger entry is lost. One younger than a minute may be that of a box being
-    made in another container, whose processes we can't see.
+    For groups whose ledger entry is lost.
+
+    Args:
+        owner_is_dead: Asked with the owner's process number and the group's age in seconds.
     """
     removed = 0
     for parent in set(host.parents.values()):
         for group in parent.glob("tbtui-*-*"):
             owner = group.name.split("-")[-2]
             try:
-                old = time.time() - group.stat().st_mtime > _YOUNG_SECONDS
-                if old and owner.isdigit() and not alive(int(owner)):
-                    group.rmdir()
+                age = time.time() - group.stat().st_mtime
+                if owner.isdigit() and owner_is_dead(int(owner), age):
+                    remove_cgroups([group])
                     removed += 1
             except OSError:
                 continue  # in use, or gone

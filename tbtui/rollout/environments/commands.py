@@ -11,16 +11,16 @@ import re
 # Programs, not shell builtins, so that skipping the shell changes nothing.
 _PROGRAMS = frozenset(["tmux", "chmod", "rm"])
 # One word as `shlex.quote` writes it: safe characters, '...', or the '"'"' that stands for a quote.
-_WORD = re.compile(r"""(?:[A-Za-z0-9_@%+:,./-]|'[^']*'|"'")+""")
-_PART = re.compile(r"""([A-Za-z0-9_@%+:,./-]+)|'([^']*)'|"(')\"""")
+_WORD = re.compile(r"""(?:[A-Za-z0-9_@%+=:,./-]|'[^']*'|"'")+""")
+_PART = re.compile(r"""([A-Za-z0-9_@%+=:,./-]+)|'([^']*)'|"(')\"""")
 
 
 def direct_argv(command: str) -> list[str] | None:
     """The argument list of a command that needs no shell, or None.
 
     Only lines of `shlex.quote`d words are recognised: anything a shell would expand, redirect or
-    combine is left to the shell. A `=` in the first word would be an assignment; it is not among
-    the plain characters at all.
+    combine is left to the shell. A `=` in the first word would be an assignment; none of the
+    programs' names has one.
     """
     argv: list[str] = []
     position = 0

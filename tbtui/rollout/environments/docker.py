@@ -32,7 +32,7 @@ from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.rollout.environments.docker_cli import CliResult, OnChunk, client_environment, run_cli
 from tbtui.rollout.environments.docker_compose import Network
-from tbtui.rollout.environments.docker_files import archive, download_async
+from tbtui.rollout.environments.docker_files import archive, download_async, first_entry
 from tbtui.rollout.environments.docker_pane import ContainerPane
 from tbtui.rollout.environments.docker_start import RunningProject, StartRequest, start_project
 from tbtui.rollout.environments.errors import (
@@ -283,6 +283,22 @@ class ContainedEnvironment(HarborDocker):
         if result.exit_code == _KILLED or (result.exit_code and _SUSPECT.search(result.stderr)):
             await running.check()
         return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code)
+
+    @override
+    async def empty_dirs(self, dirs: Any, *, chmod: bool = True) -> ExecResult | None:
+        """As Harbor's, which runs the container's own programs; then the engine has a look.
+
+        Raises:
+            SandboxError: something is left in one of them.
+        """
+        emptied = await super().empty_dirs(dirs, chmod=chmod)
+        for directory in dirs:
+            source = await self.running.source(str(directory), None)
+            left = await asyncio.to_thread(first_entry, source)
+            if left is not None:
+                said = (emptied.stderr if emptied else None) or "something in it prevents that"
+                raise SandboxError(f"{directory} can't be emptied of {left!r}: {said}")
+        return None
 
     @override
     async def _run_docker_compose_command(

@@ -136,6 +136,38 @@ def download(
     return written
 
 
+def first_entry(source: Source) -> str | None:
+    """The name of something below a directory, whatever kind it is; None: it is empty.
+
+    Nothing in the container takes part. Blocking: call it in a thread.
+
+    Raises:
+        SandboxError: there is no such directory, or the engine failed.
+    """
+    with (
+        subprocess.Popen(
+            source.argv(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=client_environment(os.environ),
+        ) as client,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(client.kill)  # one entry is enough
+        assert client.stdout is not None and client.stderr is not None
+        try:
+            with tarfile.open(fileobj=client.stdout, mode="r|") as tar:
+                directory = tar.next()
+                if directory is None or not directory.isdir():
+                    raise SandboxError(f"{source.path} in the container is not a directory")
+                entry = tar.next()
+        except tarfile.TarError as error:
+            said = client.stderr.read(_MESSAGE).decode(errors="replace").strip()
+            raise SandboxError(f"{source.path} can't be listed: {said or error}") from error
+    return None if entry is None else entry.name
+
+
 async def download_async(
     source: Source, target: Path, *, directory: bool, overwrite: bool = True
 ) -> int:

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tbtui.rollout.environments.cgroups import find_cgroups, remove_cgroups, remove_orphans
+
+_PARTIAL = ".partial"
+_YOUNG_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ class Ledger:
             processes=tuple(processes),
             cgroups=tuple(str(path) for path in cgroups),
         )
-        partial = self.directory / f".{box}.partial"
+        partial = self.directory / f".{box}.{os.getpid()}{_PARTIAL}"
         partial.write_text(json.dumps(asdict(entry)))
         partial.replace(self.directory / f"{box}.json")
 
@@ -109,29 +116,58 @@ class Ledger:
         (self.directory / f"{box}.json").unlink(missing_ok=True)
 
 
-def reap_leftovers(directory: Path | None = None) -> ReapReport:
+def reap_leftovers(
+    directory: Path | None = None, *, ended: Collection[int] = frozenset()
+) -> ReapReport:
     """Ends the boxes whose owner is dead and removes what they left.
 
     Boxes of a live owner, of another host or of another container that shares the home directory
-    are never touched. The containers that dead owners left in an engine go as well.
+    are never touched. The containers that dead owners left in an engine go as well. Blocking;
+    may be called anywhere, in a thread that runs an event loop too.
+
+    Args:
+        ended: Processes of ours that are known to have ended. What nobody wrote down is removed
+            at once if theirs, else when it is a minute old: processes of another container that
+            shares the directory, or the control groups, can't be seen.
     """
     from tbtui.rollout.environments.docker_leftovers import reap_containers  # imports this module
 
     if directory is None:
         reap_containers()
+        directory = state_directory()
+
+    def owner_is_dead(pid: int, age_sec: float) -> bool:
+        return pid in ended or (age_sec > _YOUNG_SECONDS and _started(pid) is None)
+
     boxes = killed = 0
-    for path, entry in abandoned(directory or state_directory()):
+    for path, entry in abandoned(directory):
         for process in entry.processes:
             if entry.boot == _boot() and process.alive():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
                     killed += 1
         if entry.boot == _boot():
-            remove_cgroups([Path(group) for group in entry.cgroups])
+            try:
+                remove_cgroups([Path(group) for group in entry.cgroups])
+            except OSError as error:  # what runs in there does not even react to being killed
+                _log.warning("%s: left for a later start: %s", path.stem, error)
+                continue
         path.unlink(missing_ok=True)
         boxes += 1
-    remove_orphans(find_cgroups(), lambda pid: _started(pid) is not None)
+    _remove_partials(directory, owner_is_dead)
+    remove_orphans(find_cgroups(), owner_is_dead)
     return ReapReport(boxes, killed)
+
+
+def _remove_partials(directory: Path, owner_is_dead: Callable[[int, float], bool]) -> None:
+    for path in directory.glob(f".*{_PARTIAL}"):
+        owner = path.name.removesuffix(_PARTIAL).rpartition(".")[2]
+        try:
+            age = time.time() - path.stat().st_mtime
+        except FileNotFoundError:
+            continue
+        if owner.isdigit() and owner_is_dead(int(owner), age):
+            path.unlink(missing_ok=True)
 
 
 def abandoned(directory: Path) -> Iterator[tuple[Path, LedgerEntry]]:

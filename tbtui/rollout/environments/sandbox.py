@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, override
 
@@ -226,16 +228,10 @@ class SandboxEnvironment(BaseEnvironment):
             ExecTimeoutError: it took longer than `timeout_sec`.
             SandboxLostError: the box is gone.
         """
-        resolved = self._resolve_user(user)
-        account = str(resolved) if resolved is not None else self._image.user
-        environment = {
-            **BASE_ENVIRONMENT,
-            **self._image.environment,
-            **(self._merge_env(env) or {}),
-        }
-        switched = account not in _ROOT_NAMES
-        if switched and "HOME" not in self._image.environment:
-            environment.pop("HOME")  # the account's own, from the box's /etc/passwd
+        account, environment = self._identity(user, env)
+        argv = direct_argv(command)
+        if account is None and argv is not None and await self._made_executable(argv):
+            return ExecResult(stdout="", stderr="", return_code=0)
         callback = self._output_callback()
         chunks: asyncio.Queue[tuple[OutputStream, bytes] | None] = asyncio.Queue()
         sink: OutputSink | None = None
@@ -245,10 +241,10 @@ class SandboxEnvironment(BaseEnvironment):
             streaming = asyncio.create_task(_stream(chunks, callback))
         try:
             result = await self.box.run(
-                direct_argv(command) or ["/bin/bash", "-c", command],
+                argv or ["/bin/bash", "-c", command],
                 environment=environment,
                 cwd=cwd or self._image.workdir,
-                user=account if switched else None,
+                user=account,
                 timeout_sec=timeout_sec,
                 sink=sink,
             )
@@ -257,6 +253,46 @@ class SandboxEnvironment(BaseEnvironment):
                 chunks.put_nowait(None)
                 await streaming
         return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code)
+
+    async def _made_executable(self, argv: Sequence[str]) -> bool:
+        """Harbor's `chmod +x` of each script that it is about to run, without a program for it."""
+        if argv[:2] != ["chmod", "+x"] or len(argv) != 3 or not argv[2].startswith("/"):
+            return False
+        try:
+            await self.box.make_executable(argv[2])
+        except OSError:
+            return False  # chmod itself says why
+        return True
+
+    async def open_program(
+        self, argv: Sequence[str], *, user: str | int | None = None
+    ) -> socket.socket:
+        """Starts a program as `exec` would; it reads and writes the other end of the socket.
+
+        Raises:
+            SandboxLostError: the box is gone.
+        """
+        account, environment = self._identity(user, None)
+        return await self.box.open_program(
+            argv, environment=environment, cwd=self._image.workdir, user=account
+        )
+
+    def _identity(
+        self, user: str | int | None, env: dict[str, str] | None
+    ) -> tuple[str | None, dict[str, str]]:
+        """A command's account, None for root, and its environment variables."""
+        resolved = self._resolve_user(user)
+        account = str(resolved) if resolved is not None else self._image.user
+        environment = {
+            **BASE_ENVIRONMENT,
+            **self._image.environment,
+            **(self._merge_env(env) or {}),
+        }
+        if account in _ROOT_NAMES:
+            return None, environment
+        if "HOME" not in self._image.environment:
+            environment.pop("HOME")  # the account's own, from the box's /etc/passwd
+        return account, environment
 
     @override
     async def ensure_dirs(self, dirs: Any, *, chmod: bool = True) -> ExecResult | None:

@@ -277,11 +277,23 @@ def test_receiver_does_not_write_through_links(tmp_path: Path) -> None:
         ("rm ~/x", None),
         ("cd /app", None),
         ("A=b tmux", None),
+        ("A=tmux -V", None),
+        ("tmux send-keys -t x -- A=b", [*["tmux", "send-keys", "-t", "x", "--"], "A=b"]),
         ("", None),
     ],
 )
 def test_direct_argv(command: str, argv: list[str] | None) -> None:
     assert direct_argv(command) == argv
+
+
+async def test_only_a_regular_file_is_made_executable() -> None:
+    async with running_box() as box:
+        await sh(box, "touch /app/a; chmod 640 /app/a; ln -s a /app/link; mkfifo /app/fifo")
+        await box.make_executable("/app/a")
+        assert (await sh(box, "stat -c %a /app/a")).stdout == "751\n"
+        for path in ("/app/link", "/app/fifo", "/app/none"):
+            with pytest.raises(OSError, match=path):
+                await box.make_executable(path)
 
 
 async def test_streams_reach_a_sink_as_they_come() -> None:

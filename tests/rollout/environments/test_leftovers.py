@@ -117,6 +117,26 @@ async def test_reaper_spares_the_living_and_the_foreign() -> None:
         bystander.wait()
 
 
+async def test_reaper_takes_what_was_never_written_down_of_those_known_to_be_dead() -> None:
+    """And may be called where an event loop runs."""
+    ledger = Ledger()
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    mine, theirs = (ledger.directory / f".box.{pid}.partial" for pid in (os.getpid(), killed.pid))
+    for path in (mine, theirs):
+        path.write_text("{")
+    reap_leftovers()
+    assert theirs.exists()  # it may belong to another container's process
+    os.utime(mine, (0, 0))
+    reap_leftovers(ended={killed.pid})
+    assert (mine.exists(), theirs.exists()) == (True, False)
+    theirs.write_text("{")
+    os.utime(theirs, (0, 0))
+    reap_leftovers()
+    assert not theirs.exists()
+    mine.unlink()
+
+
 def test_reaper_forgets_earlier_boots_and_broken_entries() -> None:
     ledger = Ledger()
     ledger.record("old", [os.getpid()], [])

@@ -134,6 +134,8 @@ def test_orphaned_cgroups_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         if "young" not in name:
             os.utime(tmp_path / name, (0, 0))
-    assert remove_orphans(host, lambda pid: pid == 88) == 1
+    assert remove_orphans(host, lambda pid, age: pid == 77 and age > 60) == 1
     assert not (tmp_path / "tbtui-a-b-77-abc").exists()
     assert len(list(tmp_path.iterdir())) == 4
+    assert remove_orphans(host, lambda pid, age: pid == 77) == 1
+    assert not (tmp_path / "tbtui-young-77-abc").exists()
