@@ -321,35 +321,41 @@ class Box:
                 too long.
         """
         reading, writing = os.pipe()
-        with os.fdopen(reading, "rb") as pipe:
-            try:
-                number, future = await self._channel.submit(
-                    "get", path, longest, descriptors=[writing]
-                )
-            finally:
-                os.close(writing)
-            writer = asyncio.get_running_loop().run_in_executor(
-                None,
-                lambda: receive(
+        pipe = os.fdopen(reading, "rb")
+        try:
+            number, future = await self._channel.submit(
+                "get", path, longest, descriptors=[writing]
+            )
+        except BaseException:
+            pipe.close()
+            raise
+        finally:
+            os.close(writing)
+
+        def write_down() -> int:
+            # Closed where it is read: to close it elsewhere waits for the reader to let go of it.
+            with pipe:
+                return receive(
                     pipe,
                     target,
                     max_bytes=self._plan.limits.download_bytes,
                     max_files=_MAX_DOWNLOAD_FILES,
                     overwrite=overwrite,
-                ),
-            )
-            try:
-                async with asyncio.timeout(timeout_sec):
-                    files = await asyncio.shield(writer)
-            except BaseException as error:
-                # Ends the sender, and with it the thread's stream, before the pipe is closed.
-                await self._kill(number)
-                await asyncio.wait([writer])
-                if isinstance(error, TimeoutError):
-                    message = f"can't read {path} in the sandbox within {timeout_sec:g} s"
-                    raise SandboxError(message) from error
-                raise
-            answer = await future
+                )
+
+        writer = asyncio.get_running_loop().run_in_executor(None, write_down)
+        try:
+            async with asyncio.timeout(timeout_sec):
+                files = await asyncio.shield(writer)
+        except BaseException as error:
+            # Ends the sender, and with it the thread's stream.
+            await self._kill(number)
+            await asyncio.wait([writer])
+            if isinstance(error, TimeoutError):
+                message = f"can't read {path} in the sandbox within {timeout_sec:g} s"
+                raise SandboxError(message) from error
+            raise
+        answer = await future
         if answer.status:
             raise SandboxError(f"can't read {path} in the sandbox: no such file, or not readable")
         return files
