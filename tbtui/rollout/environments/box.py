@@ -323,9 +323,7 @@ class Box:
         reading, writing = os.pipe()
         pipe = os.fdopen(reading, "rb")
         try:
-            number, future = await self._channel.submit(
-                "get", path, longest, descriptors=[writing]
-            )
+            number, future = await self._channel.submit("get", path, longest, descriptors=[writing])
         except BaseException:
             pipe.close()
             raise
