@@ -122,6 +122,7 @@ def verdicts(
             pytest.skip(str(reason))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Task.checksum:DeprecationWarning")  # Harbor's own use of it
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=str)
 def test_reward(attempt: Attempt, verdicts: dict[Attempt, Verdict]) -> None:

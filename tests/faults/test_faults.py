@@ -29,6 +29,7 @@ ALIKE = {
 """Take the same path as another case."""
 
 
+@pytest.mark.slow
 async def test_no_fault_is_scored(tmp_path: Path) -> None:
     cases = [case for case in CASES if case.name not in SLOW | ALIKE]
     kill = WorkerKill(len(cases) // 2, signal.SIGKILL)

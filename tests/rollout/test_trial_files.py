@@ -73,6 +73,7 @@ def test_files_are_cut_and_the_largest_go_first(tmp_path: Path) -> None:
     assert not (folder / "large-11").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_gigabyte_of_output(engine: ScriptedEngine, spec: TrialSpec) -> None:
     loud = act("yes | head -c 1G\n", duration=3.0)

@@ -145,6 +145,7 @@ async def test_a_crash_costs_only_the_trials_of_its_worker(new_engine: NewEngine
     assert (await engine.facts("bystander")).finish == "stopped"
 
 
+@pytest.mark.slow
 async def test_a_silent_worker_is_killed(new_engine: NewEngine) -> None:
     engine = new_engine(silence_sec=2)
     await engine.pool.start()
@@ -154,6 +155,7 @@ async def test_a_silent_worker_is_killed(new_engine: NewEngine) -> None:
     assert "silent" in lost.reason
 
 
+@pytest.mark.slow
 async def test_a_worker_that_has_run_its_trials_is_replaced(new_engine: NewEngine) -> None:
     recycled: list[WorkerRecycledInfo] = []
     engine = new_engine(max_trials=2, on_recycled=recycled.append)
@@ -179,6 +181,7 @@ async def test_a_worker_that_has_run_its_trials_is_replaced(new_engine: NewEngin
     assert not engine.lost
 
 
+@pytest.mark.slow
 async def test_a_worker_that_grows_is_replaced(new_engine: NewEngine) -> None:
     recycled: list[WorkerRecycledInfo] = []
     engine = new_engine(2, max_mb=1, on_recycled=recycled.append)
@@ -195,6 +198,7 @@ async def test_a_worker_that_grows_is_replaced(new_engine: NewEngine) -> None:
     assert not engine.lost
 
 
+@pytest.mark.slow
 async def test_a_worker_with_a_hanging_trial_is_replaced(new_engine: NewEngine) -> None:
     recycled: list[WorkerRecycledInfo] = []
     engine = new_engine(on_recycled=recycled.append)
@@ -206,6 +210,7 @@ async def test_a_worker_with_a_hanging_trial_is_replaced(new_engine: NewEngine) 
     assert not engine.lost
 
 
+@pytest.mark.slow
 async def test_the_loss_of_a_successor_is_made_good(new_engine: NewEngine) -> None:
     recycled: list[WorkerRecycledInfo] = []
     engine = new_engine(max_trials=1, on_recycled=recycled.append)
@@ -270,6 +275,7 @@ async def test_workers_leave_when_told(new_engine: NewEngine, how: str) -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.slow
 async def test_a_worker_leaves_when_its_engine_dies(tmp_path: Path) -> None:
     program = """
 import asyncio, pathlib, sys

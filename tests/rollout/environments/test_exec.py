@@ -7,6 +7,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 from boxes import limits, processes_of, running_box, sh
 from hypothesis import given
@@ -187,13 +188,20 @@ async def test_a_long_log_is_cut_and_a_large_download_refused(tmp_path: Path) ->
         assert not (tmp_path / "whole").exists()
 
 
+def stopped_processes() -> list[psutil.Process]:
+    family = psutil.Process().children(recursive=True)
+    return [p for p in family if p.status() == psutil.STATUS_STOPPED]
+
+
 async def test_a_download_that_the_box_holds_up_ends(tmp_path: Path) -> None:
     async with running_box() as box:
         await sh(
             box,
-            "mkdir /x; head -c 20M /dev/zero > /x/a; setsid python3 -c '\nimport os\n"
+            "mkdir /x; head -c 20M /dev/zero > /x/a; sleep 60 & setsid python3 -c '\nimport os\n"
             "while True: os.kill(-1, 19)' > /dev/null 2>&1 &",
         )
+        while not stopped_processes():
+            await asyncio.sleep(0.02)
         with pytest.raises(SandboxError, match=r"within 0\.5 s"):
             await box.get("/x", tmp_path, timeout_sec=0.5)
 

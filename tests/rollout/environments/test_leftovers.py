@@ -19,7 +19,9 @@ from boxes import family, running_box
 from tbtui.rollout.environments.ledger import Ledger, reap_leftovers, state_directory
 
 _OWNER = """
-import asyncio, os, sys, threading
+import asyncio, os, signal, sys, threading
+# A shell's background job is born deaf to ctrl-c.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {tests!r})
 from boxes import running_box, sh
 

@@ -233,12 +233,14 @@ def _evidence(seen: Result, number: int) -> tuple[str, int]:
     return text, int(code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", UNSEEN)
 def test_unseen(seen: Result, what: str) -> None:
     text, _ = _evidence(seen, list(UNSEEN).index(what))
     assert SECRET not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", REFUSED)
 def test_refused(seen: Result, what: str) -> None:
     text, code = _evidence(seen, len(UNSEEN) + list(REFUSED).index(what))
