@@ -78,6 +78,14 @@ def run(
             metavar="NAME=VALUE|FILE.toml", help="Settings; all of them are listed below."
         ),
     ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Go on with this run: its directory, or its name in logs_dir. Settings given"
+            " here replace the run's own where they may.",
+        ),
+    ] = None,
     no_ui: Annotated[
         bool, typer.Option("--no-ui", help="Print lines instead of showing the app.")
     ] = False,
@@ -96,6 +104,11 @@ def run(
 
     try:
         config = parse_settings(settings or [])
+        if print_config:
+            from tbtui.engines.honoured import require_consistent
+
+            for text in require_consistent(config):
+                typer.echo(f"tbtui: {text}", err=True)
         if explain:
             from tbtui.explain import print_explanation
 
@@ -110,9 +123,58 @@ def run(
         typer.echo("tbtui: not a terminal; running as with --no-ui", err=True)
         no_ui = True
 
-    from tbtui.launch import launch
+    from tbtui import launch
 
-    raise typer.Exit(launch(config, "json" if as_json else "lines" if no_ui else "app"))
+    view: launch.View = "json" if as_json else "lines" if no_ui else "app"
+    if resume is not None:
+        raise typer.Exit(launch.resume(resume, settings or [], view))
+    raise typer.Exit(launch.launch(config, view))
+
+
+@app.command(
+    "eval",
+    help="Evaluate weights on held-out tasks, without training them: a run's best (or --latest)"
+    " checkpoint, a checkpoint directory or, with neither, the starting weights.\n\n"
+    "Settings are those of the run that the checkpoint is of, with yours over them; tasks_dir,"
+    " eval_tasks, eval_group_size (attempts at each task, for pass@k) and eval_temperature say"
+    " what is attempted and how often.\n\n"
+    "Exit status: 0 finished, 1 failed (the reason is the last line), 2 bad input,"
+    " 130 interrupted.",
+)
+def evaluate(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|CHECKPOINT] NAME=VALUE", help="What to evaluate; settings as for run."
+        ),
+    ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="The run's latest checkpoint, not its best.")
+    ] = False,
+    no_ui: Annotated[
+        bool, typer.Option("--no-ui", help="Print lines instead of showing the app.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON event a line; implies --no-ui.")
+    ] = False,
+) -> None:
+    from tbtui import launch
+    from tbtui.evaluate import evaluate as run_evaluation
+
+    view: launch.View = "json" if as_json else "lines" if no_ui or not _on_terminal() else "app"
+    raise typer.Exit(run_evaluation(arguments or [], use_latest=latest, view=view))
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+@app.command("settings")
+def list_settings() -> None:
+    """Print every setting with its default, unit, meaning and reason, as Markdown."""
+    from tbtui.config import settings_markdown
+
+    typer.echo(settings_markdown(), nl=False)
 
 
 @app.command()
@@ -121,6 +183,39 @@ def doctor() -> None:
     from tbtui.doctor import print_report
 
     raise typer.Exit(print_report())
+
+
+@app.command()
+def whatif(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory, or its name.")],
+    step: Annotated[
+        int | None, typer.Option(help="Training step; default: the last one with scored groups.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Another loss_fn.")] = None,
+    advantage: Annotated[str | None, typer.Option(help="Another advantage.")] = None,
+    normalizer: Annotated[str | None, typer.Option(help="Another loss_normalizer.")] = None,
+    clip_low: Annotated[float | None, typer.Option(help="Another clip_low.")] = None,
+    clip_high: Annotated[float | None, typer.Option(help="Another clip_high.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Recompute a recorded step's advantages and gradient shares under other settings."""
+    from tbtui.config import ConfigError
+    from tbtui.journal.rundir import RunDirectoryError
+    from tbtui.journal.writer import JournalError
+    from tbtui.whatif.recorded import WhatIfError
+    from tbtui.whatif.report import print_whatif
+
+    changes = {
+        "loss_fn": loss,
+        "advantage": advantage,
+        "loss_normalizer": normalizer,
+        "clip_low": clip_low,
+        "clip_high": clip_high,
+    }
+    try:
+        print_whatif(run, step, changes, as_json)
+    except (ConfigError, JournalError, RunDirectoryError, WhatIfError) as error:
+        _refuse(error)
 
 
 TasksDirectory = Annotated[

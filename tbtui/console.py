@@ -6,19 +6,26 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from tbtui.journal.events import (
+    AlarmRaised,
+    BestCheckpoint,
+    CheckpointRemoved,
     CheckpointSaved,
     CommandDone,
     CommandIssued,
     DeadlinePassed,
     Entry,
+    Estimate,
     EvalFinished,
+    GroupAdded,
     GroupRefilled,
     GroupScored,
     Noted,
     Outcome,
+    RunContinued,
     RunFinished,
     RunPaused,
     RunPhase,
@@ -38,11 +45,24 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.view.state import INFRASTRUCTURE
-from tbtui.view.waiting import duration
+from tbtui.view.state import INFRASTRUCTURE, planned_steps
+from tbtui.view.waiting import duration, number_range
 from tbtui.view.waits import in_words, measured_wait
 
 _POLL_SEC = 0.1
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step under way."""
+
+    tasks: dict[str, str] = field(default_factory=dict)
+    """Group -> task."""
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    groups: Counter[str] = field(default_factory=Counter)
+    masked: set[str] = field(default_factory=set)
+    """Training trials whose outcome keeps them out of training."""
+    excluded: set[str] = field(default_factory=set)
 
 
 class HumanLines:
@@ -50,15 +70,13 @@ class HumanLines:
 
     def __init__(self) -> None:
         self._started: float | None = None
-        self._outcomes: Counter[Outcome] = Counter()
-        self._purpose: dict[str, str] = {}
-        self._label: dict[str, str] = {}
-        self._groups: Counter[str] = Counter()
-        self._tasks: dict[str, str] = {}
-        """Group -> task, of the step under way."""
-        self._masked: set[str] = set()
-        """Training trials of the step whose outcome keeps them out of training."""
-        self._excluded: set[str] = set()
+        self._spent = 0.0
+        """Seconds of the processes that this run had before."""
+        self._latest = 0.0
+        self._open: dict[int, _Step] = {}
+        self._step_of: dict[str, int] = {}
+        """Of the training trials of the steps under way."""
+        self._train_tasks = 0
         self._run_paused = False
         self._asked: dict[str, str] = {}
         """Command that is not done -> what it asks."""
@@ -68,31 +86,47 @@ class HumanLines:
     def lines(self, entry: Entry) -> Iterator[str]:
         """The lines that this event adds, without line ends."""
         event = entry.event
+        before, self._latest = self._latest, entry.time
         match event:
             case RunPhaseChanged(phase=RunPhase.STARTING):
                 self._started = self._started or entry.time
                 yield _line("start", event.detail)
             case RunStarted():
-                self._steps = int(event.settings["max_steps"])
+                self._train_tasks = sum(task.split == "train" for task in event.tasks)
+                self._steps = planned_steps(event.settings, self._train_tasks)
                 yield from _run_lines(event)
+            case RunContinued():
+                # Between its processes the run stood still.
+                self._spent += before - (self._started or before)
+                self._started = entry.time
+                self._steps = planned_steps(event.settings, self._train_tasks)
+                yield from _continued_lines(event)
             case StepStarted():
-                self._tasks = event.groups
+                self._step(event.step).tasks.update(event.groups)
+            case GroupAdded():
+                tasks = self._step(event.step).tasks
+                tasks[event.group] = event.task
+                replaced = tasks.get(event.replaces, event.replaces)
+                yield _line(
+                    "group", f"{event.task} is added for {replaced}, which has nothing to teach"
+                )
             case TrialQueued():
-                self._purpose[event.trial] = event.purpose
-                self._label[event.trial] = event.label
+                if event.purpose == "train":
+                    self._step_of[event.trial] = event.step
             case TrialFinished():
-                self._label.pop(event.trial, None)
-                if self._purpose.pop(event.trial, None) == "train":
-                    self._outcomes[event.outcome] += 1
+                if (number := self._step_of.get(event.trial)) is not None:
+                    step = self._step(number)
+                    step.outcomes[event.outcome] += 1
                     self._rollouts += 1
                     if event.reward is None and _is_the_policys_doing(event.outcome):
-                        self._masked.add(event.trial)
+                        step.masked.add(event.trial)
                 # What people ended themselves is told as what they asked for.
                 if event.reward is None and event.outcome is not Outcome.CANCELLED:
                     masked = ", masked" if _is_the_policys_doing(event.outcome) else ""
                     yield _line("trial", f"{event.trial} {event.outcome}{masked}: {event.reason}")
             case TrialRetried():
-                self._masked.discard(event.trial)
+                if (number := self._step_of.get(event.trial)) is not None:
+                    self._step(number).masked.discard(event.trial)
                 wait = f" in {event.wait_sec:.0f} s" if event.wait_sec >= 0.5 else ""
                 yield _line(
                     "trial",
@@ -110,7 +144,7 @@ class HumanLines:
             case TrialExcluded():
                 yield self._exclusion_line(event)
             case GroupRefilled():
-                task = self._tasks.get(event.group, event.group)
+                task = self._step(event.step).tasks.get(event.group, event.group)
                 yield _line("group", f"{task} is refilled with {', '.join(event.trials)}")
             case DeadlinePassed():
                 done = "stopped and verified" if event.action == "stop" else "masked"
@@ -124,17 +158,23 @@ class HumanLines:
                 self._run_paused = False
                 yield _line("run", "resumed")
             case GroupScored():
-                self._groups[event.disposition] += 1
+                self._step(event.step).groups[event.disposition] += 1
             case StepFinished():
                 yield self._step_line(event)
-                self._outcomes.clear()
-                self._groups.clear()
-                self._masked.clear()
-                self._excluded.clear()
+                self._open.pop(event.step, None)
+                over = [trial for trial, step in self._step_of.items() if step <= event.step]
+                for trial in over:
+                    del self._step_of[trial]
             case EvalFinished():
                 yield _eval_line(event)
             case CheckpointSaved():
                 yield _line("saved", event.path)
+            case CheckpointRemoved():
+                yield _line("removed", event.path)
+            case BestCheckpoint():
+                yield _line("best", f"{event.path}: held-out pass rate {event.pass_rate:.2f}")
+            case AlarmRaised():
+                yield _alarm_line(event)
             case WorkerLost():
                 lost = f"; its {len(event.trials)} trials are lost" if event.trials else ""
                 yield _line("worker", f"{event.worker} lost: {event.reason}{lost}")
@@ -150,42 +190,50 @@ class HumanLines:
             case Noted():
                 yield _line(event.level, event.text)
             case RunFinished():
-                elapsed = duration(entry.time - (self._started or entry.time))
+                elapsed = duration(self._spent + entry.time - (self._started or entry.time))
                 yield _line("end", f"{self._rollouts:,} rollouts in {elapsed}")
                 yield end_line(event.status, event.reason)
             case _:
                 pass
 
+    def _step(self, number: int) -> _Step:
+        """The step of this number; several may be under way at once."""
+        return self._open.setdefault(number, _Step())
+
     def _step_line(self, event: StepFinished) -> str:
-        metrics = event.metrics
+        metrics, step = event.metrics, self._step(event.step)
         wait = measured_wait(event.step, metrics)
         waited = f"; waited for {in_words(wait)}" if wait is not None else ""
         reward = metrics.get("env/all/reward/total")
         parts = [
             f"{event.step}/{self._steps}",
             "no reward" if reward is None else f"reward {reward:.2f}",
-            " ".join(f"{outcome} {count}" for outcome, count in sorted(self._outcomes.items())),
+            " ".join(f"{outcome} {count}" for outcome, count in sorted(step.outcomes.items())),
         ]
-        if constant := self._groups["constant"]:
-            parts.append(f"{constant} of {self._groups.total()} groups constant")
-        if short := self._groups["short"]:
+        if constant := step.groups["constant"]:
+            parts.append(f"{constant} of {step.groups.total()} groups constant")
+        if short := step.groups["short"]:
             parts.append(f"{short} groups too short")
-        if self._masked:
-            parts.append(f"{len(self._masked)} masked")
-        if self._excluded:
-            parts.append(f"{len(self._excluded)} excluded")
+        if step.masked:
+            parts.append(f"{len(step.masked)} masked")
+        if step.excluded:
+            parts.append(f"{len(step.excluded)} excluded")
         if (surprise := metrics.get("optim/surprise")) is not None:
             parts.append(f"surprise {surprise:.2f}")
+        if stale := metrics.get("async/staleness_max"):
+            parts.append(f"up to {stale:.0f} step{'s' * (stale != 1)} stale")
         spent = f"trials {metrics['time/sampling']:.1f}, training {metrics['time/training']:.1f}"
         parts.append(f"{metrics['time/total']:.1f}s ({spent}{waited})")
         return _line("step", " · ".join(part for part in parts if part))
 
     def _exclusion_line(self, event: TrialExcluded) -> str:
         why = f": {event.reason}" if event.reason else ""
+        number = self._step_of.get(event.trial)
+        excluded = self._step(number).excluded if number is not None else set()
         if event.excluded:
-            self._excluded.add(event.trial)
+            excluded.add(event.trial)
             return _line("trial", f"{event.trial} is left out of training{why}")
-        self._excluded.discard(event.trial)
+        excluded.discard(event.trial)
         return _line("trial", f"{event.trial} counts for training again{why}")
 
 
@@ -213,16 +261,47 @@ def _run_lines(event: RunStarted) -> Iterator[str]:
     )
 
 
+def _continued_lines(event: RunContinued) -> Iterator[str]:
+    where = f"step {event.step} ({event.checkpoint})" if event.checkpoint else "the start"
+    yield _line("resumed", f"from {where}")
+    if event.replayed:
+        yield _line(
+            "resumed", f"{number_range(event.replayed)} trained again on what was recorded of them"
+        )
+    if event.reused or event.requeued:
+        yield _line(
+            "resumed",
+            f"{event.reused} finished trials are used again,"
+            f" {len(event.requeued)} that were under way start again",
+        )
+
+
+def _alarm_line(event: AlarmRaised) -> str:
+    led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run ends"}
+    name = event.alarm.replace("_", " ")
+    return _line("alarm", f"{name} at step {event.step}: {event.text}{led_to[event.action]}")
+
+
 def _eval_line(event: EvalFinished) -> str:
     if event.pass_rate is None:
         return _line("eval", f"after step {event.step}: no trial could be scored")
     kinds = " ".join(f"{kind} {rate:.2f}" for kind, rate in event.by_kind.items())
     unscored = f", {event.unscored} unscored" if event.unscored else ""
+    at_k = "".join(
+        f" · pass@{k} {estimate.value:.2f}{_interval(estimate)}"
+        for k, estimate in sorted(event.pass_at.items())
+        if k > 1
+    )
     return _line(
         "eval",
         f"after step {event.step}: held-out pass rate {event.pass_rate:.2f}"
-        f" of {event.scored} trials{unscored} · {kinds}",
+        f"{_interval(event.pass_at.get(1))} of {event.scored} trials{unscored}"
+        f"{at_k} · {kinds}",
     )
+
+
+def _interval(estimate: Estimate | None) -> str:
+    return "" if estimate is None else f" ({estimate.low:.2f} to {estimate.high:.2f})"
 
 
 def json_line(entry: Entry) -> str:
@@ -248,8 +327,12 @@ async def follow(
     complete: asyncio.Event,
     lines: Callable[[Entry], Iterator[str]],
     out: TextIO,
+    after: int = 0,
 ) -> None:
     """Write the journal's events as they come, until it is `complete` and written out.
+
+    Those up to number `after` belong to an earlier part of the run: they are folded in, and not
+    written.
 
     Raises:
         JournalError: the journal can't be read.
@@ -261,14 +344,15 @@ async def follow(
         await asyncio.sleep(_POLL_SEC)
     reader = JournalReader(directory)
     try:
-        after = 0
+        seq = 0
         while True:
             ending = complete.is_set()
-            while entries := reader.read(after):
-                after = entries[-1].seq
+            while entries := reader.read(seq):
+                seq = entries[-1].seq
                 for entry in entries:
                     for line in lines(entry):
-                        out.write(line + "\n")
+                        if entry.seq > after:
+                            out.write(line + "\n")
                 out.flush()
             if ending:
                 return

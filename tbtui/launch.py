@@ -6,14 +6,18 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from tbtui.config import RunConfig
+from tbtui.config.secrets import load_secrets
 from tbtui.engines.request import REFUSED, RunRequest, request_run
-from tbtui.journal.events import Entry, RunFinished
+
+if TYPE_CHECKING:
+    from tbtui.journal.events import Entry
 
 View = Literal["app", "lines", "json"]
 
@@ -23,9 +27,27 @@ EXIT = {"finished": 0, "failed": 1, "refused": 2, "interrupted": 130}
 def launch(config: RunConfig, view: View) -> int:
     """Run and return the exit status: 0 finished, 1 failed, 2 bad input, 130 interrupted."""
     try:
+        load_secrets(Path.cwd())
         request = request_run(config)
     except REFUSED as error:
         return _refused(error)
+    return _start(request, view)
+
+
+def resume(run: str, settings: Sequence[str], view: View) -> int:
+    """Go on with a run, by its directory or by its name; the exit status is `launch`'s."""
+    from tbtui.engines.resume import request_resume
+    from tbtui.journal.writer import JournalError
+
+    try:
+        load_secrets(Path.cwd())
+        request = request_resume(run, settings)
+    except (*REFUSED, JournalError) as error:
+        return _refused(error)
+    return _start(request, view)
+
+
+def _start(request: RunRequest, view: View) -> int:
     # A log that can't be written must not write about that over the screen.
     logging.raiseExceptions = False
     logging.basicConfig(
@@ -53,12 +75,14 @@ def _in_console(request: RunRequest, view: View) -> int:
     from tbtui.console import HumanLines, end_line, follow, json_line
     from tbtui.engines.headless import run_headless
     from tbtui.engines.prepare import BAD_INPUT, prepare_run
+    from tbtui.journal.events import RunFinished
 
     try:
         prepared = prepare_run(request)
     except BAD_INPUT as error:
         return _refused(error)
     gc.enable()
+    before = _last_seq(request)
     human = HumanLines()
     last: Entry | None = None
 
@@ -69,7 +93,8 @@ def _in_console(request: RunRequest, view: View) -> int:
 
     try:
         end = run_headless(
-            prepared, lambda complete: follow(prepared.directory, complete, lines, sys.stdout)
+            prepared,
+            lambda complete: follow(prepared.directory, complete, lines, sys.stdout, before),
         )
     except BrokenPipeError:
         # Whoever read our output has left; Python would complain again when it flushes at exit.
@@ -79,3 +104,16 @@ def _in_console(request: RunRequest, view: View) -> int:
         # The journal could not be written to its end, and that is why.
         typer.echo(end_line(end.status, end.reason), err=view == "json")
     return EXIT[end.status]
+
+
+def _last_seq(request: RunRequest) -> int:
+    """The last event of an earlier part of the run; 0 for a new one."""
+    from tbtui.journal.reader import JournalReader
+
+    if not request.directory.database.exists():
+        return 0
+    reader = JournalReader(request.directory)
+    try:
+        return reader.last_seq()
+    finally:
+        reader.close()

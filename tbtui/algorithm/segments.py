@@ -16,16 +16,20 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One completion: P prompt ids, N completion ids and their N log-probabilities."""
+    """One completion: P prompt ids, N completion ids and their N log-probabilities (nats)."""
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     logprobs: npt.NDArray[np.float32]
+    weights_version: int = 0
+    """Of the weights that drew it; 0 is the starting checkpoint."""
+    summary: bool = False
+    """The agent asked for it to summarise its own history, not to act."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """T tokens; `mask` is True on those that the policy drew, `logprobs` is 0 elsewhere."""
+    """T tokens; `mask` is True on those that are trained, `logprobs` is 0 elsewhere."""
 
     tokens: npt.NDArray[np.int32]
     mask: npt.NDArray[np.bool_]
@@ -33,39 +37,20 @@ class Segment:
 
     @property
     def action_tokens(self) -> int:
-        return int(self.mask.sum())
+        return int(np.count_nonzero(self.mask))
 
 
-class _Builder:
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.mask: list[bool] = []
-        self.logprobs: list[float] = []
-
-    def extends(self, prompt: Sequence[int]) -> bool:
-        return list(prompt[: len(self.tokens)]) == self.tokens
-
-    def add(self, call: Call) -> None:
-        context = call.prompt_ids[len(self.tokens) :]
-        self.tokens += [*context, *call.completion_ids]
-        self.mask += [False] * len(context) + [True] * len(call.completion_ids)
-        self.logprobs += [0.0] * len(context) + call.logprobs.tolist()
-
-    def build(self) -> Segment:
-        return Segment(
-            np.asarray(self.tokens, np.int32),
-            np.asarray(self.mask, np.bool_),
-            np.asarray(self.logprobs, np.float32),
-        )
-
-
-def merge(calls: Iterable[Call]) -> list[Segment]:
+def merge(calls: Iterable[Call], train_summaries: bool = True) -> list[Segment]:
     """The fewest segments that hold every call's tokens, in order.
 
+    Without `train_summaries`, what the policy wrote in summary calls is context like any other.
+    Time is linear in the tokens of all prompts.
+
     Raises:
-        ValueError: a call has no prompt, or as many log-probabilities as tokens it has not.
+        ValueError: a call has no prompt, or not as many log-probabilities as tokens.
     """
-    builders: list[_Builder] = []
+    runs: list[list[Call]] = []
+    history: tuple[int, ...] = ()
     for number, call in enumerate(calls, 1):
         if not call.prompt_ids:
             raise ValueError(f"call {number} has an empty prompt")
@@ -74,7 +59,23 @@ def merge(calls: Iterable[Call]) -> list[Segment]:
                 f"call {number} has {len(call.completion_ids)} tokens"
                 f" but {len(call.logprobs)} log-probabilities"
             )
-        if not builders or not builders[-1].extends(call.prompt_ids):
-            builders.append(_Builder())
-        builders[-1].add(call)
-    return [builder.build() for builder in builders]
+        if runs and call.prompt_ids[: len(history)] == history:
+            runs[-1].append(call)
+        else:
+            runs.append([call])
+        history = call.prompt_ids + call.completion_ids
+    return [_segment(run, train_summaries) for run in runs]
+
+
+def _segment(run: Sequence[Call], train_summaries: bool) -> Segment:
+    """Of calls that extend each other: the last one's tokens are those of all of them."""
+    last = run[-1]
+    tokens = np.array(last.prompt_ids + last.completion_ids, np.int32)
+    mask = np.zeros(len(tokens), np.bool_)
+    logprobs = np.zeros(len(tokens), np.float32)
+    for call in run:
+        if train_summaries or not call.summary:
+            drawn = slice(len(call.prompt_ids), len(call.prompt_ids) + len(call.completion_ids))
+            mask[drawn] = True
+            logprobs[drawn] = call.logprobs
+    return Segment(tokens, mask, logprobs)

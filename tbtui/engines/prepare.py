@@ -9,8 +9,11 @@ from tbtui.catalog.load import Defect
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
 from tbtui.config import ConfigError, RunConfig
+from tbtui.engines.grpo.alarms import alarm_actions
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.request import RunRequest
+from tbtui.engines.resume import ResumeRequest
+from tbtui.engines.trackers import check_trackers
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
 from tbtui.rollout.environments.choose import (
@@ -34,6 +37,8 @@ class PreparedRun:
     """Of tasks that are left out."""
     environment: EnvironmentChoice
     directory: RunDirectory
+    resumed: bool = False
+    """It goes on from what the directory holds."""
 
 
 def prepare_run(request: RunRequest) -> PreparedRun:
@@ -51,6 +56,8 @@ def prepare_run(request: RunRequest) -> PreparedRun:
 def _prepared(request: RunRequest) -> PreparedRun:
     config = request.config
     outcome_policy(config.on_outcome)
+    alarm_actions(config.on_alarm)
+    check_trackers(config)
     catalog = discover(config.tasks_dir or tasks_dir() / "starter")
     split = split_tasks(
         catalog.require_tasks(),
@@ -60,5 +67,11 @@ def _prepared(request: RunRequest) -> PreparedRun:
     )
     environment = choose_environment(config.environment_type, config.environment_kwargs)
     return PreparedRun(
-        config, catalog.directory, split, catalog.defects, environment, request.directory
+        config,
+        catalog.directory,
+        split,
+        catalog.defects,
+        environment,
+        request.directory,
+        resumed=isinstance(request, ResumeRequest),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.config import ConfigError, RunConfig, to_toml
+from tbtui.engines.honoured import require_consistent
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
 
 REFUSED = (ConfigError, RunDirectoryError)
@@ -46,6 +47,7 @@ def request_run(config: RunConfig) -> RunRequest:
             f"model_name={config.model_name}: the embedded policy has one model,"
             f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY"
         )
+    require_consistent(config)
     if config.checkpoint and not config.checkpoint.is_dir():
         raise ConfigError(f"checkpoint {config.checkpoint}: there is no such directory")
     if config.tasks_dir and not config.tasks_dir.expanduser().is_dir():

@@ -8,30 +8,38 @@ import importlib.metadata
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import IO, Any
 
 from tbtui.catalog.tasks import TaskInfo
-from tbtui.config import RunConfig
+from tbtui.config import ConfigError, RunConfig, to_json
+from tbtui.engines.continuation import continue_run
+from tbtui.engines.grpo.alarms import AlarmWatch, alarm_actions
+from tbtui.engines.grpo.checkpoints import CheckpointError, CheckpointKeeper, fixed_settings
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import HaltError
 from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.honoured import require_consistent, require_honoured
 from tbtui.engines.monitor import Monitor
 from tbtui.engines.prepare import PreparedRun
-from tbtui.engines.wandb_tracker import WandbTracker
+from tbtui.engines.trackers import close_all, trackers_for
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.events import (
+    EvalFinished,
     Noted,
     Purpose,
     RunFinished,
     RunPhase,
     RunPhaseChanged,
     RunStarted,
+    StepFinished,
     TaskRecord,
 )
+from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalError, JournalWriter
 from tbtui.policies.base import Policy, PolicyError
 from tbtui.policies.local.client import LocalPolicy
@@ -41,17 +49,28 @@ from tbtui.rollout.pool import WorkerPool, WorkersFailedError
 
 log = logging.getLogger(__name__)
 
-FORESEEN = (PolicyError, JournalError, WorkersFailedError, HaltError)
+FORESEEN = (CheckpointError, PolicyError, JournalError, WorkersFailedError, HaltError)
 """Errors whose message is one line for a person."""
 
 _COLLAPSING_RATE = 4e-4
 
 
+PolicyFactory = Callable[[RunConfig, IO[bytes]], Policy]
+"""Makes the policy that a config names, not started yet; what it writes goes to the file."""
+
+
+def make_policy(config: RunConfig, log_file: IO[bytes]) -> Policy:
+    match config.policy:
+        case "local":
+            return LocalPolicy(config.checkpoint, model_name=config.model_name, log=log_file)
+
+
 class Run:
     """A prepared run. Everything here happens on one event loop."""
 
-    def __init__(self, prepared: PreparedRun) -> None:
+    def __init__(self, prepared: PreparedRun, policy: PolicyFactory = make_policy) -> None:
         self._prepared = prepared
+        self._make_policy = policy
         self._engine: GrpoEngine | None = None
         self._early: list[Command] = []
         """Commands that came before there was an engine to carry them out."""
@@ -68,9 +87,12 @@ class Run:
         This is the one place that turns a failure into how the run ended.
         """
         try:
-            with JournalWriter(self._prepared.directory) as journal:
+            with JournalWriter(
+                self._prepared.directory, continues=self._prepared.resumed
+            ) as journal:
                 end = await self._journalled(journal)
-                journal.append(RunFinished(status=end.status, reason=end.reason))
+                status = "failed" if end.status == "refused" else end.status
+                journal.append(RunFinished(status=status, reason=end.reason))
         except JournalError as error:
             return RunEnd("failed", str(error))
         return end
@@ -80,6 +102,8 @@ class Run:
             return RunEnd("finished", await self._train(journal))
         except asyncio.CancelledError:
             return RunEnd("interrupted", "everything is cleaned up")
+        except ConfigError as error:
+            return RunEnd("refused", str(error))
         except Exception as error:
             log.exception("the run failed")
             return RunEnd("failed", _reason(error))
@@ -89,17 +113,21 @@ class Run:
         self._starting(journal, "loading the policy")
         async with contextlib.AsyncExitStack() as stack:
             logs = prepared.directory.path / "logs"
-            logs.mkdir()
+            logs.mkdir(exist_ok=True)
             log_file = stack.enter_context((logs / "policy.log").open("ab"))
-            policy = make_policy(config, log_file)
+            policy = self._make_policy(config, log_file)
             stack.push_async_callback(policy.close)
             await policy.start()
-            if config.checkpoint:
-                await policy.load(config.checkpoint)
-            journal.append(started_event(prepared, policy))
-            if config.wandb_project:
-                await stack.enter_async_context(self._tracking(config.wandb_project, journal))
-            for text in _warnings(prepared):
+            warnings = _warnings(prepared) + require_honoured(config, policy.info)
+            watch = AlarmWatch(alarm_actions(config.on_alarm))
+            start = StartingPoint()
+            if prepared.resumed:
+                reader = stack.enter_context(contextlib.closing(JournalReader(prepared.directory)))
+                start = await self._continued(policy, journal, reader, watch)
+            else:
+                journal.append(started_event(prepared, policy))
+            await stack.enter_async_context(self._tracking(journal))
+            for text in warnings:
                 journal.append(Noted(level="warning", text=text))
 
             self._starting(journal, "starting workers: importing Harbor takes a few seconds")
@@ -122,7 +150,24 @@ class Run:
             monitor = Monitor(journal, policy.status, lambda: _processes(pool, policy))
             await stack.enter_async_context(_in_background(monitor))
 
-            engine = GrpoEngine(config, prepared.split, prepared.directory, policy, runner, journal)
+            keeper = CheckpointKeeper(
+                prepared.directory,
+                journal,
+                policy,
+                config.keep_checkpoints,
+                fixed_settings(config),
+                keep_best=config.max_steps > 0,
+            )
+            engine = GrpoEngine(
+                config,
+                prepared.split,
+                policy,
+                runner,
+                journal,
+                keeper,
+                watch.see,
+                start,
+            )
             self._engine = engine
             for command in self._early:
                 engine.submit(command)
@@ -132,29 +177,37 @@ class Run:
                 self._engine = None
                 journal.append(RunPhaseChanged(phase=RunPhase.STOPPING, step=engine.step))
 
+    async def _continued(
+        self, policy: Policy, journal: JournalWriter, reader: JournalReader, watch: AlarmWatch
+    ) -> StartingPoint:
+        started = started_event(self._prepared, policy)
+        start = await continue_run(self._prepared, policy, journal, reader, started)
+        # What the first part raised alarms about was said then.
+        after = 0
+        while entries := reader.read_kinds(["step_finished", "eval_finished"], after):
+            after = entries[-1].seq
+            for entry in entries:
+                assert isinstance(entry.event, StepFinished | EvalFinished)
+                watch.see(entry.event)
+        return start
+
     @contextlib.asynccontextmanager
-    async def _tracking(self, project: str, journal: JournalWriter) -> AsyncIterator[None]:
+    async def _tracking(self, journal: JournalWriter) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
 
         def told(problem: str) -> None:
             loop.call_soon_threadsafe(journal.append, Noted(level="warning", text=problem))
 
-        tracker = WandbTracker(project, self._prepared.config, self._prepared.directory, told)
-        tracker.start()
+        trackers = trackers_for(self._prepared.config, self._prepared.directory, told)
+        for tracker in trackers:
+            tracker.start()
         try:
             yield
         finally:
-            await asyncio.to_thread(tracker.close)
+            await asyncio.to_thread(close_all, trackers)
 
     def _starting(self, journal: JournalWriter, detail: str) -> None:
         journal.append(RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail=detail))
-
-
-def make_policy(config: RunConfig, log_file: IO[bytes]) -> Policy:
-    """The policy that the config names, not started yet; what it writes goes to `log_file`."""
-    match config.policy:
-        case "local":
-            return LocalPolicy(model_name=config.model_name, log=log_file)
 
 
 def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
@@ -181,7 +234,7 @@ def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
             for purpose, tasks in uses
             for task in tasks
         ),
-        settings=prepared.config.model_dump(mode="json"),
+        settings=to_json(prepared.config),
     )
 
 
@@ -204,6 +257,8 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
         sample_timeout_sec=config.sample_timeout_sec,
         starts_per_sec=config.env_starts_per_sec,
         keep=config.keep,
+        enable_summarize=config.enable_summarize,
+        proactive_summarization_threshold=config.proactive_summarization_threshold,
     )
 
 
@@ -211,6 +266,7 @@ def _warnings(prepared: PreparedRun) -> list[str]:
     config = prepared.config
     warnings = [f"{defect.path}: {defect.message}; {defect.remedy}" for defect in prepared.defects]
     warnings += outcome_policy(config.on_outcome).warnings()
+    warnings += require_consistent(config)
     if config.oversample and config.oversample_keep == "first_finished":
         warnings.append(
             "oversample_keep=first_finished: the first trials to finish fill a group, so short"

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tbtui.journal.events import CommandVerb
+from tbtui.journal.vocabulary import CommandVerb
 
 RUN = "run"
 """The target that means the whole run."""

@@ -8,70 +8,16 @@ the events before them. Times are not in the events: the journal stamps each one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-
-class Outcome(StrEnum):
-    """How a trial ended. Only the policy's own doing may ever be trained on."""
-
-    SOLVED = "solved"
-    FAILED = "failed"
-    AGENT_TIMEOUT = "agent_timeout"
-    """Out of time or out of turns before the agent said that it was done."""
-    CONTEXT_OVERFLOW = "context_overflow"
-    OUTPUT_TRUNCATED = "output_truncated"
-    PARSE_ERROR = "parse_error"
-    AGENT_ERROR = "agent_error"
-    SETUP_ERROR = "setup_error"
-    SANDBOX_LOST = "sandbox_lost"
-    VERIFIER_ERROR = "verifier_error"
-    PROVIDER_ERROR = "provider_error"
-    CANCELLED = "cancelled"
-    HUMAN_TOUCHED = "human_touched"
-
-
-class TrialPhase(StrEnum):
-    """What a trial is doing now."""
-
-    QUEUED = "queued"
-    SETUP = "setup"
-    """The sandbox is being made, the agent is being installed."""
-    MODEL = "model"
-    """Waiting for the policy's next completion."""
-    ACTING = "acting"
-    """Commands are running in the terminal."""
-    PAUSED = "paused"
-    VERIFYING = "verifying"
-    TEARDOWN = "teardown"
-    FINISHED = "finished"
-
-
-class RunPhase(StrEnum):
-    """What the whole run is doing now."""
-
-    STARTING = "starting"
-    EVALUATING = "evaluating"
-    SAMPLING = "sampling"
-    TRAINING = "training"
-    SAVING = "saving"
-    STOPPING = "stopping"
-    FINISHED = "finished"
-
-
-Purpose = Literal["train", "eval"]
-CommandVerb = Literal[
-    "pause",  # at the next turn boundary
-    "freeze",  # now, the sandbox's processes too
-    "resume",
-    "stop",  # at the next turn boundary, then verify
-    "cancel",  # now, without verdict
-    "retry",  # give this attempt up and fill its place in the group with a fresh one
-    "exclude",  # leave it out of training and of its group's baseline
-    "include",  # take an exclusion back
-]
+from tbtui.journal.vocabulary import AlarmName as AlarmName
+from tbtui.journal.vocabulary import CommandVerb as CommandVerb
+from tbtui.journal.vocabulary import Outcome as Outcome
+from tbtui.journal.vocabulary import Purpose as Purpose
+from tbtui.journal.vocabulary import RunPhase as RunPhase
+from tbtui.journal.vocabulary import TrialPhase as TrialPhase
 
 
 class Event(BaseModel):
@@ -114,6 +60,32 @@ class RunStarted(Event):
     tasks: tuple[TaskRecord, ...]
     settings: dict[str, Any]
     """Every setting in force, by name."""
+
+
+class RunContinued(Event):
+    """A run that had ended, or was killed, goes on from a checkpoint.
+
+    Steps whose weights were lost with the process are trained again on the rollouts that the
+    journal has of them, so that no finished trial is lost and none counts twice.
+    """
+
+    kind: Literal["run_continued"] = "run_continued"
+    pid: int
+    host: str
+    tbtui_version: str
+    harbor_version: str
+    checkpoint: str | None
+    """Relative to the run directory; None: from the start."""
+    step: int
+    """Of the checkpoint."""
+    replayed: tuple[int, ...]
+    """Steps after it that are trained again."""
+    reused: int
+    """Finished trials of steps and evaluations that had not finished."""
+    requeued: tuple[str, ...]
+    """Trials that were under way, and start again."""
+    settings: dict[str, Any]
+    """Every setting in force from here on."""
 
 
 class RunPhaseChanged(Event):
@@ -181,6 +153,8 @@ class TurnStarted(TrialEvent):
 
     kind: Literal["turn_started"] = "turn_started"
     turn: int
+    purpose: str = "turn"
+    """Else what this call in between is for: a step of summarising the history after `turn`."""
 
 
 class TurnSampled(TrialEvent):
@@ -188,6 +162,8 @@ class TurnSampled(TrialEvent):
 
     kind: Literal["turn_sampled"] = "turn_sampled"
     turn: int
+    purpose: str = "turn"
+    """As in `TurnStarted`."""
     sample: int
     text: str
     prompt_tokens: int
@@ -297,6 +273,16 @@ class DeadlinePassed(Event):
     trials: tuple[str, ...]
 
 
+class GroupAdded(Event):
+    """A step starts a further group, in place of one that has nothing to teach."""
+
+    kind: Literal["group_added"] = "group_added"
+    step: int
+    group: str
+    task: str
+    replaces: str
+
+
 class TrialScore(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -325,6 +311,16 @@ class StepFinished(Event):
     metrics: dict[str, float]
 
 
+class Estimate(BaseModel):
+    """A rate with its 95% confidence interval."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    value: float
+    low: float
+    high: float
+
+
 class EvalFinished(Event):
     """Held-out tasks, attempted with the weights of `step`. Unscored trials are not counted."""
 
@@ -336,6 +332,13 @@ class EvalFinished(Event):
     scored: int
     unscored: int
     by_kind: dict[str, float]
+    pass_at: dict[int, Estimate] = {}
+    """k -> share of tasks that k attempts solve at least once; mean over tasks."""
+    by_task: dict[str, float] = {}
+    mean_reward: float | None = None
+    """Mean over scored trials; differs from the pass rate where verifiers give partial rewards."""
+    unscored_tasks: int = 0
+    """Tasks none of whose trials was scored: they are in no rate."""
 
 
 class CheckpointSaved(Event):
@@ -344,6 +347,35 @@ class CheckpointSaved(Event):
     weights_version: int
     path: str
     """Relative to the run directory."""
+
+
+class CheckpointRemoved(Event):
+    """Neither among the latest nor the best any more."""
+
+    kind: Literal["checkpoint_removed"] = "checkpoint_removed"
+    step: int
+    path: str
+
+
+class BestCheckpoint(Event):
+    """This checkpoint has the best held-out pass rate so far, and stays."""
+
+    kind: Literal["best_checkpoint"] = "best_checkpoint"
+    step: int
+    path: str
+    pass_rate: float
+
+
+class AlarmRaised(Event):
+    """Training looks wrong, by these numbers."""
+
+    kind: Literal["alarm_raised"] = "alarm_raised"
+    alarm: AlarmName
+    step: int
+    text: str
+    """One line: what, how much, against what."""
+    numbers: dict[str, float]
+    action: Literal["warn", "pause", "halt"]
 
 
 class CommandIssued(Event):
@@ -440,6 +472,7 @@ class Noted(Event):
 
 AnyEvent = Annotated[
     RunStarted
+    | RunContinued
     | RunPhaseChanged
     | RunPaused
     | RunResumed
@@ -456,11 +489,15 @@ AnyEvent = Annotated[
     | TrialRetried
     | TrialExcluded
     | GroupRefilled
+    | GroupAdded
     | DeadlinePassed
     | GroupScored
     | StepFinished
     | EvalFinished
     | CheckpointSaved
+    | CheckpointRemoved
+    | BestCheckpoint
+    | AlarmRaised
     | CommandIssued
     | CommandDone
     | TrialPaused

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tbtui.journal.events import EVENT, Entry
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, unpack_floats, unpack_ids, unpack_texts
-from tbtui.journal.writer import FORMAT, JournalError
+from tbtui.journal.writer import require_format
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class JournalReader:
@@ -19,21 +25,24 @@ class JournalReader:
 
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
-        try:
-            self._db = sqlite3.connect(f"file:{run.database}?mode=ro", uri=True)
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        except sqlite3.Error as error:
-            raise JournalError(f"{run.database}: can't read the journal ({error})") from error
-        if version != FORMAT:
-            raise JournalError(
-                f"{run.database}: journal format {version}, this tbtui reads {FORMAT}"
-            )
+        require_format(run)
+        self._db = sqlite3.connect(f"file:{run.database}?mode=ro", uri=True)
 
     def read(self, after: int, limit: int = 1000) -> list[Entry]:
         """Up to `limit` events that follow sequence number `after` (0: from the start)."""
         rows = self._db.execute(
             "SELECT seq, time, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
             (after, limit),
+        ).fetchall()
+        return [_entry(row) for row in rows]
+
+    def read_kinds(self, kinds: Sequence[str], after: int, limit: int = 1000) -> list[Entry]:
+        """As `read`, of these kinds of events alone."""
+        marks = ", ".join("?" * len(kinds))
+        rows = self._db.execute(
+            f"SELECT seq, time, kind, body FROM events WHERE kind IN ({marks}) AND seq > ?"
+            " ORDER BY seq LIMIT ?",
+            (*kinds, after, limit),
         ).fetchall()
         return [_entry(row) for row in rows]
 
@@ -49,17 +58,25 @@ class JournalReader:
         (seq,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
         return int(seq)
 
-    def samples(self, trial: str) -> list[SampleRecord]:
-        """Every model call of a trial in order, prompts restored in full."""
+    def sampled(self, trial: str, before: int) -> int:
+        """How many model calls of a trial had been answered before the event number `before`."""
+        (calls,) = self._db.execute(
+            "SELECT count(*) FROM events WHERE trial = ? AND kind = 'turn_sampled' AND seq < ?",
+            (trial, before),
+        ).fetchone()
+        return int(calls)
+
+    def samples(self, trial: str, limit: int = -1) -> list[SampleRecord]:
+        """Every model call of a trial in order (at most `limit`), prompts restored in full."""
         import numpy as np
 
         records: list[SampleRecord] = []
         tail: tuple[int, ...] = ()
         for row in self._db.execute(
             "SELECT turn, carried, new_prompt_ids, completion_ids, logprobs, pieces, prompt_text,"
-            " stop_reason, weights_version, temperature, seconds"
-            " FROM samples WHERE trial = ? ORDER BY id",
-            (trial,),
+            " stop_reason, weights_version, temperature, seconds, summary"
+            " FROM samples WHERE trial = ? ORDER BY id LIMIT ?",
+            (trial, limit),
         ):
             prompt = tail[: row[1]] + unpack_ids(row[2])
             completion = unpack_ids(row[3])
@@ -77,9 +94,19 @@ class JournalReader:
                     weights_version=row[8],
                     temperature=row[9],
                     seconds=row[10],
+                    summary=bool(row[11]),
                 )
             )
         return records
+
+    def trained_logprobs(self, trial: str, step: int) -> npt.NDArray[np.float32] | None:
+        """What the trainer gave the trial's trained tokens, call by call; None: not trained on."""
+        import numpy as np
+
+        row = self._db.execute(
+            "SELECT logprobs FROM trained WHERE trial = ? AND step = ?", (trial, step)
+        ).fetchone()
+        return None if row is None else np.asarray(unpack_floats(row[0]), np.float32)
 
     def sample_tokens(self, sample: int) -> list[tuple[str, float]]:
         """Text and log-probability of each token of one completion."""

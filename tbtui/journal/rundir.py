@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+
+_LOCK_ATTEMPTS = 5
+_LOCK_WAIT_SEC = 0.02
 
 
 class RunDirectoryError(Exception):
@@ -32,6 +39,10 @@ class RunDirectory:
     @property
     def log(self) -> Path:
         return self.path / "log.txt"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "run.lock"
 
     @property
     def trials(self) -> Path:
@@ -79,3 +90,76 @@ class RunDirectory:
         if not run.database.is_file():
             raise RunDirectoryError(f"{path}: no run here (run.db is missing)")
         return run
+
+
+class RunLock:
+    """The right to write a run. The kernel takes it back when its process dies, however it dies.
+
+    Raises `RunDirectoryError` when another process (or another lock of this one) has it.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        try:
+            self._file = os.open(run.lock, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{run.lock}: can't be opened ({os.strerror(error.errno or 0)})"
+            ) from error
+        try:
+            self._take(run)
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            os.close(self._file)
+            raise RunDirectoryError(
+                f"{run.lock}: can't be locked ({os.strerror(error.errno or 0)})"
+            ) from error
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _take(self, run: RunDirectory) -> None:
+        for _ in range(_LOCK_ATTEMPTS):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            # Somebody may only be looking, in `writer`.
+            time.sleep(_LOCK_WAIT_SEC)
+        raise RunDirectoryError(_is_live(run, writer(run)))
+
+    def release(self) -> None:
+        os.close(self._file)
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def writer(run: RunDirectory) -> int | None:
+    """The pid of the process that writes the run now (0: it didn't say yet); None: nobody does."""
+    try:
+        with run.lock.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read() or b"0")
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def require_no_writer(run: RunDirectory) -> None:
+    """Raise `RunDirectoryError` while a process writes the run."""
+    if (pid := writer(run)) is not None:
+        raise RunDirectoryError(_is_live(run, pid))
+
+
+def _is_live(run: RunDirectory, pid: int | None) -> str:
+    return f"{run.path}: this run is live (process {pid or 'unknown'}); end that one first"

@@ -37,6 +37,8 @@ class SampleRecord:
     weights_version: int
     temperature: float
     seconds: float
+    summary: bool = False
+    """The agent asked for it to summarise its own history, not to act."""
 
 
 def shared_prefix(previous: Sequence[int], current: Sequence[int]) -> int:

@@ -9,14 +9,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticSerializationError
 
 from tbtui.journal.events import AnyEvent, CheckpointSaved, TrialEvent
-from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, RunLock
 from tbtui.journal.samples import SampleRecord, pack_floats, pack_ids, pack_texts, shared_prefix
 
-FORMAT = 1
+if TYPE_CHECKING:
+    # Readers on the start-up path do without it.
+    import numpy as np
+    import numpy.typing as npt
+
+FORMAT = 2
 _SCHEMA = f"""
 PRAGMA user_version = {FORMAT};
 CREATE TABLE events (
@@ -41,9 +47,16 @@ CREATE TABLE samples (
     stop_reason TEXT NOT NULL,
     weights_version INTEGER NOT NULL,
     temperature REAL NOT NULL,
-    seconds REAL NOT NULL
+    seconds REAL NOT NULL,
+    summary INTEGER NOT NULL
 );
 CREATE INDEX samples_by_trial ON samples (trial, id);
+CREATE TABLE trained (
+    trial TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    logprobs BLOB NOT NULL,
+    PRIMARY KEY (trial, step)
+);
 CREATE TABLE checkpoints (
     step INTEGER PRIMARY KEY,
     weights_version INTEGER NOT NULL,
@@ -74,6 +87,17 @@ class JournalError(Exception):
     """The journal can't be written or read; the message is one line for a person."""
 
 
+def require_format(run: RunDirectory) -> None:
+    """Raise `JournalError` when the directory's journal is not one that this tbtui reads."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{run.database}?mode=ro", uri=True)) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as error:
+        raise JournalError(f"{run.database}: can't read the journal ({error})") from error
+    if version != FORMAT:
+        raise JournalError(f"{run.database}: journal format {version}, this tbtui reads {FORMAT}")
+
+
 class JournalWriter:
     """Appends events and samples; every append is on its own durable against a killed process.
 
@@ -81,17 +105,46 @@ class JournalWriter:
     them. Used from one thread. Every method raises `JournalError` when the disk refuses.
     """
 
-    def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        clock: Callable[[], float] = time.time,
+        *,
+        continues: bool = False,
+    ) -> None:
+        """Start a journal, or with `continues` go on with the one that is there.
+
+        Holds the run directory's lock until it is closed: a run has one writer at a time.
+        """
         self._clock = clock
         self._where = run.database
         self._tails: dict[str, tuple[int, ...]] = {}
+        """Of running trials: the tokens so far. A trial never goes on in another process."""
+        with contextlib.ExitStack() as undo:
+            try:
+                self._lock = undo.enter_context(RunLock(run))
+                if continues:
+                    require_format(run)
+                else:
+                    _create(run.database)
+                self._db = sqlite3.connect(run.database, isolation_level=None)
+                undo.callback(self._db.close)
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+            except RunDirectoryError as error:
+                raise JournalError(str(error)) from error
+            except (OSError, sqlite3.Error) as error:
+                raise JournalError(f"{run.database}: can't start the journal ({error})") from error
+            undo.pop_all()
+
+    @property
+    def last_seq(self) -> int:
+        """Sequence number of the last event; 0 where there is none."""
         try:
-            _create(run.database)
-            self._db = sqlite3.connect(run.database, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-        except (OSError, sqlite3.Error) as error:
-            raise JournalError(f"{run.database}: can't start the journal ({error})") from error
+            (seq,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._where}: can't read the journal ({error})") from error
+        return int(seq)
 
     def append(self, event: AnyEvent) -> int:
         """Write one event; returns its sequence number."""
@@ -119,7 +172,7 @@ class JournalWriter:
             row = self._db.execute(
                 "INSERT INTO samples (trial, turn, carried, new_prompt_ids, completion_ids,"
                 " logprobs, pieces, prompt_text, stop_reason, weights_version, temperature,"
-                " seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " seconds, summary) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     sample.trial,
                     sample.turn,
@@ -133,6 +186,7 @@ class JournalWriter:
                     sample.weights_version,
                     sample.temperature,
                     sample.seconds,
+                    sample.summary,
                 ),
             ).lastrowid
         except sqlite3.Error as error:
@@ -140,12 +194,26 @@ class JournalWriter:
         assert row is not None
         return row
 
+    def add_trained(self, trial: str, step: int, logprobs: npt.NDArray[np.float32]) -> None:
+        """Write the trainer's log-probabilities (nats) of a trial's trained tokens.
+
+        In the order of its calls, under the weights at which the step took their gradient.
+        """
+        try:
+            self._db.execute(
+                "INSERT OR REPLACE INTO trained VALUES (?, ?, ?)",
+                (trial, step, pack_floats(logprobs)),
+            )
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._where}: can't write the journal ({error})") from error
+
     def forget(self, trial: str) -> None:
         """The trial is over: no further sample of it will come."""
         self._tails.pop(trial, None)
 
     def close(self) -> None:
         self._db.close()
+        self._lock.release()
 
     def __enter__(self) -> JournalWriter:
         return self

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.algorithm.datum import Datum as Datum
+from tbtui.algorithm.losses import LossName as LossName
+from tbtui.algorithm.losses import LossSettings as LossSettings
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["stop", "length"]
-LossName = Literal["importance_sampling", "ppo", "cispo", "gspo", "dro"]
 
 
 class PolicyError(Exception):
@@ -48,6 +49,12 @@ class PolicyInfo:
     context_limit: int
     """Tokens: prompt and completion together."""
     losses: tuple[LossName, ...]
+    divides_gradient: bool = True
+    """`OptimSettings.divide_by` is honoured."""
+    honours: frozenset[str] = frozenset()
+    """Which of the settings that depend on the policy (`config.POLICY_SETTINGS`) it honours."""
+    tokenizer: str | None = None
+    """Digest of the tokenizer: with another one, token ids mean something else. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +88,38 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainSettings:
-    """One optimiser step."""
+class OptimSettings:
+    """One AdamW step on the gradient accumulated so far."""
 
     learning_rate: float
-    loss: LossName = "importance_sampling"
-    clip_low: float = 0.2
-    """PPO: the ratio is clipped below 1 - clip_low."""
-    clip_high: float = 0.2
-    """PPO: the ratio is clipped above 1 + clip_high."""
     grad_clip: float = 0.0
     """Largest gradient norm; 0 switches clipping off."""
     weight_decay: float = 0.0
+    divide_by: float = 1.0
+    """The gradient is divided by this first: a normaliser that is known only once all data have
+    been seen. A policy whose `info.divides_gradient` is False refuses anything but 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrainResult:
-    """What one optimiser step did. `logprobs[i]` has datum i's new log-probabilities on its mask,
-    computed *before* the step, in order of position (length = number of True in the mask)."""
+class GradientResult:
+    """What `accumulate` did. `logprobs[i]` has datum i's log-probabilities under the trained
+    weights on its mask, in order of position (length = number of True in the mask)."""
 
     loss: float
-    grad_norm: float
-    entropy: float
-    """Mean over trained tokens, nats."""
+    """Summed over the data."""
+    entropy: float | None
+    """Mean over the trained tokens, nats; None where the policy doesn't tell."""
     logprobs: tuple[npt.NDArray[np.float32], ...]
+    seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What `apply` did."""
+
+    grad_norm: float | None
+    """Before clipping; None where the policy doesn't tell."""
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
 
@@ -158,9 +173,9 @@ class Policy(Protocol):
     """A model that can be sampled from and trained.
 
     Every method raises `PolicyError` when the policy itself fails (its process died, its server
-    refused). `sample` may be called any number of times at once and batches by itself;
-    `train_step`, `publish`, `save` and `load` are called one at a time, never while another of
-    them runs. Sampling during `train_step` is allowed and uses the published weights.
+    refused). `sample` may be called any number of times at once and batches by itself. The others
+    are carried out in the order in which they are called: a caller may hand in the next one
+    without awaiting the one before. Sampling goes on meanwhile, with the published weights.
     """
 
     @property
@@ -173,8 +188,21 @@ class Policy(Protocol):
 
     async def sample(self, request: SampleRequest) -> Sample: ...
 
-    async def train_step(self, data: Sequence[Datum], settings: TrainSettings) -> TrainResult:
-        """Gradient of the summed loss over `data`, then one optimiser step."""
+    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        """Add the gradient of the summed loss over `data` to what has been accumulated."""
+        ...
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        """One optimiser step on the accumulated gradient, which is zero afterwards."""
+        ...
+
+    async def score(
+        self, data: Sequence[Datum], weights: Literal["trained", "reference"]
+    ) -> tuple[npt.NDArray[np.float32], ...]:
+        """Each datum's log-probabilities on its mask, without a gradient.
+
+        `reference` are the weights that training started from, whatever was loaded since.
+        """
         ...
 
     async def publish(self) -> int:

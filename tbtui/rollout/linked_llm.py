@@ -31,6 +31,8 @@ class LinkedLLM(BaseLLM):
         self.purpose: str | None = None
         """What the next calls are for, while they are no turns of the main agent."""
         self.chars_per_token = 4.0
+        self._overflowed = False
+        """The main agent's last call did not fit into the context."""
 
     @override
     async def call(
@@ -39,14 +41,16 @@ class LinkedLLM(BaseLLM):
         """Ask for one completion.
 
         Raises:
-            AgentEnded: stopped by a person, out of turns, or the policy failed.
+            AgentEnded: stopped by a person, out of turns, the policy failed, or not even the
+                summarised history fits into the context.
             ContextLengthExceededError, OutputLengthExceededError: as Terminus-2 expects them.
         """
         link, notes = self._link, self._link.notes
         # Terminus-2's short summary is the only call that has no history and no sub-agent.
         purpose = self.purpose or ("turn" if message_history is not None else "summarize-short")
+        is_turn = purpose == "turn"
         await link.boundary()
-        if purpose == "turn":
+        if is_turn:
             if notes.turns >= link.spec.max_turns:
                 raise AgentEnded("max_turns")
             notes.turns += 1
@@ -55,22 +59,28 @@ class LinkedLLM(BaseLLM):
         try:
             completion = await link.sample(messages, turn=max(notes.turns, 1), purpose=purpose)
         except ContextOverflow as error:
-            if purpose == "turn":
+            if is_turn:
                 notes.turns -= 1  # the policy was never asked
+                if self._overflowed:
+                    # What follows a summary. Terminus-2 would go on with an answer of its own.
+                    raise AgentEnded("context_overflow", str(error)) from error
+                self._overflowed = True
             raise ContextLengthExceededError(str(error)) from error
+        if is_turn:
+            self._overflowed = False
         text = scrub(completion.text)
         chars = len(text) + sum(len(content) for _, content in messages)
         tokens = completion.prompt_tokens + completion.completion_tokens
         self.chars_per_token = max(1.0, chars / max(1, tokens))
-        if completion.truncated and (salvaged := self._salvaged(text)) is not None:
+        if completion.truncated and is_turn and (salvaged := self._salvaged(text)) is not None:
             text = salvaged
         elif completion.truncated:
-            if purpose == "turn":
+            if is_turn:
                 self._note_truncated()
             raise OutputLengthExceededError(
                 f"the completion was cut at {link.spec.max_tokens} tokens", truncated_response=text
             )
-        if purpose == "turn":
+        if is_turn:
             notes.last_truncated = False
         return LLMResponse(
             content=text,

@@ -62,6 +62,8 @@ class TrialSpec:
     context_limit: int
     max_tokens: int
     enable_summarize: bool = False
+    proactive_summarization_threshold: int = 8_000
+    """The agent summarises its history with fewer free tokens than this; 0: only when it must."""
     parser_name: Literal["json", "xml"] = "json"
     keep: Keep = "all"
 

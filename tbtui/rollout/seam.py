@@ -30,6 +30,10 @@ _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         ("chat", "prompt", "original_instruction", "session"),
     ),
     "Terminus2._execute_commands": (Terminus2._execute_commands, ("commands", "session")),
+    "Terminus2._check_proactive_summarization": (
+        Terminus2._check_proactive_summarization,
+        ("chat", "original_instruction", "session"),
+    ),
     "Terminus2._run_subagent": (Terminus2._run_subagent, ("filename_suffix",)),
     "Terminus2._count_total_tokens": (Terminus2._count_total_tokens, ("chat",)),
     "Terminus2._limit_output_length": (Terminus2._limit_output_length, ("output",)),

@@ -225,6 +225,11 @@ class GatedTerminus(Terminus2):
         )
         commands, complete, feedback, analysis, plan, _ = understood
         link, notes, result = self._link, self._link.notes, self._guarded.last
+        if notes.last_truncated:
+            # Cut off right after a summary: Terminus-2 goes on with an answer of its own making,
+            # and what the policy's answer was worth has been told.
+            self._confirmed = False
+            return understood
         # Terminus-2 goes by this mark, not by the parser's error.
         error = (result.error or feedback) if "ERROR:" in feedback else None
         notes.last_parse_error = error
@@ -274,6 +279,16 @@ class GatedTerminus(Terminus2):
         self._acting_since = None
         seconds = link.budget.active() - since if since is not None else 0.0
         link.post(TurnSeen(link.spec.trial, link.notes.turns, observation, seconds))
+
+    @override
+    async def _check_proactive_summarization(
+        self, chat: Chat, original_instruction: str, session: TmuxSession
+    ) -> Any:
+        # Where not even an empty context has that many free tokens, Terminus-2 would put the bare
+        # instruction in the place of its first prompt, which says how to answer.
+        if not chat.messages:
+            return None
+        return await super()._check_proactive_summarization(chat, original_instruction, session)
 
     @override
     async def _run_subagent(self, *args: Any, **kwargs: Any) -> Any:

@@ -58,8 +58,7 @@ def trial_config(spec: TrialSpec) -> TrialConfig:
                 "suppress_max_turns_warning": True,
                 "parser_name": spec.parser_name,
                 "enable_summarize": spec.enable_summarize,
-                # Harbor's default of 8,000 free tokens is more than a small context has.
-                "proactive_summarization_threshold": min(8_000, spec.context_limit // 4),
+                "proactive_summarization_threshold": spec.proactive_summarization_threshold,
                 "collect_rollout_details": False,
                 "record_terminal_session": False,  # installs asciinema in every sandbox
                 "tmux_pane_width": PANE_WIDTH,

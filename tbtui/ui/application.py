@@ -15,7 +15,7 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
-from tbtui.journal.events import CommandVerb
+from tbtui.journal.vocabulary import CommandVerb
 from tbtui.resources import themes_dir
 from tbtui.ui.host import RunEnd, RunHost
 from tbtui.ui.keys import KEYS, Scope, bindings
@@ -162,6 +162,7 @@ class TbtuiApp(App[int]):
     async def _prepare(self) -> None:
         """Import what the first frame could do without; a thread keeps the screen responsive."""
         await asyncio.to_thread(importlib.import_module, "tbtui.journal.reader")
+        await asyncio.to_thread(importlib.import_module, "tbtui.view.fold")
         self._readable = True
         await asyncio.to_thread(importlib.import_module, "tbtui.ui.emulator")
         self._terminals = True

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
-from tbtui.journal.events import TrialPhase
+from tbtui.journal.vocabulary import TrialPhase
 from tbtui.ui.theme import Palette
 from tbtui.view.state import Spending, TrialView
 
 HELD_OUT_MARK = "◇"
 LEFT_OUT_MARK = "⊘"
+ALARM_MARK = "⚑"
 
 SPENDING_MARKS: dict[Spending, str] = {
     "queue": "·",
@@ -40,6 +41,7 @@ LEGEND: tuple[tuple[str, str], ...] = (
     ("–", "cancelled"),
     (LEFT_OUT_MARK, "left out of training: by a person, or masked by its outcome"),
     (HELD_OUT_MARK, "held out: never trained on"),
+    (ALARM_MARK, "an alarm: training looks wrong; the notes say why"),
 )
 
 _PHASE_GLYPHS = {

@@ -108,7 +108,7 @@ KEYS: tuple[Key, ...] = (
         "4",
         "full(4)",
         "curves",
-        "Rewards, pass rate, notes in full",
+        "Rewards, pass rate, alarms and notes in full",
         bar=2,
     ),
     Key("pane-5", "cockpit", "5", "5", "full(5)", "queue", "Queue and processes in full", bar=2),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.recordings import Recordings
-from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
 from tbtui.view.transcript import Transcript
 
 if TYPE_CHECKING:
     from tbtui.journal.reader import JournalReader
+    from tbtui.view.fold import Fold
 
 _BITE = 200
 """Events read at once: about 5 ms of work."""
@@ -42,12 +42,9 @@ class LiveRun:
         """There is more in the recordings than has been read."""
         self._monotonic = monotonic
         self._still_at = still_at
-        self._fold = Fold()
+        self.state = RunState()
+        self._fold: Fold | None = None
         self._reader: JournalReader | None = None
-
-    @property
-    def state(self) -> RunState:
-        return self._fold.state
 
     @property
     def opened(self) -> bool:
@@ -72,6 +69,7 @@ class LiveRun:
         reader = self._open()
         if reader is None:
             return False
+        fold = self._folding()
         deadline = self._monotonic() + budget
         before = self.state.seq
         self.behind = True
@@ -82,7 +80,7 @@ class LiveRun:
                     if self._until is not None and entry.time > self._until:
                         entries = []
                         break
-                    self._fold.apply(entry)
+                    fold.apply(entry)
                 if len(entries) < _BITE:
                     self.behind = False
                     break
@@ -125,6 +123,14 @@ class LiveRun:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+    def _folding(self) -> Fold:
+        if self._fold is None:
+            # Brings every class of event along: not before the first frame.
+            from tbtui.view.fold import Fold
+
+            self._fold = Fold(self.state)
+        return self._fold
 
     def _open(self) -> JournalReader | None:
         if self._reader is None and self.directory.database.is_file():

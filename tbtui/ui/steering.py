@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tbtui.journal.commands import RUN, Command
-from tbtui.journal.events import CommandVerb, RunPhase, TrialPhase
+from tbtui.journal.vocabulary import CommandVerb, RunPhase, TrialPhase
 from tbtui.view.state import CommandView, RunState, TrialView
 
 if TYPE_CHECKING:

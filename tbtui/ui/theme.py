@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+import msgspec
 from rich.color import Color as RichColor
 from rich.style import Style
 from textual.color import Color, ColorParseError, Gradient
@@ -25,10 +27,21 @@ def _colour(value: str) -> str:
         raise ValueError(f"{value!r} is not a colour; write #rrggbb") from error
 
 
-class Colors(BaseModel):
-    """What each colour means; the defaults are the dark theme's."""
+class _Colors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of colours, each of them `#rrggbb` or by name, held as `#RRGGBB`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            try:
+                colour = _colour(value) if isinstance(value, str) else tuple(map(_colour, value))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+            msgspec.structs.force_setattr(self, name, colour)
+
+
+class Colors(_Colors, frozen=True, forbid_unknown_fields=True):
+    """What each colour means; the defaults are the dark theme's."""
 
     background: str = "#11151c"
     surface: str = "#171d27"
@@ -46,56 +59,63 @@ class Colors(BaseModel):
     frozen: str = "#7fe0ee"
     held_out: str = "#6cb6ff"
     training: str = "#7d8aa0"
-    spending: tuple[str, ...] = Field(
-        (
-            *("#4a566b", "#8d6fc4", "#5f7fb0", "#6cb6ff", "#3fb8a2"),
-            *("#f5b83d", "#d98bd0", "#5c6a80"),
-        ),
-        min_length=len(SPENDINGS),
-        max_length=len(SPENDINGS),
+    spending: Annotated[
+        tuple[str, ...], msgspec.Meta(min_length=len(SPENDINGS), max_length=len(SPENDINGS))
+    ] = (
+        *("#4a566b", "#8d6fc4", "#5f7fb0", "#6cb6ff", "#3fb8a2"),
+        *("#f5b83d", "#d98bd0", "#5c6a80"),
     )
-    heat: tuple[str, ...] = Field(
-        ("#11151c", "#2d2a45", "#5b3060", "#97395f", "#cf5548", "#f2a03d"), min_length=2
+    heat: Annotated[tuple[str, ...], msgspec.Meta(min_length=2)] = (
+        *("#11151c", "#2d2a45", "#5b3060", "#97395f", "#cf5548", "#f2a03d"),
     )
 
-    @field_validator("*")
-    @classmethod
-    def _valid(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        return _colour(value) if isinstance(value, str) else tuple(map(_colour, value))
 
-
-class TerminalColors(BaseModel):
+class TerminalColors(_Colors, frozen=True, forbid_unknown_fields=True):
     """Colours inside a trial's terminal."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     background: str = "#0c1016"
     foreground: str = "#c6cfdc"
-    ansi: tuple[str, ...] = Field(
-        (
-            *("#3b4658", "#f2777a", "#6bd49a", "#e6c07b", "#6cb6ff", "#c39bf5", "#5ccfd6"),
-            *("#c6cfdc", "#5c6a80", "#ff9d9f", "#92e6b6", "#f5d99a", "#9bcdff", "#d9befa"),
-            *("#8be3e8", "#f2f5fa"),
-        ),
-        min_length=16,
-        max_length=16,
+    ansi: Annotated[tuple[str, ...], msgspec.Meta(min_length=16, max_length=16)] = (
+        *("#3b4658", "#f2777a", "#6bd49a", "#e6c07b", "#6cb6ff", "#c39bf5", "#5ccfd6"),
+        *("#c6cfdc", "#5c6a80", "#ff9d9f", "#92e6b6", "#f5d99a", "#9bcdff", "#d9befa"),
+        *("#8be3e8", "#f2f5fa"),
     )
 
-    @field_validator("*")
-    @classmethod
-    def _valid(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        return _colour(value) if isinstance(value, str) else tuple(map(_colour, value))
 
-
-class ThemeFile(BaseModel):
+class ThemeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `themes/*.toml`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-    name: str = Field("tbtui-dark", min_length=1, max_length=40)
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=40)] = "tbtui-dark"
     dark: bool = True
     colors: Colors = Colors()
     terminal: TerminalColors = TerminalColors()
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> ThemeFile:
+        """A parsed file. Raises `ValueError`: one line that names the key."""
+        try:
+            return msgspec.convert(values, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(_explained(error)) from error
+
+
+# What msgspec appends: where in the file the trouble is.
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*?)(?:\[\.\.\.\])?`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+
+
+def _explained(error: msgspec.ValidationError) -> str:
+    text = str(error)
+    place = _PLACE.search(text)
+    where = [place[1]] if place and place[1] else []
+    message = _PLACE.sub("", text)
+    if unknown := _UNKNOWN.fullmatch(message):
+        return f"{'.'.join([*where, unknown[1]])}: there is no such key"
+    name, colon, rest = message.partition(": ")
+    if colon and error.__cause__ is not None:
+        # From `_Colors`: the place is the table, the text begins with the key.
+        return f"{'.'.join([*where, name])}: {rest}"
+    return f"{'.'.join(where) or 'file'}: {message}"
 
 
 @dataclass(frozen=True)
@@ -231,18 +251,15 @@ def load_themes(*directories: Path) -> Themes:
     for directory in directories:
         for path in sorted(directory.glob("*.toml")):
             try:
-                file = ThemeFile.model_validate(tomllib.loads(path.read_text("utf-8")))
+                file = ThemeFile.read(tomllib.loads(path.read_text("utf-8")))
             except OSError as error:
                 problems.append(f"theme {path.name}: can't be read ({error.strerror})")
             except UnicodeDecodeError:
                 problems.append(f"theme {path.name}: not UTF-8 text")
             except tomllib.TOMLDecodeError as error:
                 problems.append(f"theme {path.name}: not TOML ({error})")
-            except ValidationError as error:
-                first = error.errors()[0]
-                where = ".".join(map(str, first["loc"]))
-                message = str(first["msg"]).removeprefix("Value error, ")
-                problems.append(f"theme {path.name}: {where}: {message}")
+            except ValueError as error:
+                problems.append(f"theme {path.name}: {error}")
             else:
                 files[file.name] = file
     if not files:

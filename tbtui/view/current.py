@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tbtui.journal.vocabulary import Purpose, RunPhase
 from tbtui.view.spending import breakdown
 from tbtui.view.state import SPENDINGS, RunState, Spending, TrialView
 
@@ -11,17 +12,19 @@ from tbtui.view.state import SPENDINGS, RunState, Spending, TrialView
 def current_trials(state: RunState) -> list[TrialView]:
     """The trials of the batch under way, finished ones included, each in its lasting place.
 
-    The batch is that of the newest trial (its step and purpose); trials of other batches are
+    Batches under way are those of steps that are not trained yet, of which there may be several
+    at once, and that of the newest trial (its step and purpose); trials of other batches are
     there while they live. A retried trial's place is taken by its successor.
     """
     if not state.trials:
         return []
     newest = next(reversed(state.trials.values()))
-    batch = (newest.step, newest.purpose)
+    batches: set[tuple[int, Purpose]] = {(step.step, "train") for step in state.open_steps()}
+    batches.add((newest.step, newest.purpose))
     chosen = [
         trial
         for trial in state.trials.values()
-        if trial.live or (trial.step, trial.purpose) == batch
+        if trial.live or (trial.step, trial.purpose) in batches
     ]
     successors = {trial.successor for trial in chosen if trial.successor in state.trials}
     places: list[TrialView] = []
@@ -32,6 +35,14 @@ def current_trials(state: RunState) -> list[TrialView]:
             trial = state.trials[trial.successor]
         places.append(trial)
     return places
+
+
+def awaited(state: RunState) -> tuple[int, Purpose] | None:
+    """The batch that the run goes on with next: an evaluation, or the first step under way."""
+    if state.phase is RunPhase.EVALUATING:
+        return state.step, "eval"
+    first = next(iter(state.open_steps()), None)
+    return None if first is None else (first.step, "train")
 
 
 def siblings(trial: TrialView, state: RunState) -> list[TrialView]:

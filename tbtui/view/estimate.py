@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tbtui.journal.events import TrialPhase
-from tbtui.view.current import active_seconds
+from tbtui.journal.vocabulary import TrialPhase
+from tbtui.view.current import active_seconds, awaited
 from tbtui.view.state import Duration, RunState, TrialView
 
 _ENOUGH = 2
@@ -51,13 +51,16 @@ def holding_up(state: RunState, now: float) -> list[TrialView]:
 
     A trial that has already outlasted all that is known comes before any estimate; without
     estimates it is the oldest first. What is still queued comes last, what is paused not at all.
+    Trials that are sampled ahead, for a later step, come after all of those.
     """
     batch = [trial for trial in state.trials.values() if trial.live and not trial.paused]
+    first = awaited(state)
 
-    def wait(trial: TrialView) -> tuple[bool, bool, float, float]:
+    def wait(trial: TrialView) -> tuple[bool, bool, bool, float, float]:
+        later = first is not None and (trial.step, trial.purpose) != first
         if trial.started_at is None:
-            return True, False, 0.0, trial.queued_at
+            return later, True, False, 0.0, trial.queued_at
         remaining = remaining_sec(trial, state, now)
-        return False, remaining is not None, -(remaining or 0.0), trial.started_at
+        return later, False, remaining is not None, -(remaining or 0.0), trial.started_at
 
     return sorted(batch, key=wait)

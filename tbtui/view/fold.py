@@ -6,18 +6,22 @@ from collections.abc import Iterable
 from typing import Literal
 
 from tbtui.journal.events import (
+    AlarmRaised,
     AnyEvent,
+    BestCheckpoint,
     CommandDone,
     CommandIssued,
     DeadlinePassed,
     Entry,
     EvalFinished,
     EvalStarted,
+    GroupAdded,
     GroupRefilled,
     GroupScored,
     Noted,
     PolicyMeasured,
     ResourcesMeasured,
+    RunContinued,
     RunFinished,
     RunPaused,
     RunPhase,
@@ -31,6 +35,8 @@ from tbtui.journal.events import (
     WorkerStarted,
 )
 from tbtui.view.state import (
+    AlarmView,
+    CheckpointView,
     CommandView,
     EvalView,
     GroupView,
@@ -41,13 +47,14 @@ from tbtui.view.state import (
     TaskView,
 )
 from tbtui.view.trial_fold import TrialFold
+from tbtui.view.waiting import number_range
 
 
 class Fold:
     """Keeps one `RunState` up to date. What the screen shows is exactly what was recorded."""
 
-    def __init__(self) -> None:
-        self.state = RunState()
+    def __init__(self, state: RunState | None = None) -> None:
+        self.state = state or RunState()
         self._trials = TrialFold(self.state)
         self._measured: tuple[float, int] | None = None
 
@@ -74,16 +81,20 @@ class Fold:
                 state.phase, state.phase_since, state.phase_detail = event.phase, now, event.detail
                 state.step = event.step
             case StepStarted():
-                state.steps.append(StepView(event.step, now, groups=list(event.groups)))
+                state.steps.append(StepView(event.step, now))
                 for group, task in event.groups.items():
-                    state.groups[group] = GroupView(group, task, event.step)
+                    self._add_group(event.step, GroupView(group, task, event.step))
+            case GroupAdded():
+                self._add_group(
+                    event.step,
+                    GroupView(event.group, event.task, event.step, replaces=event.replaces),
+                )
             case GroupScored():
                 self._group_scored(event)
             case StepFinished():
                 state.step, state.weights_version = event.step, event.weights_version
-                if state.steps and state.steps[-1].step == event.step:
-                    state.steps[-1].finished_at = now
-                    state.steps[-1].metrics = event.metrics
+                if step := state.step_view(event.step):
+                    step.finished_at, step.metrics = now, event.metrics
             case EvalStarted():
                 state.eval_expected = event.trials
             case EvalFinished():
@@ -96,6 +107,7 @@ class Fold:
                         event.unscored,
                         event.by_kind,
                         now,
+                        event.pass_at,
                     )
                 )
             case CommandIssued():
@@ -108,6 +120,12 @@ class Fold:
                 state.paused = False
             case RunStarted():
                 self._run_started(event, now)
+            case RunContinued():
+                self._run_continued(event, now)
+            case AlarmRaised():
+                self._alarm_raised(event, now)
+            case BestCheckpoint():
+                state.best = CheckpointView(event.step, event.path, event.pass_rate)
             case RunFinished():
                 state.status, state.reason, state.finished_at = event.status, event.reason, now
                 state.phase, state.phase_since = RunPhase.FINISHED, now
@@ -126,7 +144,7 @@ class Fold:
             case Noted():
                 self._note(now, event.level, event.text)
             case _:
-                # CheckpointSaved matters to other readers of the journal.
+                # Which checkpoints there are matters to other readers of the journal.
                 pass
 
     def _run_started(self, event: RunStarted, now: float) -> None:
@@ -142,12 +160,46 @@ class Fold:
             for task in event.tasks
         }
 
+    def _run_continued(self, event: RunContinued, now: float) -> None:
+        """The run goes on in another process: of the one before, nothing runs any more."""
+        state = self.state
+        state.status, state.reason, state.finished_at = None, "", None
+        state.phase, state.phase_since, state.phase_detail = RunPhase.STARTING, now, ""
+        state.paused, state.settings = False, event.settings
+        state.continued += 1
+        state.workers.clear()
+        state.processes, state.policy_now, self._measured = (), None, None
+        self._trials.requeue(event.requeued, now)
+        where = f"step {event.step}" if event.checkpoint else "the start"
+        text = f"resumed from {where}; {event.reused} finished trials are used again"
+        if event.requeued:
+            text += f", {len(event.requeued)} start again"
+        if event.replayed:
+            text += f"; trained again on what was recorded: {number_range(event.replayed)}"
+        self._note(now, "info", text)
+
+    def _alarm_raised(self, event: AlarmRaised, now: float) -> None:
+        state = self.state
+        alarm = AlarmView(event.alarm, event.step, event.text, event.action, now)
+        state.alarms.append(alarm)
+        state.alarms_raised += 1
+        led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run is ended"}
+        self._note(
+            now, "alarm", f"{alarm.words} at step {event.step}: {event.text}{led_to[event.action]}"
+        )
+
+    def _add_group(self, step: int, group: GroupView) -> None:
+        self.state.groups[group.group] = group
+        if view := self.state.step_view(step):
+            view.groups.append(group.group)
+
     def _group_scored(self, event: GroupScored) -> None:
         state = self.state
         if group := state.groups.get(event.group):
             group.disposition, group.baseline = event.disposition, event.baseline
-        if event.disposition == "constant" and state.steps:
-            state.steps[-1].constant_groups += 1
+        step = state.step_view(event.step)
+        if event.disposition == "constant" and step is not None:
+            step.constant_groups += 1
         for name, score in event.trials.items():
             if trial := state.trials.get(name):
                 trial.baseline, trial.advantage = event.baseline, score.advantage
@@ -208,5 +260,7 @@ class Fold:
         if not event.ok:
             self._note(now, "warning", event.result)
 
-    def _note(self, now: float, level: Literal["info", "warning", "error"], text: str) -> None:
+    def _note(
+        self, now: float, level: Literal["info", "warning", "error", "alarm"], text: str
+    ) -> None:
         self.state.notes.append(Note(now, level, text))

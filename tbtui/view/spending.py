@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tbtui.journal.events import PhaseSeconds, TrialPhase
+from typing import TYPE_CHECKING
+
+from tbtui.journal.vocabulary import TrialPhase
 from tbtui.view.state import SPENDINGS, Spending, TrialView
+
+if TYPE_CHECKING:
+    from tbtui.journal.events import PhaseSeconds
 
 _SPENDING: dict[TrialPhase, Spending] = {
     TrialPhase.QUEUED: "queue",

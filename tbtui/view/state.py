@@ -7,22 +7,21 @@ when somebody looks at it (`transcript.py`).
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from itertools import takewhile
+from math import ceil
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tbtui.journal.events import (
-    CommandVerb,
-    Outcome,
-    PhaseSeconds,
-    ProcessMeasured,
-    Purpose,
-    RunPhase,
-    TrialPhase,
-)
+from tbtui.journal.vocabulary import AlarmName, CommandVerb, Outcome, Purpose, RunPhase, TrialPhase
+
+if TYPE_CHECKING:
+    from tbtui.journal.events import Estimate, PhaseSeconds, ProcessMeasured
 
 MAX_FINISHED_TRIALS = 512
 MAX_STEPS = 4096
 MAX_NOTES = 200
+MAX_ALARMS = 100
 MAX_COMMANDS = 500
 RECENT_REWARDS = 64
 RECENT_DURATIONS = 64
@@ -175,6 +174,8 @@ class GroupView:
     baseline: float | None = None
     refilled: int = 0
     """Trials that took the place of members lost to other causes than the policy."""
+    replaces: str = ""
+    """The group with nothing to teach in whose place it was started."""
 
 
 @dataclass(slots=True)
@@ -203,6 +204,32 @@ class EvalView:
     unscored: int
     by_kind: dict[str, float]
     time: float
+    pass_at: dict[int, Estimate] = field(default_factory=dict)
+    """k -> share of tasks that k attempts solve at least once."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmView:
+    """Training looked wrong at a step."""
+
+    alarm: AlarmName
+    step: int
+    text: str
+    action: Literal["warn", "pause", "halt"]
+    time: float
+
+    @property
+    def words(self) -> str:
+        return self.alarm.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointView:
+    """The weights with the best held-out pass rate so far."""
+
+    step: int
+    path: str
+    pass_rate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +274,7 @@ class CommandView:
 @dataclass(frozen=True, slots=True)
 class Note:
     time: float
-    level: Literal["info", "warning", "error"]
+    level: Literal["info", "warning", "error", "alarm"]
     text: str
 
 
@@ -300,6 +327,11 @@ class RunState:
     policy_now: PolicyView | None = None
     processes: tuple[ProcessMeasured, ...] = ()
     engine_lag_ms: float = 0.0
+    continued: int = 0
+    """How often the run was resumed."""
+    alarms: deque[AlarmView] = field(default_factory=lambda: deque(maxlen=MAX_ALARMS))
+    alarms_raised: int = 0
+    best: CheckpointView | None = None
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     commands: deque[CommandView] = field(default_factory=lambda: deque(maxlen=MAX_COMMANDS))
     """The latest, in the order they were given."""
@@ -314,10 +346,40 @@ class RunState:
 
     @property
     def max_steps(self) -> int:
-        return int(self.settings.get("max_steps", 0))
+        """Where training ends, as the settings say; passes over the tasks need the tasks."""
+        return planned_steps(
+            self.settings, sum(task.split == "train" for task in self.tasks.values())
+        )
+
+    def step_view(self, step: int) -> StepView | None:
+        """The step of this number, if it is remembered; several may be under way at once."""
+        return next((each for each in reversed(self.steps) if each.step == step), None)
+
+    def open_steps(self) -> list[StepView]:
+        """The steps under way, the one that is trained next first."""
+        unfinished = takewhile(lambda step: step.finished_at is None, reversed(self.steps))
+        return sorted(unfinished, key=lambda step: step.step)
+
+    def latest_metric(self, name: str) -> float | None:
+        """Of the last finished step that has it."""
+        finished = (step for step in reversed(self.steps) if name in step.metrics)
+        return next((step.metrics[name] for step in finished), None)
 
     def live_trials(self) -> list[TrialView]:
         return [trial for trial in self.trials.values() if trial.live]
 
     def running_trials(self) -> list[TrialView]:
         return [t for t in self.trials.values() if t.live and t.phase is not TrialPhase.QUEUED]
+
+
+def planned_steps(settings: Mapping[str, Any], train_tasks: int) -> int:
+    """Steps that a run of these settings takes on so many training tasks.
+
+    `max_steps`, or as many as `n_epochs` passes over the tasks need: the fewer of those given.
+    """
+    limits = []
+    if (most := settings.get("max_steps")) is not None:
+        limits.append(int(most))
+    if (epochs := settings.get("n_epochs")) is not None and train_tasks:
+        limits.append(ceil(epochs * train_tasks / int(settings.get("batch_size", 1))))
+    return min(limits, default=0)

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tbtui.journal.events import (
-    AgentCommand,
-    Entry,
-    TrialFinished,
-    TurnObserved,
-    TurnParsed,
-    TurnSampled,
-    TurnStarted,
-)
+if TYPE_CHECKING:
+    from tbtui.journal.events import AgentCommand, Entry, TrialFinished
 
 
 @dataclass(slots=True)
@@ -48,6 +42,15 @@ class Transcript:
 
     def apply(self, entries: Iterable[Entry]) -> bool:
         """Fold entries in; says whether anything changed."""
+        # Not before the app's first frame, which needs no events.
+        from tbtui.journal.events import (
+            TrialFinished,
+            TurnObserved,
+            TurnParsed,
+            TurnSampled,
+            TurnStarted,
+        )
+
         before = self.seq
         for entry in entries:
             self.seq = entry.seq

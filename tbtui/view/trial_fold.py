@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from tbtui.journal.events import (
     AnyEvent,
@@ -39,6 +40,8 @@ class TrialFold:
 
     def __init__(self, state: RunState) -> None:
         self._state = state
+        self._requeued: dict[tuple[str, str], TrialView] = {}
+        """Trials that were cut off with their process and start again, by group and label."""
         self._retries: dict[str, tuple[str, float]] = {}
         """Successor that is not queued yet -> the attempt it replaces, when it may start."""
 
@@ -76,6 +79,17 @@ class TrialFold:
                 return False
         return True
 
+    def requeue(self, trials: Iterable[str], now: float) -> None:
+        """These were cut off with their process: their places in the groups get new attempts.
+
+        When the process died nobody knows, so none of their time is shown.
+        """
+        for name in trials:
+            if trial := self._state.trials.get(name):
+                self._requeued[trial.group, trial.label] = trial
+                trial.spent.clear()
+                trial.spent_until = now
+
     def _queued(self, event: TrialQueued, now: float) -> None:
         state = self._state
         trial = TrialView(
@@ -92,6 +106,8 @@ class TrialFold:
             spent_until=now,
         )
         trial.predecessor, trial.retry_at = self._retries.pop(event.trial, (None, None))
+        if (cut_off := self._requeued.pop((event.group, event.label), None)) is not None:
+            trial.predecessor, cut_off.successor = cut_off.trial, event.trial
         state.trials[event.trial] = trial
         if task := state.tasks.get(event.task):
             task.live += 1
@@ -236,5 +252,4 @@ class TrialFold:
                 step.rewards.remove(trial.reward)
 
     def _step_of(self, trial: TrialView) -> StepView | None:
-        steps = self._state.steps
-        return steps[-1] if steps and steps[-1].step == trial.step else None
+        return self._state.step_view(trial.step)

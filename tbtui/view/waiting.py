@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tbtui.journal.events import RunPhase, TrialPhase
+from collections.abc import Sequence
+
+from tbtui.journal.vocabulary import RunPhase, TrialPhase
 from tbtui.view.estimate import holding_up, remaining_sec, time_left
 from tbtui.view.state import RunState, TrialView
 
@@ -26,6 +28,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def number_range(steps: Sequence[int]) -> str:
+    """`step 4`, `steps 4 to 9`."""
+    return f"step {steps[0]}" if len(steps) == 1 else f"steps {min(steps)} to {max(steps)}"
 
 
 def doing(trial: TrialView) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tbtui.journal.events import RunPhase
+from tbtui.journal.vocabulary import RunPhase
 from tbtui.view.estimate import holding_up
 from tbtui.view.spending import breakdown
 from tbtui.view.state import SPENDINGS, RunState, Spending, TrialView
@@ -34,9 +34,10 @@ def step_wait(state: RunState, now: float) -> StepWait | None:
     """What the step under way waits for, or what the latest one waited for."""
     if not state.steps:
         return None
-    step = state.steps[-1]
-    if state.phase is RunPhase.SAMPLING and step.finished_at is None:
-        members = [trial for trial in holding_up(state, now) if trial.step == step.step]
+    step = next(iter(state.open_steps()), None)
+    if state.phase is RunPhase.SAMPLING and step is not None:
+        batch = (step.step, "train")
+        members = [t for t in holding_up(state, now) if (t.step, t.purpose) == batch]
         if members:
             return StepWait(step.step, _with_earlier_attempts(members[0], state, now), True)
     return next(

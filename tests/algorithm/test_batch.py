@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.algorithm.batch import ScoredTrial, build_data
+from tbtui.algorithm.batch import (
+    BatchSettings,
+    Normalizer,
+    ScoredTrial,
+    build_data,
+    divided,
+    divisor,
+    trial_data,
+)
 from tbtui.algorithm.datum import Datum
-from tbtui.algorithm.metrics import sampler_trainer_metrics
 from tbtui.algorithm.segments import Call, Segment, merge
 
 
 def segment(context: int, actions: int) -> Segment:
     mask = np.array([False] * context + [True] * actions)
-    return Segment(np.arange(context + actions, dtype=np.int32), mask, -mask.astype(np.float32) / 2)
+    return Segment(np.arange(context + actions, dtype=np.int32), mask, mask * np.float32(-0.5))
 
 
 trials = st.lists(
@@ -68,9 +77,97 @@ def test_nothing_to_learn_is_no_data() -> None:
     assert build_data([ScoredTrial((segment(2, 3),), 0.0)]) == []
 
 
-def test_the_gap_between_sampler_and_trainer_is_measured() -> None:
-    (datum,) = build_data([ScoredTrial((segment(2, 2),), 1.0)])
-    metrics = sampler_trainer_metrics([datum], [np.array([-0.5, -0.7], np.float32)])
-    assert metrics["optim/kl_sample_train_v1"] == pytest.approx(0.1)
-    assert metrics["optim/kl_sample_train_v2"] == pytest.approx(0.01)
-    assert metrics["optim/surprise"] == pytest.approx(0.5)
+NORMALIZERS: tuple[Normalizer, ...] = ("token", "sequence", "trial", "sum")
+normalizers = st.sampled_from(NORMALIZERS)
+
+
+def expected_surrogate(batch: list[ScoredTrial], normalizer: Normalizer) -> float:
+    """Means of means, straight from the definitions."""
+    tokens = [
+        (t, [[t.advantage] * s.action_tokens for s in t.segments if s.action_tokens]) for t in batch
+    ]
+    per_trial = [list(itertools.chain(*segments)) for _, segments in tokens if segments]
+    per_segment = [segment for _, segments in tokens for segment in segments]
+    flat = [a for trial in per_trial for a in trial]
+    match normalizer:
+        case "token":
+            return float(np.mean(flat)) if flat else 0.0
+        case "sequence":
+            return float(np.mean([np.mean(s) for s in per_segment])) if per_segment else 0.0
+        case "trial":
+            return float(np.mean([np.mean(t) for t in per_trial])) if per_trial else 0.0
+        case "sum":
+            return sum(flat)
+
+
+@given(trials, normalizers)
+def test_every_normalizer_is_its_definition(
+    batch: list[ScoredTrial], normalizer: Normalizer
+) -> None:
+    data = build_data(batch, BatchSettings(normalizer))
+    assert surrogate(data) == pytest.approx(expected_surrogate(batch, normalizer), abs=1e-5)
+
+
+@given(trials, normalizers, st.integers(0, 6), st.booleans())
+def test_a_batch_may_be_accumulated_in_parts(
+    batch: list[ScoredTrial], normalizer: Normalizer, cut: int, reference: bool
+) -> None:
+    settings = BatchSettings(normalizer, reference_kl=reference)
+    parts = [
+        d for part in (batch[:cut], batch[cut:]) for t in part for d in trial_data(t, settings)
+    ]
+    whole = build_data(batch, settings)
+    for one, other in zip(divided(parts, divisor(batch, settings)), whole, strict=True):
+        np.testing.assert_array_equal(one.weights, other.weights)
+        np.testing.assert_array_equal(one.tokens, other.tokens)
+
+
+@given(trials, normalizers, st.permutations(range(6)))
+def test_the_order_of_trials_does_not_matter(
+    batch: list[ScoredTrial], normalizer: Normalizer, order: list[int]
+) -> None:
+    settings = BatchSettings(normalizer)
+    shuffled = [batch[i] for i in order if i < len(batch)]
+    assert divisor(shuffled, settings) == divisor(batch, settings)
+    assert surrogate(build_data(shuffled, settings)) == pytest.approx(
+        surrogate(build_data(batch, settings)), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("normalizer", ["token", "trial", "sum"])
+def test_merging_turns_changes_no_loss(normalizer: Normalizer) -> None:
+    random = np.random.default_rng(0)
+    calls, history = [], (1,)
+    for _ in range(5):
+        drawn = tuple(random.integers(0, 9, 3).tolist())
+        calls.append(Call(history, drawn, -random.random(3).astype(np.float32)))
+        history = history + drawn + (7, 7)
+    merged = ScoredTrial(tuple(merge(calls)), 0.5)
+    single = ScoredTrial(tuple(s for c in calls for s in merge([c])), 0.5)
+    other = ScoredTrial((segment(2, 4),), -0.25)
+    assert (len(merged.segments), len(single.segments)) == (1, 5)
+    settings = BatchSettings(normalizer)
+    weights = []
+    for trial in (merged, single):
+        data = build_data([trial, other], settings)
+        weights.append(np.concatenate([(d.weights * d.advantages)[d.mask] for d in data]))
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-6)
+
+
+@given(normalizers)
+def test_constant_groups_dampen_the_step_unless_removed(normalizer: Normalizer) -> None:
+    learning = ScoredTrial((segment(2, 3),), 0.5)
+    solved = ScoredTrial((segment(2, 3),), 0.0, constant=True)
+    kept, removed = BatchSettings(normalizer), BatchSettings(normalizer, True)
+    assert divisor([learning, solved], removed) == divisor([learning], kept)
+    if normalizer != "sum":
+        assert divisor([learning, solved], kept) == 2 * divisor([learning], kept)
+    assert trial_data(solved, kept) == []
+    penalised = BatchSettings(normalizer, reference_kl=True)
+    assert len(trial_data(solved, penalised)) == 1
+    assert trial_data(solved, BatchSettings(normalizer, True, True)) == []
+
+
+def test_an_empty_batch_divides_by_one() -> None:
+    assert {divisor([], BatchSettings(normalizer)) for normalizer in NORMALIZERS} == {1.0}
+    assert build_data([]) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,3 +71,24 @@ def test_a_prompt_that_stops_inside_the_history_opens_a_new_segment() -> None:
 def test_missing_log_probabilities_are_an_error() -> None:
     with pytest.raises(ValueError, match="2 tokens but 1 log-probabilities"):
         merge([Call((1,), (2, 3), np.zeros(1, np.float32))])
+
+
+@given(trials(), st.data())
+def test_masked_summaries_stay_as_context(calls: list[Call], data: st.DataObject) -> None:
+    calls = [dataclasses.replace(c, summary=data.draw(st.booleans())) for c in calls]
+    everything, without = merge(calls), merge(calls, train_summaries=False)
+    for whole, masked in zip(everything, without, strict=True):
+        np.testing.assert_array_equal(whole.tokens, masked.tokens)
+        assert not masked.logprobs[~masked.mask].any()
+    kept = [int(token) for s in without for token in s.tokens[s.mask]]
+    assert kept == [token for c in calls if not c.summary for token in c.completion_ids]
+
+
+@given(trials())
+def test_as_few_segments_as_rewrites_of_history(calls: list[Call]) -> None:
+    histories = [c.prompt_ids + c.completion_ids for c in calls]
+    rewrites = sum(
+        c.prompt_ids[: len(before)] != before
+        for before, c in zip(histories, calls[1:], strict=False)
+    )
+    assert len(merge(calls)) == rewrites + 1

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.config import GROUPS, RunConfig, parse_settings, setting_rows, to_toml
-
 
 def tbtui(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -27,10 +25,17 @@ def tbtui(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     [
         (["max_step=3"], "unknown setting 'max_step'; did you mean 'max_steps'?"),
         (["zzz=3"], "unknown setting 'zzz'; see `tbtui run --help`"),
-        (["max_steps=many"], "max_steps=many: should be a valid integer"),
-        (["eval_split=2"], "eval_split=2: should be less than 1"),
-        (["loss_fn=mse"], "loss_fn=mse: should be 'importance_sampling', 'ppo' or 'cispo'"),
+        (["max_steps=many"], "max_steps=many: should be a whole number of at least 0 (steps)"),
+        (["eval_split=2"], "eval_split=2: should be a number of at least 0 and below 1"),
+        (["loss_fn=mse"], "loss_fn=mse: should be importance_sampling, ppo, cispo, gspo or dro"),
         (["max_steps"], "'max_steps' is not a setting; write name=value"),
+        (["nowhere.toml"], "nowhere.toml: No such file or directory"),
+        (["max_steps.a=1"], "max_steps is not a table; write max_steps=VALUE"),
+        (["on_alarm=halt"], "on_alarm is a table; write on_alarm.NAME=VALUE"),
+        (["lora_rank=32"], "lora_rank: the embedded policy trains all its weights"),
+        (["min_group=9"], "min_group=9: no group has more than group_size=8"),
+        (["max_steps=many", "--print-config"], "max_steps=many"),
+        (["min_group=9", "--print-config"], "min_group=9"),
         (["seed=1", "seed=2"], "setting 'seed' is given twice"),
         (["tasks_dir=nowhere"], "tasks directory {cwd}/nowhere does not exist"),
         (["tasks_dir=."], "no tasks in {cwd}"),
@@ -72,19 +77,38 @@ def test_the_effective_settings_are_printed(tmp_path: Path) -> None:
     assert "# checkpoint =  # " in result.stdout
 
 
-def test_the_printed_settings_are_toml() -> None:
-    import tomllib
+def test_a_warning_about_settings_is_printed_beside_them(tmp_path: Path) -> None:
+    result = tbtui("run", "--print-config", "dro_beta=0.1", cwd=tmp_path)
+    assert result.returncode == 0
+    assert (
+        result.stderr == "tbtui: dro_beta: not used by loss_fn=importance_sampling, only by dro\n"
+    )
 
-    config = parse_settings(["eval_tasks=a,b", "max_steps=3", "run_name=x"])
-    values = tomllib.loads(to_toml(config))
-    assert (values["eval_tasks"], values["max_steps"]) == (["a", "b"], 3)
-    assert RunConfig(**values) == config
+
+def test_a_file_of_settings_is_named_in_complaints(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("max_steps = 3\nlearning_rat = 1\n")
+    result = tbtui("run", "my.toml", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "tbtui: my.toml: unknown setting 'learning_rat'; did you mean 'learning_rate'?\n"
+    )
 
 
-def test_every_setting_is_under_one_heading_and_explained() -> None:
-    listed = [name for names in GROUPS.values() for name in names]
-    assert sorted(listed) == sorted(RunConfig.model_fields)
-    assert all(meaning for _, rows in setting_rows() for _, meaning in rows)
+def test_a_broken_dotenv_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("SEED=3\n")
+    result = tbtui("run", "--no-ui", cwd=tmp_path)
+    assert result.returncode == 2
+    assert ".env: seed is a setting, and .env is for secrets" in result.stderr
+
+
+def test_help_and_the_table_have_every_setting(tmp_path: Path) -> None:
+    from tbtui.config import settings
+
+    shown = tbtui("run", "--help", cwd=tmp_path).stdout
+    table = tbtui("settings", cwd=tmp_path).stdout
+    for name in settings():
+        assert f"\n  {name}=" in shown
+        assert f"\n| `{name}` |" in table
 
 
 def test_without_a_command_the_help_is_shown(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import sys
 import pytest
 
 HEAVY = {"textual", "bittty", "harbor", "litellm", "tinker", "wandb", "numpy", "tokenizers"}
+LATER = (HEAVY | {"pydantic", "pydantic_core", "dotenv"}) - {"textual"}
+"""What nothing before the app's first frame may import."""
 
 
 def imported_by(program: str) -> set[str]:
@@ -41,3 +43,27 @@ def test_a_headless_run_never_imports_textual_nor_harbor() -> None:
     )
     assert "tbtui" in modules
     assert not modules & {"textual", "bittty", "harbor", "litellm", "tinker", "wandb"}
+
+
+def test_the_first_frame_waits_for_nothing_heavy() -> None:
+    """All that the app imports until it has painted: its code, settings, themes and panes."""
+    modules = imported_by(
+        "import asyncio\n"
+        "from pathlib import Path\n"
+        "import tbtui.cli, tbtui.launch\n"
+        "from tbtui.config import parse_settings\n"
+        "from tbtui.engines.host import EngineThread\n"
+        "from tbtui.engines.request import RunRequest\n"
+        "from tbtui.journal.rundir import RunDirectory\n"
+        "from tbtui.ui.app import TbtuiApp\n"
+        "directory = RunDirectory(Path('nowhere'))\n"
+        "host = EngineThread(RunRequest(parse_settings(['seed=1']), directory))\n"
+        "async def painted():\n"
+        "    app = TbtuiApp(host)\n"
+        "    app._begin = lambda: None\n"
+        "    async with app.run_test() as pilot:\n"
+        "        await pilot.pause()\n"
+        "asyncio.run(painted())"
+    )
+    assert "tbtui" in modules
+    assert not modules & LATER

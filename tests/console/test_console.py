@@ -9,13 +9,20 @@ from pathlib import Path
 
 from tbtui.console import HumanLines, follow, json_line, printable
 from tbtui.journal.events import (
+    AlarmRaised,
     AnyEvent,
+    BestCheckpoint,
+    CheckpointRemoved,
     CommandDone,
     CommandIssued,
     DeadlinePassed,
+    Estimate,
+    EvalFinished,
+    GroupAdded,
     GroupRefilled,
     Noted,
     Outcome,
+    RunContinued,
     RunFinished,
     RunPaused,
     StepFinished,
@@ -85,6 +92,17 @@ async def test_a_journal_is_followed_until_it_is_complete(tmp_path: Path) -> Non
     assert out.getvalue().splitlines()[-1].startswith("finished:")
 
 
+async def test_what_was_told_before_a_resume_is_not_told_again(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    complete, out = asyncio.Event(), io.StringIO()
+    complete.set()
+    with JournalWriter(run) as writer:
+        told = [writer.append(event) for event in one_step_run()][-2]
+    await follow(run, complete, HumanLines().lines, out, told)
+    # What is new still knows what was before.
+    assert out.getvalue().splitlines()[0].startswith("end     3 rollouts in ")
+
+
 async def test_a_run_that_never_wrote_is_followed_to_nothing(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run")
     complete = asyncio.Event()
@@ -151,3 +169,87 @@ def test_a_step_says_what_was_masked_and_what_it_waited_for() -> None:
         "step    1/2 · no reward · context_overflow 1 · 1 masked"
         " · 3.0s (trials 2.5, training 0.5; waited for sampling 80%, queue 20%)"
     )
+
+
+def test_a_resumed_run_says_where_it_goes_on() -> None:
+    lines = human(
+        [
+            started(),
+            queued("t1"),
+            RunContinued(
+                pid=2,
+                host="box",
+                tbtui_version="0",
+                harbor_version="0.24.0",
+                checkpoint="checkpoints/step-000004",
+                step=4,
+                replayed=(5, 6),
+                reused=9,
+                requeued=("t1",),
+                settings={"max_steps": None, "n_epochs": 3, "batch_size": 1},
+            ),
+            step_finished(7, {}),
+            RunFinished(status="finished", reason="done"),
+        ]
+    )
+    assert "resumed from step 4 (checkpoints/step-000004)" in lines
+    assert "resumed steps 5 to 6 trained again on what was recorded of them" in lines
+    assert "resumed 9 finished trials are used again, 1 that were under way start again" in lines
+    assert any(line.startswith("step    7/3 ") for line in lines)
+
+
+def step_finished(step: int, metrics: dict[str, float]) -> StepFinished:
+    times = {"time/total": 3.0, "time/sampling": 2.5, "time/training": 0.5}
+    return StepFinished(step=step, weights_version=step, metrics=times | metrics)
+
+
+def test_steps_that_overlap_are_told_apart() -> None:
+    lines = human(
+        [
+            started(),
+            StepStarted(step=1, groups={"g": "copy-01"}),
+            StepStarted(step=2, groups={"h": "copy-01"}),
+            queued("a"),
+            queued("b", group="h", step=2),
+            finished("b", 1.0),
+            finished("a", 0.0),
+            GroupAdded(step=1, group="i", task="move-02", replaces="g"),
+            step_finished(1, {"async/staleness_max": 1.0}),
+            step_finished(2, {}),
+        ]
+    )
+    assert "group   move-02 is added for copy-01, which has nothing to teach" in lines
+    first, second = lines[-2:]
+    assert "failed 1 ·" in first
+    assert "up to 1 step stale" in first
+    assert "solved 1 ·" in second
+
+
+def test_alarms_best_checkpoints_and_intervals_are_told() -> None:
+    lines = human(
+        [
+            AlarmRaised(alarm="below_base", step=4, text="0.20 of 48", numbers={}, action="halt"),
+            BestCheckpoint(step=4, path="checkpoints/step-000004", pass_rate=0.5),
+            CheckpointRemoved(step=1, path="checkpoints/step-000001"),
+            EvalFinished(
+                step=4,
+                weights_version=4,
+                temperature=1.0,
+                pass_rate=0.5,
+                scored=8,
+                unscored=0,
+                by_kind={"copy": 0.5},
+                pass_at={
+                    4: Estimate(value=0.7, low=0.4, high=0.9),
+                    1: Estimate(value=0.5, low=0.2, high=0.8),
+                },
+            ),
+        ]
+    )
+    assert lines == [
+        "alarm   below base at step 4: 0.20 of 48; the run ends",
+        "best    checkpoints/step-000004: held-out pass rate 0.50",
+        "removed checkpoints/step-000001",
+        "eval    after step 4: held-out pass rate 0.50 (0.20 to 0.80) of 8 trials"
+        " · pass@4 0.70 (0.40 to 0.90) · copy 0.50",
+    ]

@@ -10,8 +10,10 @@ import pytest
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.grpo.trials import TrialRunner
@@ -54,6 +56,9 @@ class Bench:
     journal: JournalWriter
     policy: RotePolicy
     script: Callable[[FakePool, TrialSpec], object] | None = None
+    start: StartingPoint | None = None
+    heldout: int = 2
+    """Tasks to evaluate on, at most 2."""
 
     def engine(self, **settings: object) -> GrpoEngine:
         defaults = {"max_steps": 1, "batch_size": 2, "group_size": 2, "retry_wait_sec": 0}
@@ -76,8 +81,24 @@ class Bench:
         self.runner = TrialRunner(
             shared, self.policy, self.journal, lambda runner: FakePool(runner, self.script)
         )
-        split = Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:]))
-        return GrpoEngine(config, split, self.directory, self.policy, self.runner, self.journal)
+        split = Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:][: self.heldout]))
+        keeper = CheckpointKeeper(
+            self.directory,
+            self.journal,
+            self.policy,
+            config.keep_checkpoints,
+            fixed_settings(config),
+        )
+        return GrpoEngine(
+            config,
+            split,
+            self.policy,
+            self.runner,
+            self.journal,
+            keeper,
+            lambda _: (),
+            self.start,
+        )
 
     @property
     def pool(self) -> FakePool:

@@ -9,21 +9,25 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.events import PhaseSeconds, TrialPhase
 from tbtui.policies.base import (
     Datum,
+    GradientResult,
+    LossSettings,
     Message,
+    OptimSettings,
     PolicyError,
     PolicyInfo,
     PolicyStatus,
     Sample,
     SampleRequest,
-    TrainResult,
-    TrainSettings,
+    StepResult,
 )
 from tbtui.rollout.messages import (
     Completion,
@@ -61,7 +65,13 @@ class RotePolicy:
 
     def __init__(self, say: Callable[[SampleRequest], str] = lambda _: "ok") -> None:
         self.say = say
-        self.trained: list[tuple[list[Datum], TrainSettings]] = []
+        self.trained: list[tuple[list[Datum], OptimSettings]] = []
+        """What each optimiser step was taken on."""
+        self.calls: list[str] = []
+        """What was asked of it but samples, in order."""
+        self.before_training: asyncio.Event | None = None
+        """Gradients wait for it, when there is one."""
+        self._accumulated: list[Datum] = []
         self.published = 0
         self.requests: list[SampleRequest] = []
         self.fails: str | None = None
@@ -81,17 +91,32 @@ class RotePolicy:
         ids = tuple(map(ord, self.say(request)))
         return Sample(ids, np.full(len(ids), -0.5, np.float32), "stop", self.published)
 
-    async def train_step(self, data: Sequence[Datum], settings: TrainSettings) -> TrainResult:
-        self.trained.append((list(data), settings))
+    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        self.calls.append("accumulate")
+        self._accumulated += data
+        if self.before_training:
+            await self.before_training.wait()
         logprobs = tuple(datum.logprobs[datum.mask] for datum in data)
-        return TrainResult(0.0, 1.0, 0.5, logprobs, 0.01)
+        return GradientResult(0.0, 0.5, logprobs, 0.01)
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        self.calls.append("apply")
+        self.trained.append((self._accumulated, settings))
+        self._accumulated = []
+        return StepResult(1.0, 0.01)
+
+    async def score(
+        self, data: Sequence[Datum], weights: Literal["trained", "reference"]
+    ) -> tuple[npt.NDArray[np.float32], ...]:
+        self.calls.append(f"score {weights}")
+        return tuple(datum.logprobs[datum.mask] for datum in data)
 
     async def publish(self) -> int:
         self.published += 1
         return self.published
 
     async def save(self, directory: Path) -> None:
-        await asyncio.to_thread(directory.mkdir, parents=True)
+        await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
 
     async def load(self, directory: Path) -> None: ...
 

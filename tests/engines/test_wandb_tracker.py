@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tbtui.config import RunConfig
-from tbtui.engines.wandb_tracker import WandbTracker
+from tbtui.engines.trackers import close_all, trackers_for
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 
 from ..view.story import one_step_run
+from .test_trackers import step, tracked
 
 
 def records(path: Path) -> Iterator[bytes]:
@@ -35,23 +36,30 @@ def records(path: Path) -> Iterator[bytes]:
             parts = b""
 
 
-def stored(directory: Path) -> list[dict[str, object]]:
-    """The history rows of the one offline run below `directory`."""
+def stored(directory: Path) -> list[tuple[str, list[dict[str, object]]]]:
+    """(Run id, history rows) of each offline run below `directory`, in the order of their start."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    (path,) = directory.glob("wandb/offline-run-*/*.wandb")
-    rows = []
-    for data in records(path):
-        record = Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            rows.append(
-                {
-                    item.key or "/".join(item.nested_key): json.loads(item.value_json)
-                    for item in record.history.item
-                }
-            )
-    return rows
+    runs = []
+    for path in sorted(
+        directory.glob("wandb/offline-run-*/*.wandb"), key=lambda p: p.stat().st_ino
+    ):
+        rows, run_id = [], ""
+        for data in records(path):
+            record = Record()
+            record.ParseFromString(data)
+            match record.WhichOneof("record_type"):
+                case "run":
+                    run_id = record.run.run_id
+                case "history":
+                    rows.append(
+                        {
+                            item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                            for item in record.history.item
+                        }
+                    )
+        runs.append((run_id, rows))
+    return runs
 
 
 def track(
@@ -61,20 +69,21 @@ def track(
     run = RunDirectory.create(tmp_path / "run")
     problems: list[str] = []
     with JournalWriter(run) as writer:
-        tracker = WandbTracker(project, RunConfig(), run, problems.append)
-        tracker.start()
+        trackers = trackers_for(RunConfig(wandb_project=project), run, problems.append)
+        for tracker in trackers:
+            tracker.start()
         for event in one_step_run():
             writer.append(event)
-        tracker.close()
+        close_all(trackers)
     return run, problems
 
 
 def test_metrics_arrive_in_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, problems = track(tmp_path, monkeypatch, project="demo")
     assert problems == []
-    evaluation, step = stored(run.path)
-    assert (evaluation["test/pass_rate"], evaluation["step"]) == (0.0, 0)
-    assert (step["env/all/reward/total"], step["step"]) == (0.5, 1)
+    ((_, (evaluation, step)),) = stored(run.path)
+    assert (evaluation["test/pass_rate"], evaluation["step"], evaluation["_step"]) == (0.0, 0, 0)
+    assert (step["env/all/reward/total"], step["step"], step["_step"]) == (0.5, 1, 1)
 
 
 def test_a_failure_of_wandb_is_told_and_nothing_more(
@@ -84,3 +93,19 @@ def test_a_failure_of_wandb_is_told_and_nothing_more(
     (problem,) = problems
     assert problem.startswith("wandb: ")
     assert problem.endswith("the run goes on without it")
+
+
+def test_a_resumed_run_goes_on_under_its_id_and_has_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = RunDirectory.create(tmp_path / "run")
+    config = RunConfig(wandb_project="demo")
+    with JournalWriter(run) as writer:
+        writer.append(step(1, reward=0.25))
+        assert tracked(run, config) == []
+        writer.append(step(2, reward=0.5))
+        assert tracked(run, config) == []
+    (first_id, first), (second_id, second) = stored(run.path)
+    assert first_id == second_id
+    assert [(row["_step"], row["reward"]) for row in [*first, *second]] == [(0, 0.25), (1, 0.5)]

@@ -7,18 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tbtui.policies.base import (
     Datum,
+    GradientResult,
+    LossSettings,
     Message,
+    OptimSettings,
     PolicyInfo,
     PolicyStatus,
     Sample,
     SampleRequest,
-    TrainResult,
-    TrainSettings,
+    StepResult,
 )
 
 TAG = "trial-script:"
@@ -154,7 +158,15 @@ class FaultyPolicy:
         logprobs = np.full(len(ids), -0.5, np.float32)
         return Sample(ids, logprobs, "length" if stop_reason == "length" else "stop", 0)
 
-    async def train_step(self, data: Sequence[Datum], settings: TrainSettings) -> TrainResult:
+    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        raise NotImplementedError("this policy is for rollouts only")
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        raise NotImplementedError("this policy is for rollouts only")
+
+    async def score(
+        self, data: Sequence[Datum], weights: Literal["trained", "reference"]
+    ) -> tuple[npt.NDArray[np.float32], ...]:
         raise NotImplementedError("this policy is for rollouts only")
 
     async def publish(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.faults.campaign import Campaign, WorkerKill
 from tests.faults.cases import CASES
 from tests.faults.report import table

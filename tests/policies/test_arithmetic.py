@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from tbtui.algorithm.datum import Datum
-from tbtui.policies.base import LossName, SampleRequest, TrainSettings
+from tbtui.policies.base import (
+    LossName,
+    LossSettings,
+    OptimSettings,
+    PolicyError,
+    SampleRequest,
+)
 from tbtui.policies.local.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
 from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient, packs_of
 from tbtui.policies.local.learner import Learner
-from tbtui.policies.local.losses import policy_loss
 from tbtui.policies.local.model import Array, ModelConfig, Parameters, Rotary
 from tbtui.policies.local.sampling import sample
 from tbtui.policies.local.shipped import SHIPPED
@@ -140,81 +147,215 @@ def test_a_seed_draws_the_same_in_any_company() -> None:
         np.testing.assert_allclose(alone.logprobs, completion.logprobs, atol=2e-5)
 
 
-NEW = np.array([-1.0, -1.0, -1.0, -1.0], np.float32)
-OLD = np.array([-1.5, -1.5, -0.5, -0.5], np.float32)  # ratios e^.5 = 1.65 and e^-.5 = 0.61
-ADVANTAGES = np.array([1.0, -2.0, 1.0, -2.0], np.float32)
-WEIGHTS = np.array([0.5, 0.25, 1.0, 2.0], np.float32)
+class Batches:
+    """Random training data for a small model, its start checkpoint written to `directory`."""
 
+    def __init__(self, directory: Path, tokenizer: LocalTokenizer) -> None:
+        config = ModelConfig(vocab_size=50, width=32, layers=1, heads=2, feed_forward=48)
+        flat = Parameters.initial(config, 0).flat
+        self.start = directory / "start"
+        write_checkpoint(self.start, Checkpoint(config, tokenizer.digest, 0, flat, None, None, 0))
+        self._digest = tokenizer.digest
+        self._rng = np.random.default_rng(0)
 
-@pytest.mark.parametrize(
-    ("name", "losses", "slopes"),
-    [
-        # -w A r, and the same as slope
-        (
-            "importance_sampling",
-            [-0.5 * 1.648721, 0.5 * 1.648721, -0.606531, 4 * 0.606531],
-            [-0.5 * 1.648721, 0.5 * 1.648721, -0.606531, 4 * 0.606531],
-        ),
-        # clipped at 1.3 where A > 0 and r is high, at 0.8 where A < 0 and r is low
-        (
-            "ppo",
-            [-0.5 * 1.3, 0.5 * 1.648721, -0.606531, 4 * 0.8],
-            [0.0, 0.5 * 1.648721, -0.606531, 0.0],
-        ),
-        # -w A clip(r) new, with new = -1
-        (
-            "cispo",
-            [0.5 * 1.3, -0.5 * 1.3, 0.8, -4 * 0.8],
-            [-0.5 * 1.3, 0.5 * 1.3, -0.8, 4 * 0.8],
-        ),
-    ],
-)
-def test_losses_against_figures_worked_out_by_hand(
-    name: LossName, losses: list[float], slopes: list[float]
-) -> None:
-    settings = TrainSettings(1e-3, loss=name, clip_low=0.2, clip_high=0.3)
-    loss, derivative = policy_loss(NEW, OLD, ADVANTAGES, WEIGHTS, settings)
-    assert loss == pytest.approx(sum(losses), rel=1e-5)
-    np.testing.assert_allclose(derivative, slopes, rtol=1e-5)
+    def learner(self) -> Learner:
+        return Learner(self.start, self._digest, 0, threads=2)
 
-
-def test_training_goes_on_bit_for_bit_after_save_and_load(
-    tokenizer: LocalTokenizer, tmp_path: Path
-) -> None:
-    config = ModelConfig(vocab_size=50, width=32, layers=1, heads=2, feed_forward=48)
-    flat = Parameters.initial(config, 0).flat
-    write_checkpoint(
-        tmp_path / "start", Checkpoint(config, tokenizer.digest, 0, flat, None, None, 0)
-    )
-    rng = np.random.default_rng(0)
-
-    def data() -> list[Datum]:
+    def draw(self) -> list[Datum]:
         return [
             Datum(
-                tokens=rng.integers(0, 50, 30).astype(np.int32),
+                tokens=self._rng.integers(0, 50, 30).astype(np.int32),
                 mask=np.arange(30) > 9,
                 logprobs=np.full(30, -3.9, np.float32),
-                advantages=rng.standard_normal(30).astype(np.float32),
+                advantages=self._rng.standard_normal(30).astype(np.float32),
                 weights=np.full(30, 0.01, np.float32),
             )
             for _ in range(8)
         ]
 
-    first, second, third = data(), data(), data()
-    settings = TrainSettings(1e-2, grad_clip=0.3, weight_decay=0.1)
-    straight = Learner(tmp_path / "start", tokenizer.digest, 0, threads=2)
-    for batch in (first, second):
-        straight.train_step(batch, settings)
-    straight.save(tmp_path / "middle")
-    expected = straight.train_step(third, settings)
-    straight.save(tmp_path / "end")
 
-    resumed = Learner(tmp_path / "middle", tokenizer.digest, 0, threads=2)
+@pytest.fixture
+def batches(tmp_path: Path, tokenizer: LocalTokenizer) -> Batches:
+    return Batches(tmp_path, tokenizer)
+
+
+LOSS = LossSettings()
+STEP = OptimSettings(1e-2, grad_clip=0.3, weight_decay=0.1)
+
+
+def saved(learner: Learner, directory: Path) -> bytes:
+    learner.save(directory)
+    return (directory / "policy.npz").read_bytes()
+
+
+def test_training_goes_on_bit_for_bit_after_save_and_load(batches: Batches, tmp_path: Path) -> None:
+    straight = batches.learner()
+    for _ in range(2):
+        straight.accumulate(batches.draw(), LOSS)
+        straight.apply(STEP)
+    straight.save(tmp_path / "middle")
+    third = batches.draw()
+    expected = straight.accumulate(third, LOSS)
+    straight.apply(STEP)
+
+    resumed = batches.learner()
+    resumed.load(tmp_path / "middle")
     assert resumed.publish() == 2
-    found = resumed.train_step(third, settings)
-    resumed.save(tmp_path / "end-again")
+    found = resumed.accumulate(third, LOSS)
+    resumed.apply(STEP)
     assert found.loss == expected.loss
     for one, other in zip(found.logprobs, expected.logprobs, strict=True):
         np.testing.assert_array_equal(one, other)
-    end = (tmp_path / "end" / "policy.npz").read_bytes()
-    assert (tmp_path / "end-again" / "policy.npz").read_bytes() == end
+    assert saved(straight, tmp_path / "one") == saved(resumed, tmp_path / "other")
+
+
+@pytest.mark.parametrize("loss", get_args(LossName))
+def test_a_gradient_in_parts_is_the_gradient_of_the_whole(
+    batches: Batches, tmp_path: Path, loss: LossName
+) -> None:
+    """To rounding, since the parts are packed differently: the moments, which are linear and
+    quadratic in the gradient, to 1e-6 of the largest."""
+    data, settings = batches.draw(), LossSettings(loss)
+    whole, parts = batches.learner(), batches.learner()
+    at_once = whole.accumulate(data, settings)
+    in_turn = [parts.accumulate(data[part], settings) for part in (slice(0, 3), slice(3, 8))]
+    assert sum(part.loss for part in in_turn) == pytest.approx(at_once.loss, rel=1e-6)
+    norms = [learner.apply(OptimSettings(1e-2)).grad_norm for learner in (whole, parts)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+    whole.save(tmp_path / "whole")
+    parts.save(tmp_path / "parts")
+    one, other = read_checkpoint(tmp_path / "whole"), read_checkpoint(tmp_path / "parts")
+    for left, right in (
+        (one.first_moment, other.first_moment),
+        (one.second_moment, other.second_moment),
+    ):
+        assert left is not None
+        assert right is not None
+        assert float(np.abs(left - right).max()) <= 1e-6 * float(np.abs(left).max())
+
+
+def test_parts_in_the_same_order_give_the_same_bits(batches: Batches, tmp_path: Path) -> None:
+    data = batches.draw()
+    checkpoints = []
+    for name in ("first", "second"):
+        learner = batches.learner()
+        for part in (data[:3], data[3:]):
+            learner.accumulate(part, LOSS)
+        learner.apply(STEP)
+        checkpoints.append(saved(learner, tmp_path / name))
+    assert checkpoints[0] == checkpoints[1]
+
+
+def test_the_divisor_acts_before_the_clipping(batches: Batches, tmp_path: Path) -> None:
+    data = batches.draw()
+    divided, scaled = batches.learner(), batches.learner()
+    divided.accumulate(data, LOSS)
+    scaled.accumulate([replace(d, weights=d.weights / np.float32(4)) for d in data], LOSS)
+    settings = OptimSettings(1e-2, grad_clip=0.01)
+    norm = scaled.apply(settings).grad_norm
+    assert norm is not None
+    assert norm > settings.grad_clip
+    # A power of two, so that nothing is rounded.
+    assert divided.apply(replace(settings, divide_by=4.0)).grad_norm == norm
+    assert saved(divided, tmp_path / "divided") == saved(scaled, tmp_path / "scaled")
+
+
+def test_a_checkpoint_has_no_accumulated_gradient_and_loading_clears_it(
+    batches: Batches, tmp_path: Path
+) -> None:
+    learner, data = batches.learner(), batches.draw()
+    before = saved(learner, tmp_path / "before")
+    learner.accumulate(data, LOSS)
+    assert saved(learner, tmp_path / "between") == before
+    learner.load(tmp_path / "between")
+    with pytest.raises(PolicyError, match="no gradient"):
+        learner.apply(STEP)
+    learner.accumulate(data, LOSS)
+    learner.apply(STEP)
+    undisturbed = batches.learner()
+    undisturbed.accumulate(data, LOSS)
+    undisturbed.apply(STEP)
+    assert saved(learner, tmp_path / "one") == saved(undisturbed, tmp_path / "other")
+
+
+def test_no_step_along_a_gradient_that_is_broken_or_lacks_a_part(
+    batches: Batches, tmp_path: Path
+) -> None:
+    learner, data = batches.learner(), batches.draw()
+    learner.accumulate(data, LOSS)
+    learner.apply(STEP)
+    before = saved(learner, tmp_path / "before")
+
+    nowhere = np.full_like(data[0].advantages, np.nan)
+    learner.accumulate([replace(data[0], advantages=nowhere), *data[1:]], LOSS)
+    with pytest.raises(PolicyError, match="not finite: the step was not taken; lower learning_ra"):
+        learner.apply(STEP)
+
+    learner.accumulate(data, LOSS)
+    untrained = replace(data[0], mask=np.zeros_like(data[0].mask))
+    with pytest.raises(PolicyError, match="no trained tokens"):
+        learner.accumulate([untrained], LOSS)
+    with pytest.raises(PolicyError, match="a part of the gradient failed"):
+        learner.apply(STEP)
+
+    learner.accumulate(data, LOSS)
+    with pytest.raises(PolicyError, match=r"can't be divided by 0\.0"):
+        learner.apply(replace(STEP, divide_by=0.0))
+    with pytest.raises(PolicyError, match="no gradient"):
+        learner.apply(STEP)
+    assert saved(learner, tmp_path / "after") == before
+    learner.accumulate(data, LOSS)
+    learner.apply(STEP)
+    assert learner.publish() == 2
+
+
+def test_the_reference_stays_where_training_started(batches: Batches, tmp_path: Path) -> None:
+    learner, data = batches.learner(), batches.draw()
+    started_with = learner.score(data, "trained")
+
+    def is_reference(scored: tuple[Array, ...]) -> bool:
+        return all(np.array_equal(a, b) for a, b in zip(scored, started_with, strict=True))
+
+    assert is_reference(learner.score(data, "reference"))
+    gradient = learner.accumulate(data, LOSS)
+    learner.apply(STEP)
+    np.testing.assert_allclose(gradient.logprobs[3], started_with[3], atol=1e-6)
+    assert not is_reference(learner.score(data, "trained"))
+    assert is_reference(learner.score(data, "reference"))
+    learner.save(tmp_path / "trained")
+
+    elsewhere = tmp_path / "elsewhere"
+    start = read_checkpoint(batches.start)
+    write_checkpoint(elsewhere, replace(start, weights=start.weights * np.float32(0.5)))
+    resumed = Learner(elsewhere, start.tokenizer_digest, 0, threads=1)
+    assert not is_reference(resumed.score(data, "reference"))
+    resumed.load(tmp_path / "trained")
+    assert is_reference(resumed.score(data, "reference"))
+    # A new training, though, starts at its own beginning.
+    anew = Learner(tmp_path / "trained", start.tokenizer_digest, 0, threads=1)
+    assert anew.publish() == 0
+    np.testing.assert_array_equal(
+        anew.score(data, "reference")[0], resumed.score(data, "trained")[0]
+    )
+
+
+def test_scoring_leaves_the_gradient_alone_and_takes_data_without_trained_tokens(
+    batches: Batches,
+) -> None:
+    learner, data = batches.learner(), batches.draw()
+    untrained = replace(data[0], mask=np.zeros_like(data[0].mask))
+    nothing, something = learner.score([untrained, data[1]], "reference")
+    assert len(nothing) == 0
+    assert len(something) == 20
+    with pytest.raises(PolicyError, match="no gradient"):
+        learner.apply(STEP)
+
+
+def test_a_model_of_another_shape_is_refused(batches: Batches, tmp_path: Path) -> None:
+    learner = batches.learner()
+    config = ModelConfig(vocab_size=50, width=64, layers=1, heads=2, feed_forward=48)
+    digest = read_checkpoint(batches.start).tokenizer_digest
+    other = Checkpoint(config, digest, 0, Parameters.initial(config, 0).flat, None, None, 0)
+    write_checkpoint(tmp_path / "wider", other)
+    with pytest.raises(PolicyError, match=r"a model of another shape.*width=64"):
+        learner.load(tmp_path / "wider")

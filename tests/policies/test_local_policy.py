@@ -18,12 +18,13 @@ import pytest
 from tbtui.algorithm.datum import Datum
 from tbtui.policies.base import (
     ContextOverflowError,
+    LossSettings,
     Message,
+    OptimSettings,
     Policy,
     PolicyError,
     Sample,
     SampleRequest,
-    TrainSettings,
 )
 from tbtui.policies.local import client as client_module
 from tbtui.policies.local.checkpoint_file import read_checkpoint, write_checkpoint
@@ -75,10 +76,10 @@ async def test_samples_train_publish_save_and_load(policy: LocalPolicy, tmp_path
         datum_of(request, drawn, 1.0 if i % 2 else -1.0)
         for i, (request, drawn) in enumerate(zip(requests, samples, strict=True))
     ]
-    result = await policy.train_step(data, TrainSettings(learning_rate=1e-3, grad_clip=0.3))
-    for drawn, logprobs in zip(samples, result.logprobs, strict=True):
+    gradient = await policy.accumulate(data, LossSettings())
+    for drawn, logprobs in zip(samples, gradient.logprobs, strict=True):
         np.testing.assert_allclose(logprobs, drawn.logprobs, atol=1e-5)
-    assert result.grad_norm > 0
+    assert (await policy.apply(OptimSettings(1e-3, grad_clip=0.3))).grad_norm
 
     # The trained weights are sampled from only once they are published.
     before = await policy.sample(requests[0])
@@ -95,6 +96,99 @@ async def test_samples_train_publish_save_and_load(policy: LocalPolicy, tmp_path
     again = await policy.sample(requests[0])
     assert again.weights_version == 1
     np.testing.assert_array_equal(again.logprobs, after.logprobs)
+
+
+async def drawn_data(policy: LocalPolicy, count: int) -> list[Datum]:
+    requests = [request_for(policy, f"Say {i}", seed=i) for i in range(count)]
+    samples = await asyncio.gather(*(policy.sample(request) for request in requests))
+    return [
+        datum_of(request, drawn, 1.0 if i % 2 else -1.0)
+        for i, (request, drawn) in enumerate(zip(requests, samples, strict=True))
+    ]
+
+
+async def test_orders_are_carried_out_in_the_order_of_the_calls(
+    policy: LocalPolicy, tmp_path: Path
+) -> None:
+    data = await drawn_data(policy, 12)
+    settings = OptimSettings(1e-3)
+    handed_in = [
+        asyncio.ensure_future(order)
+        for order in (
+            policy.score(data, "trained"),
+            policy.accumulate(data[:6], LossSettings()),
+            policy.accumulate(data[6:], LossSettings()),
+            policy.apply(settings),
+            policy.publish(),
+            policy.save(tmp_path / "one"),
+            policy.accumulate(data, LossSettings()),
+            policy.apply(settings),
+            policy.score(data, "reference"),
+            policy.publish(),
+            policy.save(tmp_path / "two"),
+        )
+    ]
+    await asyncio.sleep(0)
+    assert policy.status().activity == "training"
+    results = await asyncio.gather(*handed_in)
+    assert (results[4], results[9]) == (1, 2)
+    assert isinstance(results[0], tuple)
+    assert isinstance(results[8], tuple)
+    for before, reference in zip(results[0], results[8], strict=True):
+        np.testing.assert_array_equal(before, reference)
+    assert policy.status().activity == "idle"
+
+    # Awaited one by one, the same bits.
+    await policy.load(SHIPPED)
+    for part in (data[:6], data[6:]):
+        await policy.accumulate(part, LossSettings())
+    await policy.apply(settings)
+    await policy.save(tmp_path / "one again")
+    await policy.accumulate(data, LossSettings())
+    await policy.apply(settings)
+    await policy.save(tmp_path / "two again")
+    for name in ("one", "two"):
+        first = (tmp_path / name / "policy.npz").read_bytes()
+        assert (tmp_path / f"{name} again" / "policy.npz").read_bytes() == first
+
+
+async def test_sampling_goes_on_while_a_gradient_is_computed(policy: LocalPolicy) -> None:
+    data = await drawn_data(policy, 40)
+    training = asyncio.ensure_future(policy.accumulate(data * 8, LossSettings()))
+    drawn = await policy.sample(request_for(policy, "Say", seed=1, max_tokens=2))
+    assert not training.done()
+    assert drawn.weights_version == 0
+    await training
+
+
+async def test_a_fresh_process_goes_on_bit_for_bit(policy: LocalPolicy, tmp_path: Path) -> None:
+    data = await drawn_data(policy, 8)
+    settings = OptimSettings(1e-3, grad_clip=0.3, weight_decay=0.01)
+
+    async def train(one: LocalPolicy) -> None:
+        await one.accumulate(data, LossSettings())
+        await one.apply(settings)
+
+    for _ in range(3):
+        await train(policy)
+    await policy.save(tmp_path / "saved")
+    for _ in range(2):
+        await train(policy)
+    await policy.save(tmp_path / "straight")
+
+    fresh = LocalPolicy()
+    await fresh.start()
+    try:
+        await fresh.load(tmp_path / "saved")
+        assert (await fresh.sample(request_for(fresh, "Say", seed=1))).weights_version == 3
+        for _ in range(2):
+            await train(fresh)
+        assert await fresh.publish() == 5
+        await fresh.save(tmp_path / "resumed")
+    finally:
+        await fresh.close()
+    straight = (tmp_path / "straight" / "policy.npz").read_bytes()
+    assert (tmp_path / "resumed" / "policy.npz").read_bytes() == straight
 
 
 async def test_temperatures_share_a_batch_and_are_kept_apart(policy: LocalPolicy) -> None:
@@ -124,14 +218,15 @@ async def test_refusals(policy: LocalPolicy, foreign_checkpoint: Path, tmp_path:
         await policy.load(tmp_path / "other")
     request = request_for(policy, "Say", 1)
     datum = datum_of(request, await policy.sample(request), 1.0)
-    with pytest.raises(PolicyError, match="has no loss 'gspo'"):
-        await policy.train_step([datum], TrainSettings(1e-4, loss="gspo"))
     untrained = dataclasses.replace(datum, mask=np.zeros_like(datum.mask))
     with pytest.raises(PolicyError, match="no trained tokens"):
-        await policy.train_step([untrained], TrainSettings(1e-4))
+        await policy.accumulate([untrained], LossSettings())
+    with pytest.raises(PolicyError, match="a part of the gradient failed"):
+        await policy.apply(OptimSettings(1e-4))
     broken = dataclasses.replace(datum, advantages=np.full_like(datum.advantages, np.nan))
+    await policy.accumulate([broken], LossSettings())
     with pytest.raises(PolicyError, match="not finite"):
-        await policy.train_step([broken], TrainSettings(1e-4))
+        await policy.apply(OptimSettings(1e-4))
     assert await policy.publish() == 0  # none of them took a step
 
 

@@ -24,10 +24,12 @@ import numpy as np
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AgentCommand,
+    AlarmRaised,
     AnyEvent,
     CommandDone,
     CommandIssued,
     DeadlinePassed,
+    Estimate,
     EvalFinished,
     EvalStarted,
     GroupRefilled,
@@ -528,6 +530,8 @@ class Simulation:
                 metrics={
                     "optim/loss": -0.02,
                     "optim/entropy": 0.31,
+                    "optim/surprise": 0.34 / step**0.3,
+                    "optim/kl_sample_train_v2": 0.0031,
                     "optim/grad_norm": 0.8,
                     "time/sampling": sampled - began,
                     "time/training": self.now - sampled,
@@ -536,6 +540,17 @@ class Simulation:
                 },
             )
         )
+
+        if step == 1:
+            self._write(
+                AlarmRaised(
+                    alarm="sampler_mismatch",
+                    step=step,
+                    text="sampler and trainer differ by 0.0123 nats a token, limit 0.01",
+                    numbers={"kl": 0.0123, "limit": 0.01},
+                    action="warn",
+                )
+            )
 
     def _waited(self, trials: list[SimTrial]) -> dict[str, float]:
         """The critical path: where the time of the trial that ended last went."""
@@ -577,6 +592,11 @@ class Simulation:
         while not all(trial.done for trial in trials):
             yield 0.1
         scored = [t for t in trials if t.reward is not None]
+        share = sum(t.reward or 0.0 for t in scored) / max(1, len(scored))
+        spread = 1.96 * math.sqrt(max(0.02, share * (1 - share)) / max(1, len(scored)))
+        pass_at = {
+            1: Estimate(value=share, low=max(0.0, share - spread), high=min(1.0, share + spread))
+        }
         by_kind: dict[str, list[float]] = {}
         for trial in scored:
             by_kind.setdefault(trial.kind, []).append(trial.reward or 0.0)
@@ -589,6 +609,7 @@ class Simulation:
                 scored=len(scored),
                 unscored=len(trials) - len(scored),
                 by_kind={kind: sum(r) / len(r) for kind, r in by_kind.items()},
+                pass_at=pass_at if scored else {},
             )
         )
 

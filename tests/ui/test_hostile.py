@@ -54,12 +54,7 @@ def test_visible_text_holds_nothing_that_a_terminal_obeys(text: str) -> None:
 def hostile_run(path: Path, text: str) -> RunDirectory:
     """A run whose one trial, task and note say `text` wherever words can stand."""
     run = run_at(path, 0.5)
-    writer = JournalWriter.__new__(JournalWriter)
-    import sqlite3
-
-    writer._db = sqlite3.connect(run.database, isolation_level=None)
-    writer._clock = lambda: 1_750_000_001.0
-    writer._where, writer._tails = run.database, {}
+    writer = JournalWriter(run, clock=lambda: 1_750_000_001.0, continues=True)
     name = "hostile"
     writer.append(
         TrialQueued(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Callable
 
 
@@ -33,14 +35,19 @@ class Admission:
     """Lets at most `n_parallel` trials work at once, and starts no more than `per_sec` a second.
 
     A trial that only tears down makes room for the next one; at most as many tear down as work,
-    so that slow tear-downs can't pile up sandboxes.
+    so that slow tear-downs can't pile up sandboxes. Among those that wait, the trials of earlier
+    steps come first: the step that trains next must not wait for one that is sampled ahead.
     """
 
     def __init__(self, n_parallel: int, per_sec: float) -> None:
-        self._working = asyncio.Semaphore(n_parallel)
-        self._present = asyncio.Semaphore(2 * n_parallel)
+        self._most_working = n_parallel
+        self._most_present = 2 * n_parallel
+        self._working = 0
+        self._present = 0
         self._interval = 1 / per_sec if per_sec else 0.0
         self._next_start = 0.0
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._asked = itertools.count()
         self._open = asyncio.Event()
         self._open.set()
 
@@ -54,40 +61,49 @@ class Admission:
 
     def open(self) -> None:
         self._open.set()
+        self._admit()
 
-    async def enter(self) -> Slot:
-        """Wait for a place, in the order of asking."""
-        async with _Held(self._present) as present, _Held(self._working) as working:
-            await self._open.wait()
+    async def enter(self, step: int = 0) -> Slot:
+        """Wait for a place: earlier steps first, and within a step in the order of asking."""
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (step, next(self._asked), place))
+        self._admit()
+        slot = Slot(self._stop_working, self._leave)
+        try:
+            await place
             if self._interval:
                 await self._wait_for_turn()
-                await self._open.wait()
-            slot = Slot(self._working.release, self._present.release)
-            present.keep()
-            working.keep()
-            return slot
+            await self._open.wait()
+        except BaseException:
+            if place.done() and not place.cancelled():
+                slot.leave()
+            raise
+        return slot
+
+    def _admit(self) -> None:
+        while (
+            self._waiting
+            and self.is_open
+            and self._working < self._most_working
+            and self._present < self._most_present
+        ):
+            _, _, place = heapq.heappop(self._waiting)
+            if place.done():
+                continue  # gave up waiting
+            self._working += 1
+            self._present += 1
+            place.set_result(None)
+
+    def _stop_working(self) -> None:
+        self._working -= 1
+        self._admit()
+
+    def _leave(self) -> None:
+        self._present -= 1
+        self._admit()
 
     async def _wait_for_turn(self) -> None:
         now = asyncio.get_running_loop().time()
         start = max(now, self._next_start)
         self._next_start = start + self._interval
         await asyncio.sleep(start - now)
-
-
-class _Held:
-    """A semaphore that is given back unless it is kept."""
-
-    def __init__(self, semaphore: asyncio.Semaphore) -> None:
-        self._semaphore = semaphore
-        self._kept = False
-
-    def keep(self) -> None:
-        self._kept = True
-
-    async def __aenter__(self) -> _Held:
-        await self._semaphore.acquire()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if not self._kept:
-            self._semaphore.release()

@@ -29,6 +29,7 @@ class Attempt:
     """One attempt at a trial: queued until it has a slot."""
 
     trial: str
+    step: int
     conversation: Conversation
     ended: asyncio.Future[TrialEnd]
     withdrawn: asyncio.Future[None]

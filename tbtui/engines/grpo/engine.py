@@ -1,26 +1,36 @@
-"""Group-relative policy optimisation on terminal tasks: the loop, read from top to bottom."""
+"""Group-relative policy optimisation on terminal tasks: the loop, read from top to bottom.
+
+Batch k is sampled from the tasks that the seed puts in its place and trained as step k, strictly
+in order. With `max_steps_off_policy` = K it may be sampled as soon as step k - 1 - K is trained:
+its tokens are then at most K steps old when they are trained on, nothing is thrown away for being
+stale, and no short trial is favoured over a long one. K = 0 is the synchronous loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
-from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.failures import HaltError
+from tbtui.engines.grpo.batches import BatchPlanner
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress
+from tbtui.engines.grpo.evaluation import summarize
+from tbtui.engines.grpo.failures import HaltError, one_cause
 from tbtui.engines.grpo.groups import Batch, BatchRules
-from tbtui.engines.grpo.plan import GroupPlan, plan_groups, task_order
+from tbtui.engines.grpo.learning import LearningStep
+from tbtui.engines.grpo.recipe import Recipe
+from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.grpo.step import score_group, train, waited_for
+from tbtui.engines.grpo.scoring import ScoredGroup
+from tbtui.engines.grpo.step_metrics import batch_metrics, consumed, waited_for
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
-    CheckpointSaved,
+    AlarmRaised,
     CommandDone,
     CommandIssued,
     EvalFinished,
@@ -32,10 +42,12 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
 )
-from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import Policy, TrainSettings
+from tbtui.policies.base import Policy
 from tbtui.rollout.outcome import is_infrastructure
+
+Watch = Callable[[StepFinished | EvalFinished], Sequence[AlarmRaised]]
+"""What looks wrong, now that this has been measured too."""
 
 
 class GrpoEngine:
@@ -45,166 +57,205 @@ class GrpoEngine:
         self,
         config: RunConfig,
         split: Split,
-        directory: RunDirectory,
         policy: Policy,
         runner: TrialRunner[Any],
         journal: JournalWriter,
+        keeper: CheckpointKeeper,
+        watch: Watch,
+        start: StartingPoint | None = None,
     ) -> None:
+        """`policy` has loaded the checkpoint of `start`."""
         self._config = config
-        self._split = split
-        self._directory = directory
         self._policy = policy
         self._runner = runner
         self._journal = journal
-        self.step = 0
-        """Optimiser steps done."""
-        self._weights_version = 0
-        self._batch: Batch | None = None
-        """The one whose trials run now."""
+        self._keeper = keeper
+        self._watch = watch
+        self._start = start or StartingPoint()
+        self._recipe = Recipe.of(config, policy.info)
+        self._planner = BatchPlanner(config, split, self._start)
+        self.step = self._start.step
+        """Batches trained on."""
+        self._weights_version = self._start.weights_version
+        self._sampling: dict[int, Batch] = {}
+        """Batches whose trials run or wait to be trained on, by step."""
+        self._evaluating: Batch | None = None
+        self._begun = self.step
+        self._last_metrics = self._start.metrics
+        self._published = {self._weights_version: self.step, **self._start.published}
+        """Version of the weights -> the last step that published it."""
         self._resumed = asyncio.Event()
         self._resumed.set()
 
     async def run(self) -> str:
         """The whole of training; returns one line that sums it up."""
-        config = self._config
-        tasks = task_order(self._split.train, config.seed)
-        before = await self._evaluate()
-        after, evaluated = before, 0
-        for _ in range(config.max_steps):
-            await self._train_step(tasks)
-            if config.eval_every and self.step % config.eval_every == 0:
-                after, evaluated = await self._evaluate(), self.step
-            if config.save_every and self.step % config.save_every == 0:
-                await self._save()
-        if self.step:
-            if evaluated != self.step:
-                after = await self._evaluate()
-            if not config.save_every or self.step % config.save_every:
+        with one_cause():
+            async with asyncio.TaskGroup() as sampling:
+                return await self._train(sampling)
+
+    async def _train(self, sampling: asyncio.TaskGroup) -> str:
+        config, last = self._config, self._planner.last_step
+        before = after = await self._evaluate(0)
+        while self.step < last:
+            await self._begin_batches(sampling)
+            await self._train_step(self.step + 1)
+            if config.max_steps_off_policy:
+                # The next ones go on while this one is evaluated and saved.
+                await self._begin_batches(sampling)
+            if self._due(config.eval_every):
+                after = await self._evaluate(self.step)
+            if self._due(config.save_every):
                 await self._save()
         return self._summary(before, after)
 
-    async def _train_step(self, tasks: Iterator[TaskInfo]) -> None:
-        config = self._config
-        started = time.monotonic()
-        await self._resumed.wait()
-        step = self.step + 1
-        groups = plan_groups(
-            list(itertools.islice(tasks, config.batch_size)),
-            step=step,
-            size=config.group_size + config.oversample,
-            purpose="train",
-            temperature=config.temperature,
-            seed=config.seed,
-        )
-        self._enter(RunPhase.SAMPLING)
-        self._journal.append(
-            StepStarted(step=step, groups={group.group: group.task.name for group in groups})
-        )
-        rules = BatchRules(
-            group_size=config.group_size,
-            min_group=config.min_group,
-            refill=config.short_groups == "refill",
-            keep=config.oversample_keep,
-            deadline_sec=config.step_deadline_sec,
-            at_deadline=config.at_deadline,
-        )
-        finished = await self._run_groups(groups, rules)
-        sampled = time.monotonic()
+    def _due(self, every: int) -> bool:
+        return self.step == self._planner.last_step or bool(every and self.step % every == 0)
 
+    async def _begin_batches(self, sampling: asyncio.TaskGroup) -> None:
+        """Sample every batch that may be: see the bound on staleness above."""
+        allowed = self.step + 1 + self._config.max_steps_off_policy
+        while self._begun < min(allowed, self._planner.last_step):
+            await self._resumed.wait()
+            self._begun += 1
+            sampling.create_task(self._begin_batch(self._begun).run())
+
+    def _begin_batch(self, step: int) -> Batch:
+        recorded = self._start.batches.get(step)
+        groups = self._planner.batch(step, recorded)
+        if recorded is None:
+            names = {group.group: group.task.name for group in groups}
+            self._journal.append(StepStarted(step=step, groups=names))
+        batch = Batch(
+            groups,
+            self._planner.rules(),
+            self._runner,
+            self._journal,
+            recorded=recorded,
+            spare=self._planner.spare(step, groups),
+        )
+        self._sampling[step] = batch
+        return batch
+
+    async def _train_step(self, step: int) -> None:
+        """Train on the batch of this step as soon as, or while, its trials are done."""
+        started, config = time.monotonic(), self._config
+        self._enter(RunPhase.SAMPLING)
+        batch, recorded = self._sampling[step], self._start.batches.get(step, RecordedBatch(()))
+
+        def scored(group: ScoredGroup) -> None:
+            if group.group not in recorded.scored:
+                self._journal.append(group.event(step))
+
+        rate = recorded.learning_rate or self._learning_rate(step)
+        learning = LearningStep(self._recipe, self._policy, rate, config.batch_size, scored)
+        finished: list[tuple[Rollout, ...]] = []
+        async for rollouts in batch.finished():
+            finished.append(rollouts)
+            await learning.add(rollouts)
+        _require_evidence([rollout for group in finished for rollout in group])
+        sampled = time.monotonic()
         self._enter(RunPhase.TRAINING)
-        scored = [score_group(rollouts, config.min_group) for rollouts in finished]
-        for group in scored:
-            self._journal.append(group.event(step))
-        metrics = await train(scored, self._policy, self._train_settings(step))
+        await learning.finish()
+        metrics = learning.metrics(lambda version: step - 1 - self._published.get(version, 0))
         self._weights_version = await self._policy.publish()
+        self._published[self._weights_version] = step
+        del self._sampling[step]
         self.step = step
+        if recorded.finished:
+            return  # all of it is in the journal
         now = time.monotonic()
+        metrics |= batch_metrics(learning.scored) | waited_for(finished)
+        metrics |= consumed(
+            learning.scored,
+            int(metrics["tokens/in_sequences"]),
+            self._last_metrics,
+            config.prices,
+        )
         metrics |= {
             "time/sampling": sampled - started,
             "time/training": now - sampled,
             "time/total": now - started,
-            **waited_for(finished),
             "progress/batch": float(step),
         }
-        self._journal.append(
-            StepFinished(step=step, weights_version=self._weights_version, metrics=metrics)
-        )
+        self._last_metrics = metrics
+        for trial, logprobs in learning.trained_logprobs().items():
+            self._journal.add_trained(trial, step, logprobs)
+        self._tell(StepFinished(step=step, weights_version=self._weights_version, metrics=metrics))
 
-    async def _evaluate(self) -> float | None:
-        """Pass rate on the held-out tasks with the published weights; None if none was scored."""
-        config = self._config
-        if not self._split.heldout:
+    async def _evaluate(self, step: int) -> float | None:
+        """Pass rate on the held-out tasks with the published weights; None if none was scored.
+
+        It draws from streams of its own and gives the policy nothing to train on: a run's
+        training is the same with and without.
+        """
+        if step in self._start.evaluated:
+            rate = self._start.evaluated[step]
+            if step == self.step:  # else its weights are gone
+                await self._keeper.evaluated(self._progress(), rate)
+            return rate
+        groups = self._planner.evaluation(step)
+        if not groups or step < self._start.step:
             return None
         await self._resumed.wait()
         self._enter(RunPhase.EVALUATING)
-        groups = plan_groups(
-            self._split.heldout,
-            step=self.step,
-            size=config.eval_group_size,
-            purpose="eval",
-            temperature=config.eval_temperature,
-            seed=config.seed,
-        )
-        self._journal.append(
-            EvalStarted(
-                step=self.step,
-                tasks=len(groups),
-                trials=len(groups) * config.eval_group_size,
-                temperature=config.eval_temperature,
+        config, recorded = self._config, self._start.evaluations.get(step)
+        if recorded is None:
+            self._journal.append(
+                EvalStarted(
+                    step=step,
+                    tasks=len(groups),
+                    trials=len(groups) * config.eval_group_size,
+                    temperature=config.eval_temperature,
+                )
             )
+        self._evaluating = Batch(
+            groups,
+            BatchRules(config.eval_group_size),
+            self._runner,
+            self._journal,
+            recorded=recorded,
         )
-        finished = await self._run_groups(groups, BatchRules(config.eval_group_size))
-        rollouts = [rollout for group in finished for rollout in group]
-        rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
-        rate = sum(rewards) / len(rewards) if rewards else None
-        self._journal.append(
-            EvalFinished(
-                step=self.step,
-                weights_version=self._weights_version,
-                temperature=config.eval_temperature,
-                pass_rate=rate,
-                scored=len(rewards),
-                unscored=len(rollouts) - len(rewards),
-                by_kind=_by_kind(rollouts),
-            )
-        )
-        return rate
-
-    async def _run_groups(
-        self, groups: Sequence[GroupPlan], rules: BatchRules
-    ) -> list[tuple[Rollout, ...]]:
-        batch = Batch(groups, rules, self._runner, self._journal)
-        self._batch = batch
         try:
-            finished = await batch.run()
+            finished = await self._evaluating.run()
         finally:
-            self._batch = None
-        _require_evidence([rollout for group in finished for rollout in group])
-        return finished
+            self._evaluating = None
+        rollouts = [rollout for group in finished for rollout in group]
+        _require_evidence(rollouts)
+        summary = summarize(rollouts, step, self._weights_version, config.eval_temperature)
+        self._tell(summary)
+        await self._keeper.evaluated(self._progress(), summary.pass_rate)
+        return summary.pass_rate
 
     async def _save(self) -> None:
         self._enter(RunPhase.SAVING)
-        path = self._directory.checkpoints / f"step-{self.step:06d}"
-        await self._policy.save(path)
-        self._journal.append(
-            CheckpointSaved(
-                step=self.step,
-                weights_version=self._weights_version,
-                path=str(path.relative_to(self._directory.path)),
-            )
+        await self._keeper.save(self._progress())
+
+    def _progress(self) -> Progress:
+        return Progress(
+            step=self.step,
+            weights_version=self._weights_version,
+            tasks_taken=self._planner.tasks_taken(self.step),
         )
 
-    def _train_settings(self, step: int) -> TrainSettings:
+    def _learning_rate(self, step: int) -> float:
         config = self._config
-        return TrainSettings(
-            learning_rate=learning_rate(
-                config.learning_rate, config.lr_schedule, step, config.max_steps
-            ),
-            loss=config.loss_fn,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            grad_clip=config.grad_clip,
+        return learning_rate(
+            config.learning_rate,
+            config.lr_schedule,
+            step,
+            self._planner.last_step,
+            config.warmup_steps,
         )
+
+    def _tell(self, event: StepFinished | EvalFinished) -> None:
+        """Journal what was measured, and what looks wrong about it."""
+        self._journal.append(event)
+        for alarm in self._watch(event):
+            self._journal.append(alarm)
+            if alarm.action == "pause":
+                self._pause_run("pause")
+            elif alarm.action == "halt":
+                raise HaltError(f"{alarm.text} (on_alarm.{alarm.alarm}=halt)")
 
     def _enter(self, phase: RunPhase) -> None:
         self._journal.append(RunPhaseChanged(phase=phase, step=self.step))
@@ -234,16 +285,19 @@ class GrpoEngine:
             self._control_run(command)
         elif command.verb not in ("retry", "exclude", "include"):
             self._runner.steering.control(command)
-        elif self._batch is None or not self._batch.control(command):
+        elif not any(batch.control(command) for batch in self._batches()):
             text = f"{command.target} is no part of the step that is being sampled"
             self._done(command, False, f"{text}: nothing to {command.verb}")
+
+    def _batches(self) -> list[Batch]:
+        """All whose trials can still be steered."""
+        evaluating = [self._evaluating] if self._evaluating else []
+        return [*evaluating, *self._sampling.values()]
 
     def _control_run(self, command: Command) -> None:
         match command.verb:
             case "pause" | "freeze":
-                self._resumed.clear()
-                self._runner.steering.hold(command.verb)
-                self._journal.append(RunPaused())
+                self._pause_run(command.verb)
                 self._done(command, True, "the run is paused")
             case "resume":
                 self._resumed.set()
@@ -252,6 +306,11 @@ class GrpoEngine:
                 self._done(command, True, "the run goes on")
             case verb:
                 self._done(command, False, f"{verb} needs a trial; to end the run, quit")
+
+    def _pause_run(self, verb: Literal["pause", "freeze"]) -> None:
+        self._resumed.clear()
+        self._runner.steering.hold(verb)
+        self._journal.append(RunPaused())
 
     def _done(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
@@ -265,13 +324,3 @@ def _require_evidence(rollouts: Sequence[Rollout]) -> None:
             f"none of {len(rollouts)} trials could be run; the last one: {last.outcome}:"
             f" {last.reason}"
         )
-
-
-def _by_kind(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    """Mean reward of the scored trials of each kind of task."""
-    rewards: dict[str, list[float]] = {}
-    for rollout in rollouts:
-        if rollout.reward is not None:
-            kind = rollout.plan.task.kind or rollout.plan.task.name
-            rewards.setdefault(kind, []).append(rollout.reward)
-    return {kind: sum(values) / len(values) for kind, values in sorted(rewards.items())}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 from tbtui.engines.grpo.plan import derive_seed
 from tbtui.journal.events import Outcome
@@ -13,6 +15,24 @@ _LONGEST_WAIT_SEC = 60.0
 
 class HaltError(Exception):
     """The run can't go on; the message is one line for a person."""
+
+
+@contextlib.contextmanager
+def one_cause() -> Iterator[None]:
+    """Around a task group: raises the one error that says why, a `HaltError` if there is one.
+
+    Trials fail together when the run has to end.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        halts = errors.subgroup(HaltError)
+        raise _first(halts or errors) from errors
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def retry_wait(first_sec: float, attempt: int, seed: int) -> float:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tbtui.engines.grpo.failures import HaltError
+from tbtui.engines.grpo.failures import one_cause
 from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, derive_seed, trial_plan
+from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,
     DeadlinePassed,
+    GroupAdded,
     GroupRefilled,
     Noted,
     TrialExcluded,
@@ -37,6 +39,10 @@ class BatchRules:
     """Which trials fill a group that has started more than `group_size`."""
     deadline_sec: float | None = None
     at_deadline: Literal["wait", "stop", "mask"] = "stop"
+    replace_constant: int = 0
+    """Most further groups that are started in place of constant ones."""
+    stream: bool = False
+    """Groups are handed over as they finish, and are then out of people's hands."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +62,8 @@ class _Group:
     plan: GroupPlan
     places: list[_Place] = field(default_factory=list)
     refilled: bool = False
+    replaced: bool = False
+    handed_over: bool = False
 
     def running(self) -> list[_Place]:
         return [place for place in self.places if not place.task.done()]
@@ -70,16 +78,29 @@ class Batch:
         rules: BatchRules,
         runner: TrialRunner[Any],
         journal: JournalWriter,
+        *,
+        recorded: RecordedBatch | None = None,
+        spare: Callable[[], GroupPlan] | None = None,
     ) -> None:
+        """
+        Args:
+            groups: in the order in which they are trained on.
+            recorded: what had become of the batch before the run was interrupted.
+            spare: plans the next group that may take the place of a constant one.
+        """
         self._groups = [_Group(plan) for plan in groups]
         self._rules = rules
         self._runner = runner
         self._journal = journal
+        self._recorded = recorded or RecordedBatch(())
+        self._spare = spare
+        self._added = len(self._recorded.replaced)
         self._changed = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
+        self._handed_over: asyncio.Queue[tuple[Rollout, ...] | None] = asyncio.Queue()
         self._late = False
         """The deadline has passed: nothing new is started."""
-        self._excluded: set[str] = set()
+        self._excluded = set(self._recorded.excluded)
 
     async def run(self) -> list[tuple[Rollout, ...]]:
         """The rollouts of each group, in order, once all groups are complete.
@@ -87,33 +108,81 @@ class Batch:
         Raises:
             HaltError, and whatever else ends the run: the other trials are cancelled.
         """
-        try:
+        with one_cause():
             async with self._tasks:
                 await self._run()
-        except BaseExceptionGroup as errors:
-            # Trials fail together when the run has to end; one of them says why.
-            halts = errors.subgroup(HaltError)
-            if halts is None:
-                raise
-            raise _first(halts) from errors
-        return [tuple(self._members(group)) for group in self._groups]
+        finished = [tuple(self._members(group)) for group in self._groups]
+        for group, rollouts in zip(self._groups, finished, strict=True):
+            if not group.handed_over:
+                self._hand_over(group, rollouts)
+        self._handed_over.put_nowait(None)
+        return finished
+
+    async def finished(self) -> AsyncIterator[tuple[Rollout, ...]]:
+        """Each group's rollouts while `run` is under way: as they finish, or all at its end."""
+        while (rollouts := await self._handed_over.get()) is not None:
+            yield rollouts
+
+    def _hand_over(self, group: _Group, rollouts: tuple[Rollout, ...]) -> None:
+        group.handed_over = True
+        self._handed_over.put_nowait(rollouts)
 
     async def _run(self) -> None:
         for group in self._groups:
             for plan in group.plan.trials:
                 self._start(group, plan)
+            self._restore(group)
         deadline = self._tasks.create_task(self._deadline())
-        while any(group.running() for group in self._groups):
+        self._changed.set()  # everything may have been recorded
+        while True:
             await self._changed.wait()
             self._changed.clear()
-            for group in self._groups:
+            for group in list(self._groups):
                 self._advance(group)
+            if not any(group.running() for group in self._groups):
+                break
         deadline.cancel()
 
-    def _start(self, group: _Group, plan: TrialPlan, attempt: int = 1) -> None:
-        task = self._tasks.create_task(self._runner.run(plan, attempt))
+    def _restore(self, group: _Group) -> None:
+        """What an interrupted run had done for the group beyond starting it."""
+        name = group.plan.group
+        group.replaced = name in self._recorded.replaced
+        group.refilled = name in self._recorded.refilled
+        planned = len(group.plan.trials)
+        further = sorted(i for g, i in self._recorded.places if g == name and i > planned)
+        for index in further:
+            self._start(group, trial_plan(group.plan.trials[0], index))
+
+    def _start(self, group: _Group, plan: TrialPlan, attempt: int | None = None) -> None:
+        """Run the trial, from where an interrupted run had left it if no attempt is given."""
+        if attempt is None:
+            task = self._tasks.create_task(self._first_or_next(plan))
+        else:
+            task = self._tasks.create_task(self._runner.run(plan, attempt))
         task.add_done_callback(lambda _: self._changed.set())
         group.places.append(_Place(plan, task))
+
+    async def _first_or_next(self, plan: TrialPlan) -> Rollout:
+        known = self._recorded.places.get(plan.key)
+        if known is None or not known.attempts:
+            return await self._runner.run(plan)
+        if known.rollout is not None:
+            return known.rollout
+        if known.seed is not None:
+            plan = dataclasses.replace(plan, seed=known.seed)
+        if known.attempts == 0:
+            return await self._runner.run(plan)
+        attempt = known.attempts + 1
+        self._journal.append(
+            TrialRetried(
+                trial=plan.trial_id(known.attempts),
+                successor=plan.trial_id(attempt),
+                reason="the run was resumed",
+            )
+        )
+        if known.seed is not None:
+            plan = dataclasses.replace(plan, seed=known.seed)
+        return await self._runner.run(plan, attempt)
 
     def _advance(self, group: _Group) -> None:
         """Send away who is not needed any more, and replace who is missing."""
@@ -128,6 +197,10 @@ class Batch:
             short = len(self._scored(group)) < self._rules.min_group
             if short and self._rules.refill and not group.refilled:
                 self._refill(group, missing)
+            elif not short:
+                self._replace_if_constant(group)
+        if self._rules.stream and not group.running() and not group.handed_over:
+            self._hand_over(group, tuple(self._members(group)))
 
     def _fill(self, group: _Group) -> tuple[list[_Place], bool]:
         """The places that make up the group by now, and whether that is all of it."""
@@ -172,6 +245,27 @@ class Batch:
             )
         )
 
+    def _replace_if_constant(self, group: _Group) -> None:
+        """Dynamic sampling (Yu et al. 2025, DAPO, arXiv 2503.14476, section 3.2), with a bound."""
+        rewards = {p.rollout.reward for p in self._scored(group) if p.rollout}
+        spent = self._added >= self._rules.replace_constant
+        if spent or group.replaced or self._spare is None or len(rewards) != 1:
+            return
+        group.replaced = True
+        self._added += 1
+        fresh = _Group(self._spare())
+        self._groups.append(fresh)
+        self._journal.append(
+            GroupAdded(
+                step=fresh.plan.trials[0].step,
+                group=fresh.plan.group,
+                task=fresh.plan.task.name,
+                replaces=group.plan.group,
+            )
+        )
+        for plan in fresh.plan.trials:
+            self._start(fresh, plan)
+
     def _members(self, group: _Group) -> Iterable[Rollout]:
         members, full = self._fill(group)
         for place in members if full else group.places:
@@ -215,7 +309,9 @@ class Batch:
         if found is None:
             return False
         group, place = found
-        if command.verb == "retry":
+        if group.handed_over:
+            self._done(command, False, f"the group of {command.target} is being trained on already")
+        elif command.verb == "retry":
             self._retry(group, place, command)
         else:
             self._exclude(place, command)
@@ -270,8 +366,3 @@ class Batch:
 
     def _done(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -31,6 +31,8 @@ class TrialSettings:
     sample_timeout_sec: float = 600.0
     starts_per_sec: float = 0.0
     keep: Keep = "all"
+    enable_summarize: bool = False
+    proactive_summarization_threshold: int = 8_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,14 @@ class SamplingLimits:
     completion: int
 
 
+@dataclass(frozen=True, slots=True)
+class _History:
+    """Messages, the last one the policy's own, and the exact tokens that they stand for."""
+
+    messages: tuple[Message, ...]
+    tokens: tuple[int, ...]
+
+
 class LoopTurns:
     """Spreads work over the iterations of the event loop, one piece to each.
 
@@ -78,9 +86,9 @@ class Conversation:
         self._journal = journal
         self._turns = turns
         self._patience_sec = patience_sec
-        self._said: tuple[Message, ...] = ()
-        """The messages that `_tokens` stand for."""
-        self._tokens: tuple[int, ...] = ()
+        self._histories: list[_History] = []
+        """What the next prompt may go on from: the main agent's conversation, then those of the
+        sub-agents that have been summarising it since."""
 
     async def answer(self, wanted: SampleWanted) -> Completion:
         """Draw the completion that the agent asks for, and record it.
@@ -90,7 +98,9 @@ class Conversation:
             PolicyError: the policy failed, took too long, or gave what can't be trained on.
         """
         await self._turns.wait()
-        self._journal.append(TurnStarted(trial=self._trial, turn=wanted.turn))
+        self._journal.append(
+            TurnStarted(trial=self._trial, turn=wanted.turn, purpose=wanted.purpose)
+        )
         messages = tuple(_message(role, content) for role, content in wanted.messages)
         prompt = self._render(messages)
         room = self._limits.context - len(prompt)
@@ -109,10 +119,15 @@ class Conversation:
         )
         await self._turns.wait()
         text = self._policy.renderer.decode(sample.completion_ids)
-        self._record(wanted.turn, prompt, messages[-1].content, text, sample, started)
-        self.calls.append(Call(prompt, sample.completion_ids, sample.logprobs))
-        self._said = (*messages, Message("assistant", text))
-        self._tokens = prompt + sample.completion_ids
+        summary = wanted.purpose != "turn"
+        self._record(wanted, prompt, text, sample, started)
+        self.calls.append(
+            Call(prompt, sample.completion_ids, sample.logprobs, sample.weights_version, summary)
+        )
+        if not summary:
+            self._histories.clear()
+        said = (*messages, Message("assistant", text))
+        self._histories.append(_History(said, prompt + sample.completion_ids))
         return Completion(
             request=wanted.request,
             text=text,
@@ -138,16 +153,16 @@ class Conversation:
         return sample
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        known = len(self._said)
-        if known and messages[:known] == self._said:
-            return self._policy.renderer.extend(self._tokens, messages[known:])
-        return self._policy.renderer.render(messages)
+        known = [h for h in self._histories if messages[: len(h.messages)] == h.messages]
+        if not known:
+            return self._policy.renderer.render(messages)
+        longest = max(known, key=lambda history: len(history.messages))
+        return self._policy.renderer.extend(longest.tokens, messages[len(longest.messages) :])
 
     def _record(
         self,
-        turn: int,
+        wanted: SampleWanted,
         prompt: tuple[int, ...],
-        prompt_text: str,
         text: str,
         sample: Sample,
         started: float,
@@ -156,23 +171,25 @@ class Conversation:
         row = self._journal.add_sample(
             SampleRecord(
                 trial=self._trial,
-                turn=turn,
+                turn=wanted.turn,
                 prompt_ids=prompt,
                 completion_ids=sample.completion_ids,
                 logprobs=sample.logprobs,
                 pieces=tuple(self._policy.renderer.pieces(sample.completion_ids)),
-                prompt_text=prompt_text,
+                prompt_text=wanted.messages[-1][1],
                 stop_reason=sample.stop_reason,
                 weights_version=sample.weights_version,
                 temperature=self._temperature,
                 seconds=seconds,
+                summary=wanted.purpose != "turn",
             )
         )
         drawn = sample.logprobs
         self._journal.append(
             TurnSampled(
                 trial=self._trial,
-                turn=turn,
+                turn=wanted.turn,
+                purpose=wanted.purpose,
                 sample=row,
                 text=text,
                 prompt_tokens=len(prompt),

@@ -11,6 +11,7 @@ from tbtui.engines.grpo.admission import Admission, Slot
 from tbtui.engines.grpo.attempts import Attempt, Attempts, Place, TrialEnd
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
 from tbtui.engines.grpo.plan import TrialPlan, derive_seed
+from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
 from tbtui.engines.grpo.rollouts import Rollout, TrialSettings
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns
 from tbtui.engines.grpo.steering import Pool, Steering
@@ -176,11 +177,11 @@ class TrialRunner[P: Pool]:
             # An answer that takes most of the budget is the server's slowness, not the policy's.
             min(self._settings.sample_timeout_sec, _LARGEST_SHARE * budget),
         )
-        return Attempt(trial, conversation, loop.create_future(), loop.create_future())
+        return Attempt(trial, plan.step, conversation, loop.create_future(), loop.create_future())
 
     async def _admitted(self, attempt: Attempt) -> Slot | None:
         """A slot, or None when the attempt was withdrawn before it got one."""
-        entering = asyncio.ensure_future(self._admission.enter())
+        entering = asyncio.ensure_future(self._admission.enter(attempt.step))
         try:
             await asyncio.wait((entering, attempt.withdrawn), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -206,6 +207,8 @@ class TrialRunner[P: Pool]:
             context_limit=settings.limits.context,
             max_tokens=settings.limits.completion,
             keep=settings.keep,
+            enable_summarize=settings.enable_summarize,
+            proactive_summarization_threshold=settings.proactive_summarization_threshold,
         )
 
     def _finished(
@@ -370,7 +373,7 @@ def _unfinished(trial: str) -> TrialFinished:
     return TrialFinished(
         trial=trial,
         outcome=Outcome.CANCELLED,
-        reason="the run ended first",
+        reason=RUN_ENDED_FIRST,
         verdict=None,
         reward=None,
         turns=0,

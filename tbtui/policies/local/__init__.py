@@ -6,7 +6,7 @@ process                         the child process around a Learner
 learner, checkpoint_file        trained and published weights, optimiser, versions; save, load
 sampling                        batched sampling with a key/value cache
 gradient                        loss and gradient of a batch, packed and spread over threads
-model, forward, backward, losses, optimizer         the arithmetic
+model, forward, backward, optimizer                 the arithmetic
 tokenizer, renderer, terminus                       text to tokens and back
 warm_start, demonstrations, simulated_terminal      how the shipped checkpoint was made
 shipped, checkpoint/                                the shipped checkpoint

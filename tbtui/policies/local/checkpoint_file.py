@@ -1,4 +1,5 @@
-"""A checkpoint: one `policy.npz` with the weights, the optimiser's moments and a header.
+"""A checkpoint: one `policy.npz` with the weights, those that training started from, the
+optimiser's moments and a header.
 
 One file, so that replacing it is atomic. It holds arrays only (no pickles); the header says what
 they are, and a file that is not ours, or is for another model or tokenizer, is refused by reason.
@@ -35,6 +36,8 @@ class Checkpoint:
     first_moment: Array | None
     second_moment: Array | None
     optimizer_steps: int
+    reference: Array | None = None
+    """The weights that training started from; None where it has not started."""
 
 
 def write_checkpoint(
@@ -56,6 +59,8 @@ def write_checkpoint(
     if checkpoint.first_moment is not None and checkpoint.second_moment is not None:
         arrays["first_moment"] = checkpoint.first_moment
         arrays["second_moment"] = checkpoint.second_moment
+    if checkpoint.reference is not None:
+        arrays["reference"] = checkpoint.reference
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
@@ -102,12 +107,18 @@ def read_checkpoint(directory: Path) -> Checkpoint:
             first_moment=arrays.get("first_moment"),
             second_moment=arrays.get("second_moment"),
             optimizer_steps=header["optimizer_steps"],
+            reference=arrays.get("reference"),
         )
     except (KeyError, TypeError) as error:
         raise PolicyError(f"{path} is damaged: {error}") from error
     sizes = {
         array.shape
-        for array in (checkpoint.weights, checkpoint.first_moment, checkpoint.second_moment)
+        for array in (
+            checkpoint.weights,
+            checkpoint.first_moment,
+            checkpoint.second_moment,
+            checkpoint.reference,
+        )
         if array is not None
     }
     if sizes != {(config.size(),)}:

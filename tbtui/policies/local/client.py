@@ -18,24 +18,31 @@ from typing import IO, Literal
 from tbtui.policies.base import (
     ContextOverflowError,
     Datum,
+    GradientResult,
+    LossSettings,
+    OptimSettings,
     PolicyError,
     PolicyInfo,
     PolicyStatus,
     Sample,
     SampleRequest,
-    TrainResult,
-    TrainSettings,
+    StepResult,
 )
 from tbtui.policies.local.connection import PolicyProcess
 from tbtui.policies.local.messages import (
+    Accumulate,
+    Apply,
     Load,
     Order,
     Publish,
     Result,
     SampleBatch,
     Save,
-    TrainStep,
+    Score,
+    Scored,
+    Weights,
 )
+from tbtui.policies.local.model import Array
 from tbtui.policies.local.renderer import LocalRenderer
 from tbtui.policies.local.shipped import SHIPPED, TOKENIZER
 from tbtui.policies.local.terminus import check_installed_harbor
@@ -62,7 +69,9 @@ class LocalPolicy:
     ) -> None:
         """
         Args:
-            checkpoint: directory to start from; the shipped one when None.
+            checkpoint: where a new training starts from; the shipped weights when None. Its
+                weights are taken, and are the reference; `load` also takes the optimiser, the
+                version and the reference, to go on with the training that was saved.
             model_name: what to call the model.
             threads: threads of a training step; two, or one on a single core, when None.
             linger: seconds that the first request of an idle policy waits for company.
@@ -86,7 +95,8 @@ class LocalPolicy:
         self._completed = 0
         self._sampled_tokens = 0
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)
-        self._alone: Activity | None = None
+        self._alone: list[Activity] = []
+        """What has been asked for beside sampling, the first of it under way."""
 
     @property
     def info(self) -> PolicyInfo:
@@ -108,7 +118,9 @@ class LocalPolicy:
         self._process, info = await PolicyProcess.start(
             self._checkpoint, TOKENIZER, self._threads, self._log
         )
-        self._info = dataclasses.replace(info, model_name=self._model_name)
+        self._info = dataclasses.replace(
+            info, model_name=self._model_name, tokenizer=tokenizer.digest
+        )
         self._renderer = LocalRenderer(tokenizer)
         self._batcher = asyncio.create_task(self._send_batches(self._process))
 
@@ -142,10 +154,24 @@ class LocalPolicy:
         self._latencies.append(time.monotonic() - started)
         return drawn
 
-    async def train_step(self, data: Sequence[Datum], settings: TrainSettings) -> TrainResult:
-        result = await self._call_alone("training", TrainStep(tuple(data), settings))
-        assert isinstance(result, TrainResult)
+    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        """Raises `PolicyError` for data that can't be trained on. The gradient then lacks a part,
+        so the next `apply` takes no step either."""
+        result = await self._call_alone("training", Accumulate(tuple(data), loss))
+        assert isinstance(result, GradientResult)
         return result
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        """Raises `PolicyError` when there is no whole, finite gradient; the weights are then what
+        they were, and the accumulated gradient is zero."""
+        result = await self._call_alone("training", Apply(settings))
+        assert isinstance(result, StepResult)
+        return result
+
+    async def score(self, data: Sequence[Datum], weights: Weights) -> tuple[Array, ...]:
+        result = await self._call_alone("training", Score(tuple(data), weights))
+        assert isinstance(result, Scored)
+        return result.logprobs
 
     async def publish(self) -> int:
         result = await self._call(Publish())
@@ -156,7 +182,8 @@ class LocalPolicy:
         await self._call_alone("saving", Save(directory))
 
     async def load(self, directory: Path) -> None:
-        """Both the trained and the published weights become those of `directory`."""
+        """Go on with the training that `directory` is a checkpoint of: weights (trained and
+        published), optimiser, version and reference become what they were when it was saved."""
         await self._call_alone("loading", Load(directory))
 
     def status(self) -> PolicyStatus:
@@ -166,9 +193,14 @@ class LocalPolicy:
             completed=self._completed,
             sampled_tokens=self._sampled_tokens,
             latencies=tuple(self._latencies),
-            activity=self._alone or ("sampling" if self._running else "idle"),
+            activity=self._activity(),
             pid=self._process.pid if self._process is not None else None,
         )
+
+    def _activity(self) -> Activity:
+        if self._alone:
+            return self._alone[0]
+        return "sampling" if self._running else "idle"
 
     async def close(self) -> None:
         """End the process; what is still in flight fails with `PolicyError`."""
@@ -214,11 +246,11 @@ class LocalPolicy:
             self._running = 0
 
     async def _call_alone(self, activity: Activity, order: Order) -> Result:
-        self._alone = activity
+        self._alone.append(activity)
         try:
             return await self._call(order)
         finally:
-            self._alone = None
+            self._alone.remove(activity)
 
     async def _call(self, order: Order) -> Result:
         if self._process is None:

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from tbtui.policies.base import Datum, PolicyInfo, Sample, SampleRequest, TrainResult, TrainSettings
+from tbtui.policies.base import (
+    Datum,
+    GradientResult,
+    LossSettings,
+    OptimSettings,
+    PolicyInfo,
+    Sample,
+    SampleRequest,
+    StepResult,
+)
+from tbtui.policies.local.model import Array
+
+Weights = Literal["trained", "reference"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +27,20 @@ class SampleBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainStep:
+class Accumulate:
     data: tuple[Datum, ...]
-    settings: TrainSettings
+    loss: LossSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    settings: OptimSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    data: tuple[Datum, ...]
+    weights: Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +58,13 @@ class Load:
     directory: Path
 
 
-Order = SampleBatch | TrainStep | Publish | Save | Load
-Result = tuple[Sample, ...] | TrainResult | int | None
+@dataclass(frozen=True, slots=True)
+class Scored:
+    logprobs: tuple[Array, ...]
+
+
+Order = SampleBatch | Accumulate | Apply | Score | Publish | Save | Load
+Result = tuple[Sample, ...] | GradientResult | StepResult | Scored | int | None
 
 
 @dataclass(frozen=True, slots=True)

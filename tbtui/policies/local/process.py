@@ -1,7 +1,8 @@
 """The policy's process: `python -m tbtui.policies.local.process FD CHECKPOINT TOKENIZER THREADS`.
 
-Sampling and everything else run in one thread each, so that sampling goes on during a training
-step. The process leaves when its channel ends, which is also how it learns of its parent's death.
+Sampling and everything else run in one thread each: sampling goes on while a gradient is computed,
+and everything else is done in the order in which it was asked for. The process leaves when its
+channel ends, which is also how it learns of its parent's death.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_args
 
 from tbtui.ipc import Channel, ChannelClosedError, parent_socket
-from tbtui.policies.base import PolicyError, PolicyInfo
+from tbtui.policies.base import LossName, PolicyError, PolicyInfo
 from tbtui.policies.local.learner import Learner
-from tbtui.policies.local.losses import LOSSES
 from tbtui.policies.local.messages import (
+    Accumulate,
+    Apply,
     Call,
     Done,
     Failed,
@@ -33,18 +36,26 @@ from tbtui.policies.local.messages import (
     Result,
     SampleBatch,
     Save,
+    Score,
+    Scored,
     ToProcess,
-    TrainStep,
 )
 from tbtui.policies.local.tokenizer import LocalTokenizer
+
+HONOURED = frozenset({"checkpoint", "grad_clip", "importance_cap", "kl_penalty_coef"})
+"""Of the settings that depend on the policy."""
 
 
 def _perform(learner: Learner, order: Order) -> Result:
     match order:
         case SampleBatch(requests):
             return tuple(learner.sample(requests))
-        case TrainStep(data, settings):
-            return learner.train_step(data, settings)
+        case Accumulate(data, loss):
+            return learner.accumulate(data, loss)
+        case Apply(settings):
+            return learner.apply(settings)
+        case Score(data, weights):
+            return Scored(learner.score(data, weights))
         case Publish():
             return learner.publish()
         case Save(directory):
@@ -103,7 +114,9 @@ async def _main(arguments: list[str]) -> None:
         model_name=checkpoint.name,
         parameters=learner.config.size(),
         context_limit=learner.config.context_limit,
-        losses=LOSSES,
+        losses=get_args(LossName),
+        divides_gradient=True,
+        honours=HONOURED,
     )
     await channel.send(Ready(info))
     await _serve(channel, learner)

@@ -8,16 +8,17 @@ from dataclasses import replace
 from textual import events
 from textual.strip import Strip
 
-from tbtui.journal.events import RunPhase
+from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.charts import reward_bins
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, trial_glyph
+from tbtui.ui.glyphs import ALARM_MARK, LEFT_OUT_MARK, trial_glyph
 from tbtui.ui.keys import Key, Scope, in_scope
 from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.panes.rewards import pass_rate_series
+from tbtui.ui.panes.rewards import STALENESS, interval, pass_rate_series
 from tbtui.ui.text import clock_time, level, number, rate
-from tbtui.view.current import active_seconds, attempts
+from tbtui.view.current import active_seconds, attempts, awaited
 from tbtui.view.estimate import remaining_sec, time_left
+from tbtui.view.state import TrialView
 from tbtui.view.tasks import dataset_name
 from tbtui.view.waiting import doing, duration, retry_wait, waiting_for
 from tbtui.view.waits import in_words, step_wait
@@ -73,7 +74,10 @@ class StatusLine(Line):
             if width >= 150 and wait is not None and wait.live and (words := in_words(wait)):
                 left += [dot, (words, palette.muted)]
         right: list[Span] = []
-        warnings = sum(1 for note in state.notes if note.level != "info")
+        if state.alarms:
+            name = f" {state.alarms[-1].words}" if width >= 110 else ""
+            right.append((f"{ALARM_MARK}{state.alarms_raised}{name} ", palette.bad))
+        warnings = sum(1 for note in state.notes if note.level in ("warning", "error"))
         if warnings:
             right.append((f"▲{warnings} ", palette.attention))
         if state.policy and width >= 150:
@@ -95,7 +99,8 @@ class StatusLine(Line):
             )
             return [(state.status, style), (f" · {state.reason}", palette.text)]
         # The step under way counts from 1; `state.step` says how many are done.
-        current = state.steps[-1].step if state.steps else 0
+        under_way = state.open_steps() or list(state.steps)[-1:]
+        current = under_way[0].step if under_way else 0
         spans: list[Span] = []
         if state.paused:
             spans += [("‖ paused", palette.attention), (" · ", palette.faint)]
@@ -107,9 +112,17 @@ class StatusLine(Line):
             spans.append((f"step {current} of {state.max_steps}", palette.strong))
             spans += [(" · ", palette.faint), (f"{state.phase}", palette.text)]
         if state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING) and frame.shown:
-            done = sum(1 for trial in frame.shown if not trial.live)
-            spans.append((f" {done}/{len(frame.shown)}", palette.text))
+            batch = awaited(state)
+            now = [trial for trial in frame.shown if (trial.step, trial.purpose) == batch]
+            spans.append((f" {_done(now or frame.shown)}", palette.text))
+            ahead = [each for each in frame.shown if now and (each.step, each.purpose) != batch]
+            if ahead:
+                spans.append((f" · ahead {_done(ahead)}", palette.muted))
         return spans
+
+
+def _done(trials: list[TrialView]) -> str:
+    return f"{sum(1 for trial in trials if not trial.live)}/{len(trials)}"
 
 
 class Summary(Line):
@@ -154,8 +167,11 @@ class Summary(Line):
             rates = [
                 (f"{rate(first)} → ", palette.muted),
                 (rate(last), palette.strong),
+                (interval(state), palette.muted),
                 (f"  step {state.step}/{state.max_steps} ", palette.muted),
             ]
+            if stale := state.latest_metric(STALENESS):
+                rates.insert(3, (f"  stale {stale:.0f}", palette.attention))
         return [
             split_row(width, bins, tail),
             split_row(width, passed, rates),

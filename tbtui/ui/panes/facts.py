@@ -9,6 +9,7 @@ from textual.strip import Strip
 
 from tbtui.ui.charts import bar
 from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.glyphs import ALARM_MARK
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import number, visible_lines, wrap
 from tbtui.view.current import time_shares
@@ -140,15 +141,17 @@ def _largest(names: list[Spending], shares: dict[Spending, float], most: int) ->
     return [name for name in names if name in kept]
 
 
-_NOTE_GLYPHS = {"info": "·", "warning": "▲", "error": "✗"}
+_NOTE_GLYPHS = {"info": "·", "warning": "▲", "error": "✗", "alarm": ALARM_MARK}
 
 
 class NotesPane(Pane):
-    """What a person should know; newest first."""
+    """What a person should know, alarms among it; newest first."""
 
     def title(self, frame: Frame) -> str:
-        warnings = sum(1 for note in frame.state.notes if note.level != "info")
-        return f"notes ▲{warnings}" if warnings else "notes"
+        state = frame.state
+        warnings = sum(1 for note in state.notes if note.level in ("warning", "error"))
+        title = f"alarms {ALARM_MARK}{state.alarms_raised} · notes" if state.alarms else "notes"
+        return f"{title} ▲{warnings}" if warnings else title
 
     def key(self, frame: Frame) -> Hashable:
         notes = frame.state.notes
@@ -164,6 +167,7 @@ class NotesPane(Pane):
                 "info": palette.muted,
                 "warning": palette.attention,
                 "error": palette.bad,
+                "alarm": palette.bad,
             }[note.level]
             stamp = time.strftime("%H:%M:%S", time.localtime(note.time))
             lead: list[Span] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
+from tbtui.journal.vocabulary import Purpose
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import LEFT_OUT_MARK, trial_glyph
 from tbtui.ui.keys import bindings
@@ -29,6 +31,19 @@ _LOOK_BACK = 4
 
 def _is_bare_prompt(line: str) -> bool:
     return not line.strip() or _PROMPT.fullmatch(line.rstrip() + " ") is not None
+
+
+def _by_batch(trials: Sequence[TrialView]) -> str:
+    """`step 3 30/32 · step 4 2/32`: how many of each batch are done."""
+    totals: Counter[tuple[int, Purpose]] = Counter()
+    done: Counter[tuple[int, Purpose]] = Counter()
+    for trial in trials:
+        totals[trial.step, trial.purpose] += 1
+        done[trial.step, trial.purpose] += not trial.live
+    return " · ".join(
+        f"{'held out' if batch[1] == 'eval' else f'step {batch[0]}'} {done[batch]}/{totals[batch]}"
+        for batch in sorted(totals)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,9 @@ class TrialGrid(Pane):
             return "trials"
         held_out = "held-out " if frame.shown[-1].purpose == "eval" else ""
         title = f"{held_out}trials · {running} running · {finished}/{len(frame.shown)} done"
+        batches = {(trial.step, trial.purpose) for trial in frame.shown}
+        if len(batches) > 1:
+            title = f"trials · {running} running · {_by_batch(frame.shown)}"
         frozen = sum(1 for trial in frame.shown if trial.frozen)
         paused = sum(1 for trial in frame.shown if trial.paused) - frozen
         left_out = sum(1 for trial in frame.shown if trial.left_out in ("excluded", "masked"))

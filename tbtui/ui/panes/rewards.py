@@ -10,9 +10,12 @@ from tbtui.ui.charts import Series, bar, curve, reward_bins
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import LEFT_OUT_MARK
 from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import rate
+from tbtui.ui.text import number, rate
 from tbtui.ui.theme import Palette
 from tbtui.view.state import RunState
+
+STALENESS = "async/staleness_max"
+"""Steps between the weights that drew a token and those that are trained on it, at most."""
 
 
 class RewardPane(Pane):
@@ -88,6 +91,25 @@ def pass_rate_series(state: RunState, palette: Palette) -> list[Series]:
     ]
 
 
+def interval(state: RunState) -> str:
+    """` .60–.83`: where the held-out pass rate lies with 95% confidence; empty if unknown."""
+    estimate = state.evals[-1].pass_at.get(1) if state.evals else None
+    if estimate is None:
+        return ""
+    return f" {rate(estimate.low).strip()}–{rate(estimate.high).strip()}"
+
+
+def at_k(state: RunState) -> str:
+    """`pass@4 .88 .74–.95`, of the latest evaluation; empty where each task had one attempt."""
+    pass_at = state.evals[-1].pass_at if state.evals else {}
+    k = max(pass_at, default=1)
+    if k == 1:
+        return ""
+    each = pass_at[k]
+    numbers = [rate(value).strip() for value in (each.value, each.low, each.high)]
+    return f"pass@{k} {numbers[0]} {numbers[1]}–{numbers[2]}"
+
+
 def last_step(state: RunState) -> float:
     """Where the curve's x axis ends."""
     done = max((step.step for step in state.steps), default=0)
@@ -107,17 +129,22 @@ class CurvePane(Pane):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         state, palette = frame.state, frame.palette
         series = pass_rate_series(state, palette)
-        chart_height = height - 2
+        signals = self._signals(frame) if height >= 9 else []
+        chart_height = height - 2 - bool(signals)
         if chart_height < 2 or width < 16:
             return []
         latest = [line.points[-1][1] if line.points else None for line in series]
-        head = row(
+        head = split_row(
             width,
-            (" • held out ", palette.held_out),
-            (rate(latest[1]).strip(), palette.strong),
-            ("   ⠤", palette.training),
-            (" training ", palette.training),
-            (rate(latest[0]).strip(), palette.text),
+            [
+                (" • held out ", palette.held_out),
+                (rate(latest[1]).strip(), palette.strong),
+                (interval(state), palette.muted),
+            ],
+            [
+                ("⠤ training ", palette.training),
+                (f"{rate(latest[0]).strip()} ", palette.text),
+            ],
         )
         labels = {0: "1.0", chart_height // 2: ".50", chart_height - 1: "0.0"}
         last = last_step(state)
@@ -142,4 +169,27 @@ class CurvePane(Pane):
                 [(f"step {last:.0f} ", palette.muted)],
             )
         )
+        if signals:
+            rows.append(row(width, *signals))
         return rows
+
+    def _signals(self, frame: Frame) -> list[Span]:
+        """What else the latest evaluation and step say, each where it is known."""
+        state, palette = frame.state, frame.palette
+        known: list[list[Span]] = []
+        if words := at_k(state):
+            known.append([(words, palette.muted)])
+        for name, metric in (("surprise", "optim/surprise"), ("KL", "optim/kl_sample_train_v2")):
+            if (value := state.latest_metric(metric)) is not None:
+                known.append([(f"{name} ", palette.muted), (_small(value), palette.text)])
+        if stale := state.latest_metric(STALENESS):
+            known.append([("stale ", palette.muted), (f"{stale:.0f}", palette.attention)])
+        spans: list[Span] = []
+        for each in known:
+            spans += [(" · " if spans else " ", palette.faint), *each]
+        return spans
+
+
+def _small(value: float) -> str:
+    """As `number`; what would be shown as zero though it is not is shown by its power of ten."""
+    return number(value) if value == 0 or abs(value) >= 0.001 else f"{value:.0e}"

@@ -1,0 +1,34 @@
+"""The settings of a run: what there is (`settings`), and where it comes from (`sources`)."""
+
+from tbtui.config.settings import (
+    GROUPS,
+    POLICY_SETTINGS,
+    Advantage,
+    AlarmAction,
+    Normalizer,
+    OutcomeAction,
+    RunConfig,
+)
+from tbtui.config.sources import parse_settings
+from tbtui.config.table import Setting, setting_rows, settings, settings_markdown
+from tbtui.config.toml import to_toml
+from tbtui.config.values import ConfigError, read_config, to_json
+
+__all__ = [
+    "GROUPS",
+    "POLICY_SETTINGS",
+    "Advantage",
+    "AlarmAction",
+    "ConfigError",
+    "Normalizer",
+    "OutcomeAction",
+    "RunConfig",
+    "Setting",
+    "parse_settings",
+    "read_config",
+    "setting_rows",
+    "settings",
+    "settings_markdown",
+    "to_json",
+    "to_toml",
+]

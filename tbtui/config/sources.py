@@ -1,0 +1,114 @@
+"""Where settings come from, and which source wins.
+
+1. `name=value` on the command line.
+2. TOML files named on the command line; of several the later one wins.
+3. The defaults.
+
+A table's entries are taken one by one from each. No environment variable is a setting: a run is
+what its files and its command line say. `.env` is for secrets alone (`secrets.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tbtui.config.settings import RunConfig
+from tbtui.config.table import settings
+from tbtui.config.values import (
+    ConfigError,
+    asked_for,
+    read_entry,
+    read_value,
+    require_setting,
+)
+
+DEFAULT = "default"
+"""On the command line: takes back what a file says. A text or path can't be reset like that."""
+
+
+def parse_settings(arguments: Sequence[str]) -> RunConfig:
+    """`name=value` arguments, and TOML files among them, to a config.
+
+    Raises:
+        ConfigError: a malformed argument or file, an unknown name (the nearest known one is
+            suggested), a repeated name, or a value of the wrong type or out of range.
+    """
+    files = [argument for argument in arguments if _is_file(argument)]
+    values: dict[str, Any] = {}
+    for file in files:
+        _merge(values, _read_file(Path(file)))
+    given = set(asked_for(values))
+    for name, entry, text in _split(a for a in arguments if not _is_file(a)):
+        setting = require_setting(name)
+        given.add(name)
+        if setting.is_table:
+            _merge(values, {name: {entry: read_entry(setting, entry, _literal(text))}})
+        elif text == DEFAULT and setting.kind not in ("text", "path", "list"):
+            values.pop(name, None)
+            given.discard(name)
+        else:
+            values[name] = read_value(setting, text, text=True)
+    return RunConfig(**values, given=frozenset(given))
+
+
+def _is_file(argument: str) -> bool:
+    return "=" not in argument and argument.endswith(".toml")
+
+
+def _split(arguments: Iterable[str]) -> Iterable[tuple[str, str, str]]:
+    """(setting, entry of a table or empty, text) of each argument."""
+    seen: set[str] = set()
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
+        if not equals or not name:
+            raise ConfigError(
+                f"{argument!r} is not a setting; write name=value, or the name of a TOML file"
+            )
+        if name in seen:
+            raise ConfigError(f"setting {name!r} is given twice")
+        seen.add(name)
+        table, dot, entry = name.partition(".")
+        is_table = require_setting(table).is_table
+        if is_table != bool(dot and entry):
+            raise ConfigError(
+                f"{table} is a table; write {table}.NAME=VALUE"
+                if is_table
+                else f"{table} is not a table; write {table}=VALUE"
+            )
+        yield table, entry, text
+
+
+def _merge(values: dict[str, Any], more: dict[str, Any]) -> None:
+    for name, value in more.items():
+        is_table = settings()[name].is_table
+        values[name] = {**values.get(name, {}), **value} if is_table else value
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    import tomllib  # few runs have a file
+
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    where = f"{path}: "
+    return {
+        name: read_value(require_setting(name, where), value, where)
+        for name, value in values.items()
+    }
+
+
+def _literal(text: str) -> Any:
+    """What a table's entry holds: JSON where it is that (numbers, true, lists), else the text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

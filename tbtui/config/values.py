@@ -1,0 +1,122 @@
+"""One value from outside to what its setting holds, or one line that says why not."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tbtui.config.settings import RunConfig
+from tbtui.config.table import Setting, settings
+
+
+class ConfigError(Exception):
+    """A setting is unknown or its value can't be used; one line that says what to do."""
+
+
+def require_setting(name: str, where: str = "") -> Setting:
+    """Raises `ConfigError` with the nearest name."""
+    if setting := settings().get(name):
+        return setting
+    import difflib  # a quarter of what reading the settings takes, and only needed here
+
+    near = difflib.get_close_matches(name, settings(), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "see `tbtui run --help`"
+    raise ConfigError(f"{where}unknown setting {name!r}; {hint}")
+
+
+def read_value(setting: Setting, value: Any, where: str = "", *, text: bool = False) -> Any:
+    """A JSON-like value, or with `text` one written on a command line.
+
+    Raises:
+        ConfigError: it has another type, or is out of range.
+    """
+    if setting.is_table:
+        return _table(setting, value, where)
+    parsed = _parsed(setting, value) if text else value
+    if parsed is None and setting.optional:
+        return None
+    try:
+        read = msgspec.convert(parsed, setting.base, strict=not text, dec_hook=_path)
+        if isinstance(read, int | float) and not setting.allows(read):
+            raise ValueError(read)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigError(
+            f"{where}{setting.name}={_shown(value)}: should be {setting.expected}"
+        ) from error
+    return read
+
+
+def read_entry(setting: Setting, entry: str, value: Any, where: str = "") -> Any:
+    """The value of one entry of a setting that is a table."""
+    try:
+        read = msgspec.convert(value, setting.base)
+        if isinstance(read, float) and not math.isfinite(read):
+            raise ValueError(read)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigError(
+            f"{where}{setting.name}.{entry}={_shown(value)}: should be {setting.expected}"
+        ) from error
+    return read
+
+
+def read_config(values: Mapping[str, Any], where: str = "") -> RunConfig:
+    """JSON-like values by name, as `to_json` gives them, to a config.
+
+    Raises:
+        ConfigError: an unknown name, or a value that can't be used; `where` begins the line.
+    """
+    read = {
+        name: read_value(require_setting(name, where), value, where)
+        for name, value in values.items()
+    }
+    return RunConfig(**read, given=asked_for(read))
+
+
+def asked_for(values: Mapping[str, Any]) -> frozenset[str]:
+    """Names whose value, in a file, asks for something.
+
+    A run's `config.toml` spells out every default: read back, these ask for nothing. `max_steps`
+    always does: beside `n_epochs` its default is a limit too (`to_toml` leaves it out else).
+    """
+    return frozenset(
+        name
+        for name, value in values.items()
+        if name == "max_steps" or value != settings()[name].default
+    )
+
+
+def to_json(config: RunConfig) -> dict[str, Any]:
+    """Every setting in force as JSON has it: texts for paths, lists for tuples."""
+    values = msgspec.json.decode(msgspec.json.encode(config, enc_hook=str))
+    return {name: values[name] for name in settings()}
+
+
+def _table(setting: Setting, value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f"{where}{setting.name}={_shown(value)}: should be a table of names and values"
+        )
+    return {entry: read_entry(setting, entry, each, where) for entry, each in value.items()}
+
+
+def _parsed(setting: Setting, text: str) -> Any:
+    if setting.optional and text.lower() in {"", "none"}:
+        return None
+    if setting.kind == "list":
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _path(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    raise ValueError(value)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

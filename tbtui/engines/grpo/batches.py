@@ -1,0 +1,91 @@
+"""Which groups each batch and each evaluation consists of: from the seed, or as it was recorded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from tbtui.algorithm.schedule import total_steps
+from tbtui.catalog.split import Split
+from tbtui.catalog.tasks import TaskInfo
+from tbtui.config import RunConfig
+from tbtui.engines.grpo.groups import BatchRules
+from tbtui.engines.grpo.plan import GroupPlan, plan_groups, task_order
+from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
+
+
+class BatchPlanner:
+    """Takes the training tasks in the order that the seed gives them, each batch its share."""
+
+    def __init__(self, config: RunConfig, split: Split, start: StartingPoint) -> None:
+        self._config = config
+        self._split = split
+        self._tasks = {task.name: task for task in (*split.train, *split.heldout)}
+        self._taken = {step: len(batch.groups) for step, batch in start.batches.items()}
+        self._taken_before = start.tasks_taken
+        self._order = task_order(split.train, config.seed)
+        # Every task that was taken before the interruption is at the front of the order.
+        skipped = start.tasks_taken + sum(self._taken.values())
+        next(itertools.islice(self._order, skipped, skipped), None)
+        self.last_step = total_steps(
+            config.step_limit, config.n_epochs, len(split.train), config.batch_size
+        )
+
+    def tasks_taken(self, step: int) -> int:
+        """By all batches up to `step`."""
+        return self._taken_before + sum(n for taker, n in self._taken.items() if taker <= step)
+
+    def batch(self, step: int, recorded: RecordedBatch | None) -> list[GroupPlan]:
+        if recorded is None:
+            tasks = list(itertools.islice(self._order, self._config.batch_size))
+            self._taken[step] = len(tasks)
+        else:
+            tasks = [self._tasks[name] for _, name in recorded.groups]
+        return list(self._plan(tasks, step))
+
+    def spare(self, step: int, groups: list[GroupPlan]) -> Callable[[], GroupPlan]:
+        """Plans the next group that joins the batch of `groups`."""
+        tasks = [group.task for group in groups]
+
+        def plan() -> GroupPlan:
+            tasks.append(next(self._order))
+            self._taken[step] += 1
+            return self._plan(tasks, step)[-1]
+
+        return plan
+
+    def _plan(self, tasks: list[TaskInfo], step: int) -> tuple[GroupPlan, ...]:
+        config = self._config
+        return plan_groups(
+            tasks,
+            step=step,
+            size=config.group_size + config.oversample,
+            purpose="train",
+            temperature=config.temperature,
+            seed=config.seed,
+        )
+
+    def rules(self) -> BatchRules:
+        config = self._config
+        return BatchRules(
+            group_size=config.group_size,
+            min_group=config.min_group,
+            refill=config.short_groups == "refill",
+            keep=config.oversample_keep,
+            deadline_sec=config.step_deadline_sec,
+            at_deadline=config.at_deadline,
+            replace_constant=config.replace_constant_groups,
+            stream=config.stream,
+        )
+
+    def evaluation(self, step: int) -> tuple[GroupPlan, ...]:
+        """The held-out tasks; the seeds are the same at every step."""
+        config = self._config
+        return plan_groups(
+            self._split.heldout,
+            step=step,
+            size=config.eval_group_size,
+            purpose="eval",
+            temperature=config.eval_temperature,
+            seed=config.seed,
+        )

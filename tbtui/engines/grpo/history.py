@@ -1,0 +1,214 @@
+"""What a run's journal tells of its batches, evaluations, trials and commands, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tbtui.journal.events import (
+    AnyEvent,
+    CommandDone,
+    CommandIssued,
+    CommandVerb,
+    EvalFinished,
+    EvalStarted,
+    GroupAdded,
+    GroupRefilled,
+    GroupScored,
+    Purpose,
+    RunContinued,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    TrialExcluded,
+    TrialFinished,
+    TrialQueued,
+    TrialRetried,
+)
+from tbtui.journal.reader import JournalReader
+
+_EVENTS: tuple[type[AnyEvent], ...] = (
+    CommandDone,
+    CommandIssued,
+    EvalFinished,
+    EvalStarted,
+    GroupAdded,
+    GroupRefilled,
+    GroupScored,
+    RunContinued,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    TrialExcluded,
+    TrialFinished,
+    TrialQueued,
+    TrialRetried,
+)
+_KINDS = tuple(str(event.model_fields["kind"].default) for event in _EVENTS)
+
+
+@dataclass(slots=True)
+class PastAttempt:
+    """One attempt at a trial."""
+
+    trial: str
+    number: int
+    finished: TrialFinished | None = None
+    finished_seq: int = 0
+    retried: TrialRetried | None = None
+    verbs: set[CommandVerb] = field(default_factory=set)
+    """What people asked of it and were not refused."""
+
+
+@dataclass(slots=True)
+class PastBatch:
+    """A batch of training groups, or an evaluation."""
+
+    groups: dict[str, str] = field(default_factory=dict)
+    """Group -> task, in the order in which they were started; empty for an evaluation."""
+    places: dict[tuple[str, int], list[PastAttempt]] = field(default_factory=dict)
+    """By (group id, index in the group); a place that waits for its first attempt has none."""
+    replaced: set[str] = field(default_factory=set)
+    refilled: set[str] = field(default_factory=set)
+    excluded: set[str] = field(default_factory=set)
+    scored: dict[str, GroupScored] = field(default_factory=dict)
+    finished: bool = False
+    learning_rate: float | None = None
+    """What it was trained with, once it was."""
+
+
+@dataclass(slots=True)
+class History:
+    """A run up to the last event of its journal, in detail from one step on."""
+
+    since: int
+    """The detail begins after this step; its own evaluation is part of it."""
+    started: RunStarted | None = None
+    tasks_taken: int = 0
+    """By the batches up to `since`."""
+    steps_done: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of the last of them."""
+    published: dict[int, int] = field(default_factory=dict)
+    """Version of the weights -> the last step that published it."""
+    batches: dict[int, PastBatch] = field(default_factory=dict)
+    evaluations: dict[int, PastBatch] = field(default_factory=dict)
+    """Those that did not finish."""
+    evaluated: dict[int, float | None] = field(default_factory=dict)
+    """Step -> pass rate, of those that did."""
+    unfinished: dict[str, None] = field(default_factory=dict)
+    """Trials without an end, in the order of their beginning."""
+    unanswered: dict[str, CommandIssued] = field(default_factory=dict)
+    paused: bool = False
+
+    @classmethod
+    def read(cls, reader: JournalReader, since: int = 0) -> History:
+        """Memory: of the order of the events after step `since`; no tokens are read."""
+        fold = _Fold(cls(since))
+        after = 0
+        while entries := reader.read_kinds(_KINDS, after):
+            for entry in entries:
+                fold.apply(entry.event, entry.seq)
+            after = entries[-1].seq
+        return fold.history
+
+
+class _Fold:
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._trials: dict[str, tuple[PastBatch, PastAttempt]] = {}
+        """Those whose batch is kept."""
+
+    def apply(self, event: AnyEvent, seq: int) -> None:
+        history = self.history
+        match event:
+            case RunStarted():
+                history.started = event
+            case RunPaused():
+                history.paused = True
+            case RunResumed():
+                history.paused = False
+            case RunContinued():
+                # What the parts before left open was closed then, on paper.
+                history.paused = False
+            case StepStarted(step=step, groups=groups):
+                if step <= history.since:
+                    history.tasks_taken += len(groups)
+                else:
+                    history.batches[step] = PastBatch(dict(groups))
+            case GroupAdded(step=step):
+                if step <= history.since:
+                    history.tasks_taken += 1
+                elif batch := history.batches.get(step):
+                    batch.groups[event.group] = event.task
+                    batch.replaced.add(event.replaces)
+            case GroupRefilled(step=step, group=group):
+                if batch := history.batches.get(step):
+                    batch.refilled.add(group)
+                    for trial in event.trials:
+                        batch.places.setdefault(place_of(trial, group), [])
+            case GroupScored(step=step):
+                if batch := history.batches.get(step):
+                    batch.scored[event.group] = event
+            case StepFinished(step=step):
+                history.steps_done, history.metrics = step, event.metrics
+                history.published[event.weights_version] = step
+                if batch := history.batches.get(step):
+                    batch.finished = True
+                    batch.learning_rate = event.metrics.get("optim/lr")
+            case EvalStarted(step=step):
+                if step >= history.since:
+                    history.evaluations[step] = PastBatch()
+            case EvalFinished(step=step, pass_rate=rate):
+                history.evaluated[step] = rate
+                history.evaluations.pop(step, None)
+            case CommandIssued():
+                self._issued(event)
+            case CommandDone():
+                self._answered(event)
+            case _:
+                self._apply_to_trial(event, seq)
+
+    def _apply_to_trial(self, event: AnyEvent, seq: int) -> None:
+        match event:
+            case TrialQueued(trial=trial, group=group):
+                self.history.unfinished[trial] = None
+                if batch := self._batch(event.step, event.purpose):
+                    attempt = PastAttempt(trial, event.attempt)
+                    batch.places.setdefault(place_of(trial, group), []).append(attempt)
+                    self._trials[trial] = batch, attempt
+            case TrialFinished(trial=trial):
+                self.history.unfinished.pop(trial, None)
+                if found := self._trials.get(trial):
+                    found[1].finished, found[1].finished_seq = event, seq
+            case TrialRetried(trial=trial):
+                if found := self._trials.get(trial):
+                    found[1].retried = event
+            case TrialExcluded(trial=trial):
+                if found := self._trials.get(trial):
+                    (found[0].excluded.add if event.excluded else found[0].excluded.discard)(trial)
+            case _:
+                pass
+
+    def _issued(self, event: CommandIssued) -> None:
+        self.history.unanswered[event.command] = event
+        if found := self._trials.get(event.target):
+            found[1].verbs.add(event.verb)
+
+    def _answered(self, event: CommandDone) -> None:
+        issued = self.history.unanswered.pop(event.command, None)
+        if issued and not event.ok and (found := self._trials.get(issued.target)):
+            found[1].verbs.discard(issued.verb)
+
+    def _batch(self, step: int, purpose: Purpose) -> PastBatch | None:
+        batches = self.history.batches if purpose == "train" else self.history.evaluations
+        return batches.get(step)
+
+
+def place_of(trial: str, group: str) -> tuple[str, int]:
+    """The place that an attempt fills: the inverse of `TrialPlan.trial_id`."""
+    index, _, _ = trial.removeprefix(f"{group}-").partition("-")
+    return group, int(index)

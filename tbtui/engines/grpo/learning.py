@@ -1,0 +1,209 @@
+"""One training step: groups of finished trials in, trained weights and numbers out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tbtui.algorithm.batch import ScoredTrial, divided, divisor, trial_data
+from tbtui.algorithm.correction import reference_kl, truncated_importance, with_reference_kl
+from tbtui.algorithm.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
+from tbtui.engines.grpo.recipe import Recipe
+from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.scoring import ScoredGroup, score_groups
+from tbtui.policies.base import Datum, GradientResult, OptimSettings, Policy, StepResult
+
+Logprobs = tuple[npt.NDArray[np.float32], ...]
+
+
+@dataclass(slots=True)
+class _Substep:
+    """The groups that one optimiser step learns from, and what it did."""
+
+    trials: list[ScoredTrial] = field(default_factory=list)
+    owners: list[str] = field(default_factory=list)
+    """Of which trial each datum is."""
+    sampled: list[Datum] = field(default_factory=list)
+    """As the sampler drew them: before any correction."""
+    trained: list[Datum] = field(default_factory=list)
+    loss_divisor: float = 1.0
+    gradients: list[GradientResult] = field(default_factory=list)
+    reference_kl: list[float] = field(default_factory=list)
+    result: StepResult | None = None
+
+    @property
+    def loss(self) -> float:
+        return sum(gradient.loss for gradient in self.gradients) / self.loss_divisor
+
+    @property
+    def logprobs(self) -> Logprobs:
+        return tuple(itertools.chain.from_iterable(g.logprobs for g in self.gradients))
+
+
+class LearningStep:
+    """Takes the groups of one batch as they come and takes `recipe.substeps` optimiser steps.
+
+    With `recipe.stream` a group's gradient is computed as soon as the group is there; the
+    normaliser, which needs all of a substep's groups, divides the gradient before its optimiser
+    step. Without, everything happens in `finish`. Both take the same step, up to rounding, but for
+    what is defined over the data at hand: the mean that the reference penalty is centred on.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        policy: Policy,
+        learning_rate: float,
+        groups: int,
+        on_scored: Callable[[ScoredGroup], None],
+    ) -> None:
+        """`groups`: how many are expected; `on_scored` is told of each group's advantages."""
+        self._recipe = recipe
+        self._policy = policy
+        self._learning_rate = learning_rate
+        self._ends = _ends(groups, recipe.substeps)
+        self._on_scored = on_scored
+        self._waiting: list[Sequence[Rollout]] = []
+        self._substeps = [_Substep()]
+        self.scored: list[ScoredGroup] = []
+        """All groups so far."""
+
+    async def add(self, rollouts: Sequence[Rollout]) -> None:
+        if not self._recipe.stream:
+            self._waiting.append(rollouts)
+            return
+        (group,) = self._score([rollouts])
+        substep = self._substeps[-1]
+        await self._accumulate(substep, group)
+        # The last substep is open for groups that nobody had expected.
+        if len(self.scored) in self._ends[:-1]:
+            await self._apply(substep)
+            self._substeps.append(_Substep())
+
+    async def finish(self) -> None:
+        """Train on what has not been trained on yet.
+
+        A substep without any learning signal (every group constant or short) is not taken.
+        """
+        if self._recipe.stream:
+            await self._apply(self._substeps[-1])
+            return
+        groups = self._score(self._waiting)
+        ends = _ends(len(groups), self._recipe.substeps)
+        self._substeps = [_Substep() for _ in ends]
+        for substep, (start, end) in zip(
+            self._substeps, itertools.pairwise([0, *ends]), strict=True
+        ):
+            data = self._data(substep, groups[start:end])
+            await self._take(substep, divided(data, self._divisor(substep)))
+
+    def _score(self, groups: Sequence[Sequence[Rollout]]) -> list[ScoredGroup]:
+        scored = score_groups(groups, self._recipe)
+        self.scored += scored
+        for group in scored:
+            self._on_scored(group)
+        return scored
+
+    def _data(self, substep: _Substep, groups: Sequence[ScoredGroup]) -> list[Datum]:
+        """What the groups' trials add to the substep, not divided by its normaliser."""
+        data: list[Datum] = []
+        for name, trial in (each for group in groups for each in group.trials()):
+            substep.trials.append(trial)
+            data += trial_data(trial, self._recipe.normalisation)
+            substep.owners += [name] * (len(data) + len(substep.sampled) - len(substep.owners))
+        return data
+
+    def _divisor(self, substep: _Substep) -> float:
+        return divisor(substep.trials, self._recipe.normalisation)
+
+    async def _take(self, substep: _Substep, data: list[Datum]) -> None:
+        """A whole substep at once."""
+        if data := await self._corrected(substep, data):
+            # In order, by the policy's contract; it need not stop in between.
+            gradient, substep.result = await asyncio.gather(
+                self._policy.accumulate(data, self._recipe.loss), self._policy.apply(self._optim())
+            )
+            substep.gradients.append(gradient)
+
+    async def _accumulate(self, substep: _Substep, group: ScoredGroup) -> None:
+        """One group of a substep, undivided."""
+        if data := await self._corrected(substep, self._data(substep, [group])):
+            substep.gradients.append(await self._policy.accumulate(data, self._recipe.loss))
+
+    async def _apply(self, substep: _Substep) -> None:
+        if substep.gradients:
+            substep.loss_divisor = self._divisor(substep)
+            substep.result = await self._policy.apply(self._optim(substep.loss_divisor))
+
+    async def _corrected(self, substep: _Substep, data: list[Datum]) -> list[Datum]:
+        """With what the reference and the trainer itself say of the sampled tokens."""
+        recipe = self._recipe
+        substep.sampled += data
+        if data and recipe.kl_penalty_coef:
+            reference = await self._policy.score(data, "reference")
+            substep.reference_kl.append(reference_kl(data, reference))
+            data = with_reference_kl(data, reference, recipe.kl_penalty_coef)
+        if data and recipe.importance_cap:
+            trainer = await self._policy.score(data, "trained")
+            data = truncated_importance(data, trainer, recipe.importance_cap)
+        substep.trained += data
+        return data
+
+    def _optim(self, divide_by: float = 1.0) -> OptimSettings:
+        return OptimSettings(
+            self._learning_rate, grad_clip=self._recipe.grad_clip, divide_by=divide_by
+        )
+
+    def trained_logprobs(self) -> dict[str, npt.NDArray[np.float32]]:
+        """By trial, of its trained tokens in order, at the weights where its gradient was taken."""
+        parts: dict[str, list[npt.NDArray[np.float32]]] = {}
+        for substep in self._substeps:
+            for owner, logprobs in zip(substep.owners, substep.logprobs, strict=True):
+                parts.setdefault(owner, []).append(logprobs)
+        return {trial: np.concatenate(arrays) for trial, arrays in parts.items()}
+
+    def metrics(self, age: Callable[[int], int]) -> dict[str, float]:
+        """What was trained; `age`: of a version of the weights, in steps before this one."""
+        taken = [substep for substep in self._substeps if substep.result is not None]
+        data = [datum for substep in taken for datum in substep.trained]
+        calls = [c for group in self.scored for r in group.rollouts for c in r.calls]
+        metrics = {
+            "optim/lr": self._learning_rate,
+            "optim/substeps": float(len(taken)),
+            "tokens/trained": float(sum(int(datum.mask.sum()) for datum in data)),
+            "tokens/in_sequences": float(sum(len(datum.tokens) for datum in data)),
+            **staleness_metrics((age(c.weights_version), len(c.completion_ids)) for c in calls),
+        }
+        if not taken:
+            return metrics
+        # Later substeps compare with weights that have moved on since.
+        metrics |= sampler_trainer_metrics(taken[0].sampled, taken[0].logprobs)
+        logprobs = [each for substep in taken for each in substep.logprobs]
+        metrics |= clip_metrics(data, logprobs, self._recipe.loss)
+        gradients = [gradient for substep in taken for gradient in substep.gradients]
+        results = [substep.result for substep in taken if substep.result is not None]
+        metrics["optim/loss"] = _mean([substep.loss for substep in taken])
+        if norms := [result.grad_norm for result in results if result.grad_norm is not None]:
+            metrics["optim/grad_norm"] = _mean(norms)
+        if entropies := [g.entropy for g in gradients if g.entropy is not None]:
+            metrics["optim/entropy"] = _mean(entropies)
+        if kls := [kl for substep in taken for kl in substep.reference_kl]:
+            metrics["optim/kl_policy_base"] = _mean(kls)
+        for told in (*(g.metrics for g in gradients), *(r.metrics for r in results)):
+            metrics |= {f"optim/{name}": value for name, value in told.items()}
+        return metrics
+
+
+def _ends(groups: int, parts: int) -> list[int]:
+    """How many groups are trained on by the end of each part: as even as can be, none empty."""
+    parts = max(1, min(parts, groups))
+    return [groups * part // parts for part in range(1, parts + 1)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,68 @@
+"""What the journal of an earlier part of the run says about batches that are not trained yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tbtui.engines.grpo.rollouts import Rollout
+
+RUN_ENDED_FIRST = "the run ended first"
+RUN_WAS_KILLED = "the run was killed first"
+CUT_OFF = frozenset({RUN_ENDED_FIRST, RUN_WAS_KILLED})
+"""Why trials were cancelled that nobody cancelled: they are tried again when the run goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPlace:
+    """A place in a group: how often it was attempted, and what came of it."""
+
+    attempts: int
+    """The last attempt's number; the next one is one more. 0: none had been queued."""
+    rollout: Rollout | None
+    """None: the last attempt did not finish, or is to be tried again."""
+    seed: int | None = None
+    """Of the last attempt, where a person had asked for draws other than the plan's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBatch:
+    """A batch of training groups, or an evaluation, that was begun."""
+
+    groups: tuple[tuple[str, str], ...]
+    """(Group id, task name) in the order in which they were started, later additions included."""
+    places: Mapping[tuple[str, int], RecordedPlace] = field(default_factory=dict)
+    """By (group id, index in the group)."""
+    replaced: frozenset[str] = frozenset()
+    """Constant groups in whose place another was started."""
+    refilled: frozenset[str] = frozenset()
+    """Groups that got their fresh trials already."""
+    excluded: frozenset[str] = frozenset()
+    """Trials that somebody left out of training."""
+    scored: frozenset[str] = frozenset()
+    """Groups whose advantages are in the journal."""
+    finished: bool = False
+    """Its step was trained, with weights that are lost: it is trained again as it was."""
+    learning_rate: float | None = None
+    """What a finished one was trained with: the schedule may have another end by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """Where a run goes on. The default is the start of a new one."""
+
+    step: int = 0
+    """Of the checkpoint that was loaded: batches trained."""
+    weights_version: int = 0
+    tasks_taken: int = 0
+    """Tasks taken from the training order by the batches up to `step`."""
+    batches: Mapping[int, RecordedBatch] = field(default_factory=dict)
+    """Later batches that were begun, by step."""
+    evaluations: Mapping[int, RecordedBatch] = field(default_factory=dict)
+    """Evaluations that were begun and not finished, by step."""
+    evaluated: Mapping[int, float | None] = field(default_factory=dict)
+    """Step -> held-out pass rate, of evaluations that finished."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of the last step that finished."""
+    published: Mapping[int, int] = field(default_factory=dict)
+    """Version of the weights -> the last step that published it."""

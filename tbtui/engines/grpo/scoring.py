@@ -1,0 +1,83 @@
+"""Groups of finished trials, and how much better each trial did than its siblings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tbtui.algorithm.advantages import GroupAdvantages, advantages
+from tbtui.algorithm.batch import ScoredTrial
+from tbtui.algorithm.rewards import longest_context, shaped
+from tbtui.algorithm.segments import Segment, merge
+from tbtui.engines.grpo.recipe import Recipe
+from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.journal.events import GroupScored, TrialScore
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    """A group of G rollouts with their segments and advantages, in the same order."""
+
+    rollouts: tuple[Rollout, ...]
+    segments: tuple[tuple[Segment, ...], ...]
+    result: GroupAdvantages
+
+    @property
+    def group(self) -> str:
+        return self.rollouts[0].plan.group
+
+    def event(self, step: int) -> GroupScored:
+        return GroupScored(
+            step=step,
+            group=self.group,
+            task=self.rollouts[0].plan.task.name,
+            disposition=self.result.disposition,
+            baseline=self.result.baseline,
+            trials={
+                rollout.trial: TrialScore(
+                    reward=rollout.reward,
+                    advantage=advantage,
+                    tokens=sum(segment.action_tokens for segment in segments),
+                )
+                for rollout, segments, advantage in zip(
+                    self.rollouts, self.segments, self.result.advantages, strict=True
+                )
+            },
+        )
+
+    def trials(self) -> list[tuple[str, ScoredTrial]]:
+        """Those that have a part in training, by name."""
+        constant = self.result.disposition == "constant"
+        return [
+            (rollout.trial, ScoredTrial(segments, advantage, constant))
+            for rollout, segments, advantage in zip(
+                self.rollouts, self.segments, self.result.advantages, strict=True
+            )
+            if advantage is not None
+        ]
+
+
+def score_groups(groups: Sequence[Sequence[Rollout]], recipe: Recipe) -> list[ScoredGroup]:
+    """Advantages of whole groups; a trial without a reward has no part in its group."""
+    rewards = [[_shaped(rollout, recipe) for rollout in group] for group in groups]
+    results = advantages(rewards, recipe.advantage, recipe.min_group)
+    return [
+        ScoredGroup(
+            tuple(group),
+            tuple(tuple(merge(rollout.calls, recipe.train_summaries)) for rollout in group),
+            result,
+        )
+        for group, result in zip(groups, results, strict=True)
+    ]
+
+
+def _shaped(rollout: Rollout, recipe: Recipe) -> float | None:
+    if rollout.reward is None:
+        return None
+    return shaped(
+        rollout.reward,
+        rollout.turns,
+        longest_context(rollout.calls),
+        recipe.context_limit,
+        recipe.rewards,
+    )

@@ -1,0 +1,77 @@
+"""What happened in a step, in numbers, under the names that tinker-cookbook made customary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tbtui.algorithm.costs import (
+    Prices,
+    Spent,
+    Tokens,
+    consumption,
+    outcome_metrics,
+    turn_metrics,
+)
+from tbtui.algorithm.metrics import group_metrics
+from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.scoring import ScoredGroup
+from tbtui.journal.events import Outcome
+
+
+def batch_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
+    """Rewards, outcomes and lengths."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    metrics = {
+        "env/all/total_episodes": float(len(rollouts)),
+        "env/all/unscored_episodes": float(len(rollouts) - len(rewards)),
+        "time/trial_mean": _mean([rollout.seconds for rollout in rollouts]),
+        **turn_metrics([rollout.turns for rollout in rollouts]),
+        **outcome_metrics((rollout.outcome for rollout in rollouts), Outcome),
+        **group_metrics([group.result for group in groups]),
+    }
+    if rewards:
+        metrics["env/all/reward/total"] = _mean(rewards)
+        metrics["env/all/pass_rate"] = _mean([float(reward >= 1) for reward in rewards])
+    return metrics
+
+
+def consumed(
+    groups: Sequence[ScoredGroup],
+    trained_tokens: int,
+    before: Mapping[str, float],
+    prices: Mapping[str, float],
+) -> dict[str, float]:
+    """Tokens and money of a step, and of the run with it.
+
+    `before`: metrics of the step before; `trained_tokens`: in the sequences that it trained on.
+    Evaluations are not counted.
+    """
+    calls = [call for group in groups for r in group.rollouts for call in r.calls]
+    tokens = Tokens(
+        prompt=sum(len(call.prompt_ids) for call in calls),
+        sampled=sum(len(call.completion_ids) for call in calls),
+        trained=trained_tokens,
+    )
+    useful = sum(any(group.result.advantages) for group in groups)
+    _, metrics = consumption(
+        tokens, len(calls), useful, Spent.after(before), Prices(**prices) if prices else None
+    )
+    return metrics
+
+
+def waited_for(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
+    """Where the trial that the step waited for longest spent its time, in seconds by phase.
+
+    A step's sampling is over when its last trial is: `time/wait/*` is that trial's breakdown,
+    earlier attempts and time in the queue included. `time/trials/*` is the sum over all trials.
+    """
+    spent = [rollout.spent.model_dump() for group in groups for rollout in group]
+    longest = max(spent, key=lambda phases: sum(phases.values()))
+    return {f"time/wait/{phase}": seconds for phase, seconds in longest.items()} | {
+        f"time/trials/{phase}": sum(phases[phase] for phases in spent) for phase in longest
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

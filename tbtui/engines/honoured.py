@@ -1,0 +1,200 @@
+"""Settings that can't be honoured are refused, or a person is told: none is ignored in silence.
+
+What the settings say by themselves is checked before anything starts (`contradictions`), what
+depends on the policy as soon as it is known (`unhonoured`). Both are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from tbtui.config import POLICY_SETTINGS, ConfigError, RunConfig, to_json
+from tbtui.journal.vocabulary import AlarmName
+
+if TYPE_CHECKING:
+    from tbtui.policies.base import PolicyInfo
+
+PRICES = ("prompt", "sampled", "trained")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A setting that is not, or not quite, honoured."""
+
+    level: Literal["error", "warning"]
+    text: str
+    """One line: the setting, why, and what to do."""
+
+
+def require_consistent(config: RunConfig) -> list[str]:
+    """The warnings of `contradictions`.
+
+    Raises:
+        ConfigError: the first of its errors.
+    """
+    return _warnings(contradictions(config))
+
+
+def require_honoured(config: RunConfig, info: PolicyInfo) -> list[str]:
+    """The warnings of `unhonoured`.
+
+    Raises:
+        ConfigError: the first of its errors.
+    """
+    return _warnings(unhonoured(config, info))
+
+
+def contradictions(config: RunConfig) -> list[Problem]:
+    """What is wrong with the settings whichever policy it is."""
+    return [
+        *_embedded(config),
+        *_schedule(config),
+        *_learning(config),
+        *_evaluation(config),
+        *_where(config),
+    ]
+
+
+def unhonoured(config: RunConfig, info: PolicyInfo) -> list[Problem]:
+    """What the policy can't do of what was asked for. The errors come first."""
+    problems = [*_not_the_policys(config, info), *_context(config, info)]
+    return sorted(problems, key=lambda problem: problem.level != "error")
+
+
+def _warnings(problems: list[Problem]) -> list[str]:
+    for problem in problems:
+        if problem.level == "error":
+            raise ConfigError(problem.text)
+    return [problem.text for problem in problems]
+
+
+def _error(text: str) -> Problem:
+    return Problem("error", text)
+
+
+def _warning(text: str) -> Problem:
+    return Problem("warning", text)
+
+
+def _embedded(config: RunConfig) -> Iterator[Problem]:
+    if config.policy != "local":
+        return
+    if "lora_rank" in config.given:
+        yield _error("lora_rank: the embedded policy trains all its weights; leave it out")
+    if config.tinker_base_url is not None:
+        yield _error("tinker_base_url: the embedded policy has no server; leave it out")
+
+
+def _schedule(config: RunConfig) -> Iterator[Problem]:
+    if config.num_substeps > config.batch_size:
+        yield _error(
+            f"num_substeps={config.num_substeps}: a batch has only batch_size={config.batch_size}"
+            " groups to divide among them"
+        )
+    limit = config.step_limit
+    if limit and config.warmup_steps >= limit:
+        yield _error(
+            f"warmup_steps={config.warmup_steps}: the learning rate would still be rising at the"
+            f" last of max_steps={limit}"
+        )
+    if config.stream and config.advantage_method == "batch":
+        yield _error(
+            "stream=true: advantage=batch needs the rewards of the whole batch before the first"
+            " gradient; choose another advantage, or stream=false"
+        )
+    if config.min_group > config.group_size:
+        yield _error(
+            f"min_group={config.min_group}: no group has more than group_size={config.group_size}"
+            " trials, so none would be trained on"
+        )
+
+
+def _learning(config: RunConfig) -> Iterator[Problem]:
+    if config.normalize_advantages_by_std and config.advantage not in ("centred", "std"):
+        yield _error(
+            "normalize_advantages_by_std=true means advantage=std, but"
+            f" advantage={config.advantage}; give one of them"
+        )
+    given = config.given
+    if "dro_beta" in given and config.loss_fn != "dro":
+        yield _warning(f"dro_beta: not used by loss_fn={config.loss_fn}, only by dro")
+    for name in sorted({"clip_low", "clip_high"} & given):
+        if config.loss_fn in ("importance_sampling", "dro"):
+            yield _warning(f"{name}: not used by loss_fn={config.loss_fn}, which clips nothing")
+    if "overlong_buffer" in given and not config.overlong_penalty:
+        yield _warning("overlong_buffer: without overlong_penalty there is nothing to rise")
+    if "proactive_summarization_threshold" in given and not config.enable_summarize:
+        yield _warning("proactive_summarization_threshold: not used without enable_summarize=true")
+    if "train_summaries" in given and not config.enable_summarize:
+        yield _warning("train_summaries: without enable_summarize=true there are none")
+
+
+def _evaluation(config: RunConfig) -> Iterator[Problem]:
+    if config.eval_tasks and "eval_split" in config.given:
+        yield _error("eval_tasks and eval_split: both say which tasks to hold out; give one")
+    for name in sorted(config.prices):
+        if name not in PRICES:
+            yield _error(f"prices.{name}: there is no such price; give {_listed(PRICES)}")
+    missing = [name for name in PRICES if name not in config.prices]
+    if config.prices and missing:
+        yield _error(
+            f"prices: {_listed([f'prices.{name}' for name in missing])} missing; a step's cost"
+            " needs all of them (0 where nothing is charged)"
+        )
+
+
+def _where(config: RunConfig) -> Iterator[Problem]:
+    if config.wandb_name is not None and config.wandb_project is None:
+        yield _error("wandb_name: nothing is logged to wandb without wandb_project")
+    alarms = get_args(AlarmName)
+    for name in sorted(config.on_alarm):
+        if name not in alarms:
+            yield _error(f"on_alarm.{name}: there is no such alarm; there are {_listed(alarms)}")
+    if "oversample_keep" in config.given and not config.oversample:
+        yield _warning("oversample_keep: not used without oversample")
+    if "at_deadline" in config.given and config.step_deadline_sec is None:
+        yield _warning("at_deadline: not used without step_deadline_sec")
+
+
+def _not_the_policys(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
+    values = to_json(config)
+    for name in sorted((POLICY_SETTINGS & config.given) - info.honours):
+        # Zero or none switches such a setting off, which any policy can do.
+        if values[name]:
+            yield _error(
+                f"{name}={values[name]}: the {info.name} policy can't honour it; leave it out"
+            )
+    if config.loss_fn not in info.losses:
+        yield _error(f"loss_fn={config.loss_fn}: the {info.name} policy has {_listed(info.losses)}")
+    if config.stream and not info.divides_gradient and config.loss_normalizer != "sum":
+        yield _error(
+            f"stream=true: loss_normalizer={config.loss_normalizer} is known only at the end of a"
+            f" batch, and the {info.name} policy can't divide a gradient; choose"
+            " loss_normalizer=sum, or stream=false"
+        )
+
+
+def _context(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
+    if config.context_limit is not None and config.context_limit > info.context_limit:
+        yield _error(
+            f"context_limit={config.context_limit}: {info.model_name} has {info.context_limit}"
+            " tokens"
+        )
+    limit = min(config.context_limit or info.context_limit, info.context_limit)
+    if config.max_tokens >= limit:
+        yield _error(
+            f"max_tokens={config.max_tokens}: nothing of the context of {limit} tokens would be"
+            " left for a prompt"
+        )
+    if config.enable_summarize and limit <= config.proactive_summarization_threshold:
+        yield _error(
+            f"enable_summarize=true: the context of {limit} tokens always has fewer free ones than"
+            f" proactive_summarization_threshold={config.proactive_summarization_threshold};"
+            " give a smaller threshold"
+        )
+
+
+def _listed(names: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]

@@ -1,0 +1,235 @@
+"""What can be refused at once about going on with a run: which one it is, and its new settings."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from tbtui.algorithm.schedule import total_steps
+from tbtui.config import ConfigError, RunConfig, parse_settings, to_json, to_toml
+from tbtui.engines.honoured import require_consistent
+from tbtui.engines.request import RunRequest
+from tbtui.journal.events import RunContinued, RunFinished, RunStarted, StepFinished
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, require_no_writer
+
+_OTHER_WEIGHTS = "its weights and optimiser are this run's"
+_OTHER_TASKS = "its batches and evaluations are made of these tasks"
+_OTHER_BATCHES = "steps after the checkpoint are trained again on their recorded batches"
+_OTHER_LEARNING = "steps after the checkpoint must lead to the same weights again"
+_OTHER_TRIALS = "a half-finished group would mix trials under two rules"
+_OTHER_EVALUATION = "evaluations before and after could not be compared"
+
+FIXED: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(
+        (
+            "policy",
+            "model_name",
+            "checkpoint",
+            "tinker_base_url",
+            "lora_rank",
+            "context_limit",
+        ),
+        _OTHER_WEIGHTS,
+    )
+    | dict.fromkeys(("tasks_dir", "eval_split", "eval_tasks"), _OTHER_TASKS)
+    | dict.fromkeys(
+        (
+            "seed",
+            "batch_size",
+            "group_size",
+            "num_substeps",
+            "stream",
+            "max_steps_off_policy",
+            "replace_constant_groups",
+            "oversample",
+            "oversample_keep",
+            "min_group",
+            "short_groups",
+        ),
+        _OTHER_BATCHES,
+    )
+    | dict.fromkeys(
+        (
+            "learning_rate",
+            "lr_schedule",
+            "warmup_steps",
+            "loss_fn",
+            "advantage",
+            "normalize_advantages_by_std",
+            "loss_normalizer",
+            "remove_constant_reward_groups",
+            "kl_penalty_coef",
+            "importance_cap",
+            "dro_beta",
+            "overlong_penalty",
+            "overlong_buffer",
+            "turn_penalty",
+            "train_summaries",
+            "clip_low",
+            "clip_high",
+            "grad_clip",
+        ),
+        _OTHER_LEARNING,
+    )
+    | dict.fromkeys(
+        (
+            "max_turns",
+            "max_tokens",
+            "temperature",
+            "enable_summarize",
+            "proactive_summarization_threshold",
+            "trial_timeout_sec",
+        ),
+        _OTHER_TRIALS,
+    )
+    | dict.fromkeys(("eval_group_size", "eval_temperature"), _OTHER_EVALUATION)
+    | {"run_name": "a run keeps its name"}
+)
+"""Settings that a resumed run must keep, and why. All others may change: how long it goes on, on
+what and how many at once, what infrastructure's failures lead to, what is evaluated, saved, and
+told to whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequest(RunRequest):
+    """A run that is to go on."""
+
+    def discard(self) -> None:
+        """What is there stays."""
+
+
+def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
+    """Find the run and check what is to be different from here on; nothing is written.
+
+    Args:
+        run: a run directory, or the name of one in `logs_dir`.
+        settings: as for a new run; they win over the run's own.
+
+    Raises:
+        RunDirectoryError: there is no such run, or it is live.
+        JournalError: another tbtui's journal.
+        ConfigError: settings that can't be used, or can't change now; a run that is complete.
+    """
+    given = parse_settings(settings)
+    directory = find_run(run, given.logs_dir)
+    require_no_writer(directory)
+    old, new = _settings(directory, settings)
+    require_consistent(new)
+    _require_same(old, new, directory)
+    reader = JournalReader(directory)
+    try:
+        progress = _Progress.read(reader)
+    finally:
+        reader.close()
+    progress.require_work(new, directory)
+    return ResumeRequest(new, directory)
+
+
+def find_run(run: str, logs_dir: Path) -> RunDirectory:
+    """A run by its directory, or by its name in `logs_dir`.
+
+    Raises:
+        RunDirectoryError: there is none; the nearest name is suggested.
+    """
+    for path in (Path(run).expanduser(), logs_dir / run):
+        if RunDirectory(path).database.is_file():
+            return RunDirectory.open(path)
+    names = sorted(path.parent.name for path in logs_dir.glob("*/run.db"))
+    if not names:
+        raise RunDirectoryError(f"{run}: no such run, and none at all in {logs_dir}")
+    near = difflib.get_close_matches(run, names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"the latest one there is {names[-1]!r}"
+    raise RunDirectoryError(f"{run}: no such run, here or in {logs_dir}; {hint}")
+
+
+def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConfig, RunConfig]:
+    """The run's own, and those with `settings` over them."""
+    if not directory.config.is_file():
+        raise RunDirectoryError(f"{directory.config}: missing; the run can't go on without it")
+    place = [f"logs_dir={directory.path.parent}"]
+    others = [each for each in settings if not each.startswith("logs_dir=")]
+    own = [str(directory.config)]
+    old = parse_settings([*own, *place])
+    names = {each.partition("=")[0] for each in others}
+    # Either says how long the run is. What is asked for now replaces what was asked for then.
+    if "n_epochs" in names and "max_steps" not in names:
+        others.append("max_steps=default")
+    elif "max_steps" in names and "n_epochs" not in names:
+        others.append("n_epochs=none")
+    return old, parse_settings([*own, *others, *place])
+
+
+def _require_same(old: RunConfig, new: RunConfig, directory: RunDirectory) -> None:
+    before, now = to_json(old), to_json(new)
+    for name, reason in FIXED.items():
+        if before[name] != now[name]:
+            raise ConfigError(
+                f"{name}={now[name]}: {directory.name} was begun with {before[name]}, and {reason};"
+                f" for another {name}, start a new run"
+                + (" from a checkpoint of this one" if name not in ("run_name", "policy") else "")
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """How far a run is."""
+
+    steps: int
+    complete: bool
+    tasks: int
+    """To train on; 0: it ended before it had told."""
+
+    @classmethod
+    def read(cls, reader: JournalReader) -> _Progress:
+        kinds = [
+            str(event.model_fields["kind"].default)
+            for event in (RunStarted, RunContinued, RunFinished, StepFinished)
+        ]
+        steps, complete, tasks, after = 0, False, 0, 0
+        while entries := reader.read_kinds(kinds, after):
+            after = entries[-1].seq
+            for entry in entries:
+                match entry.event:
+                    case StepFinished(step=steps):
+                        pass
+                    case RunStarted(tasks=records):
+                        tasks = sum(record.split == "train" for record in records)
+                    case RunFinished(status=status):
+                        complete = status == "finished"
+                    case _:
+                        complete = False
+        return cls(steps, complete, tasks)
+
+    def require_work(self, config: RunConfig, directory: RunDirectory) -> None:
+        """Raise `ConfigError` when there is nothing to do."""
+        if not self.tasks:
+            return
+        last = total_steps(config.step_limit, config.n_epochs, self.tasks, config.batch_size)
+        name = "n_epochs" if config.step_limit is None else "max_steps"
+        value = config.n_epochs if config.step_limit is None else config.step_limit
+        if self.complete and last <= self.steps:
+            raise ConfigError(
+                f"{directory.name} is finished: {self.steps} steps; to go on, give a larger"
+                f" {name} than {value}"
+            )
+        if last < self.steps:
+            raise ConfigError(
+                f"{name}={value}: {directory.name} has done {self.steps} steps already"
+            )
+
+
+def keep_settings(directory: RunDirectory, config: RunConfig) -> None:
+    """Make `config` the run's settings; the ones before stay as `config-1.toml` and so on."""
+    text = to_toml(config)
+    if directory.config.read_text() == text:
+        return
+    number = 1 + sum(1 for _ in directory.path.glob("config-*.toml"))
+    new = directory.path / "config.toml.new"
+    new.write_text(text)
+    # A hard link, so that there is a config.toml at every moment.
+    (directory.path / f"config-{number}.toml").hardlink_to(directory.config)
+    new.replace(directory.config)

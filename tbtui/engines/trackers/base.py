@@ -1,0 +1,141 @@
+"""Follows a run's journal on a thread that nothing waits for, and hands its rows to one sink."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tbtui.engines.trackers.rows import KINDS, Row, RowCounter
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+
+_POLL_SEC = 1.0
+_PATIENCE_SEC = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Where rows go. Everything happens on the tracker's thread; any error ends the tracking."""
+
+    def log(self, rows: Sequence[Row]) -> None:
+        """Take rows in. The first call has all that the journal held so far, maybe none."""
+
+    def close(self) -> None:
+        """No more rows come; also after an error."""
+
+
+class Tracker:
+    """Logs each step's and each evaluation's metrics.
+
+    It can never stop or slow the training: whatever goes wrong is told once, through `on_failure`
+    (called on the tracker's thread with one line), and ends this tracking alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_sink: Callable[[], Sink],
+        directory: RunDirectory,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`open_sink` is called on the tracker's thread and may take its time."""
+        self.name = name
+        self._open_sink = open_sink
+        self._directory = directory
+        self._on_failure = on_failure
+        self._complete = threading.Event()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """The journal is complete: log what is left, and end. Does not wait."""
+        self._complete.set()
+
+    def close(self, patience: float = _PATIENCE_SEC) -> None:
+        """`finish`, and wait for the end, at most `patience` seconds."""
+        self.finish()
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            log.error("%s did not finish within %.0f s and is left behind", self.name, patience)
+
+    def _main(self) -> None:
+        try:
+            self._track()
+        except Exception as error:
+            log.exception("%s failed", self.name)
+            self._on_failure(f"{self.name}: {_one_line(error)}; the run goes on without it")
+
+    def _track(self) -> None:
+        reader = JournalReader(self._directory)
+        try:
+            sink = self._open_sink()
+            try:
+                self._follow(reader, sink)
+            finally:
+                sink.close()
+        finally:
+            reader.close()
+
+    def _follow(self, reader: JournalReader, sink: Sink) -> None:
+        counter, after, ending = RowCounter(), 0, False
+        while True:
+            rows: list[Row] = []
+            while entries := reader.read_kinds(KINDS, after):
+                after = entries[-1].seq
+                rows += counter.rows(entries)
+            sink.log(rows)
+            if ending:
+                return
+            ending = self._complete.wait(_POLL_SEC)
+
+
+def close_all(trackers: Sequence[Tracker], patience: float = _PATIENCE_SEC) -> None:
+    """The journal is complete: end all trackers, in `patience` seconds together."""
+    for tracker in trackers:
+        tracker.finish()
+    deadline = time.monotonic() + patience
+    for tracker in trackers:
+        tracker.close(max(0.0, deadline - time.monotonic()))
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run has been handed to a service that can't be asked; in the run directory.
+
+    A resumed run goes on from here. A process killed between a row and this note hands that row
+    over again, under the same index.
+    """
+
+    path: Path
+    id: str = ""
+    """The service's name for the run; empty: the service has not seen it."""
+    rows: int = 0
+    """How many rows it was given."""
+
+    @classmethod
+    def load(cls, directory: RunDirectory, name: str) -> Progress:
+        """Raises `OSError` or `ValueError` when the note can't be read."""
+        path = directory.path / "trackers" / f"{name}.json"
+        if not path.exists():
+            return cls(path)
+        kept = json.loads(path.read_text())
+        return cls(path, kept["id"], kept["rows"])
+
+    def save(self) -> None:
+        self.path.parent.mkdir(exist_ok=True)
+        unfinished = self.path.with_suffix(".new")
+        unfinished.write_text(json.dumps({"id": self.id, "rows": self.rows}))
+        unfinished.replace(self.path)
+
+
+def _one_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

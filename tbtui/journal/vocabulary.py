@@ -1,0 +1,78 @@
+"""The words of a run's events, by themselves: what a view needs before there is any event.
+
+Nothing is imported here that takes time: the app's first frame is painted with these.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+
+class Outcome(StrEnum):
+    """How a trial ended. Only the policy's own doing may ever be trained on."""
+
+    SOLVED = "solved"
+    FAILED = "failed"
+    AGENT_TIMEOUT = "agent_timeout"
+    """Out of time or out of turns before the agent said that it was done."""
+    CONTEXT_OVERFLOW = "context_overflow"
+    OUTPUT_TRUNCATED = "output_truncated"
+    PARSE_ERROR = "parse_error"
+    AGENT_ERROR = "agent_error"
+    SETUP_ERROR = "setup_error"
+    SANDBOX_LOST = "sandbox_lost"
+    VERIFIER_ERROR = "verifier_error"
+    PROVIDER_ERROR = "provider_error"
+    CANCELLED = "cancelled"
+    HUMAN_TOUCHED = "human_touched"
+
+
+class TrialPhase(StrEnum):
+    """What a trial is doing now."""
+
+    QUEUED = "queued"
+    SETUP = "setup"
+    """The sandbox is being made, the agent is being installed."""
+    MODEL = "model"
+    """Waiting for the policy's next completion."""
+    ACTING = "acting"
+    """Commands are running in the terminal."""
+    PAUSED = "paused"
+    VERIFYING = "verifying"
+    TEARDOWN = "teardown"
+    FINISHED = "finished"
+
+
+class RunPhase(StrEnum):
+    """What the whole run is doing now."""
+
+    STARTING = "starting"
+    EVALUATING = "evaluating"
+    SAMPLING = "sampling"
+    TRAINING = "training"
+    SAVING = "saving"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+
+
+Purpose = Literal["train", "eval"]
+CommandVerb = Literal[
+    "pause",  # at the next turn boundary
+    "freeze",  # now, the sandbox's processes too
+    "resume",
+    "stop",  # at the next turn boundary, then verify
+    "cancel",  # now, without verdict
+    "retry",  # give this attempt up and fill its place in the group with a fresh one
+    "exclude",  # leave it out of training and of its group's baseline
+    "include",  # take an exclusion back
+]
+
+AlarmName = Literal[
+    "reward_collapse",
+    "logprob_collapse",
+    "sampler_mismatch",
+    "no_signal",
+    "below_base",
+    "reward_hacking",
+]

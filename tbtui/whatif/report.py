@@ -1,0 +1,185 @@
+"""A comparison as a table for 80 columns, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tbtui.algorithm.whatif import StepEffect, TrialEffect
+from tbtui.console import printable
+from tbtui.whatif.comparison import CAVEAT, Comparison, compare, settings_shown
+from tbtui.whatif.recorded import RecordedGroup, find_run, read_step
+
+_NUMBERS_WIDTH = 64
+"""Cells that the table's columns of numbers take at most, the gaps before them included."""
+
+
+def print_whatif(run: str, step: int | None, changes: Mapping[str, object], as_json: bool) -> None:
+    """Print a recorded step beside the same step with changed settings.
+
+    Raises:
+        RunDirectoryError, JournalError, WhatIfError: there is no such run or step.
+        ConfigError: a change is not a value that the setting can have.
+    """
+    comparison = compare(read_step(find_run(run), step), changes)
+    if as_json:
+        sys.stdout.write(json.dumps(document(comparison), indent=1) + "\n")
+    else:
+        _print_table(Console(highlight=False), comparison)
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """Everything that the table shows and rounds, group by group."""
+    recorded, trained, instead = comparison.recorded, comparison.trained, comparison.instead
+    return {
+        "run": recorded.run,
+        "step": recorded.step,
+        "settings": {
+            "trained": settings_shown(recorded.config),
+            "what_if": settings_shown(comparison.other),
+        },
+        "totals": {"trained": _totals(trained), "what_if": _totals(instead)},
+        "trials": [
+            {
+                "trial": label,
+                "task": group.task,
+                "reward": trial.reward,
+                "tokens": before.tokens,
+                "trained": _numbers(before),
+                "what_if": _numbers(after),
+            }
+            for group, befores, afters in zip(
+                recorded.groups, trained.groups, instead.groups, strict=True
+            )
+            for label, trial, before, after in zip(
+                group.labels, group.trials, befores, afters, strict=True
+            )
+        ],
+        "measured": dict(recorded.metrics),
+        "notes": [*comparison.notes, CAVEAT],
+    }
+
+
+def _totals(effect: StepEffect) -> dict[str, float | None]:
+    return {
+        "gradient": effect.signal,
+        "learning_trials": effect.learning,
+        "divisor": effect.divisor,
+        "clip_fraction": effect.clip_fraction,
+    }
+
+
+def _numbers(effect: TrialEffect) -> dict[str, float | None]:
+    return {
+        "advantage": effect.advantage,
+        "gradient": effect.signal,
+        "share": effect.share,
+        "clip_fraction": effect.clip_fraction,
+    }
+
+
+def _print_table(console: Console, comparison: Comparison) -> None:
+    recorded, trained, instead = comparison.recorded, comparison.trained, comparison.instead
+    console.print(Text(printable(f"Step {recorded.step} of {recorded.run}"), style="bold"))
+    console.print(_settings_table(comparison))
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=0,
+        show_footer=True,
+    )
+    table.add_column("\ntrial", "all", no_wrap=True)
+    table.add_column("\nreward", justify="right")
+    table.add_column("\ntokens", justify="right")
+    for title, effect in (("trained", trained), ("what if", instead)):
+        table.add_column(
+            f"{title}\nadvantage", f"{effect.learning} learn", justify="right", min_width=10
+        )
+        table.add_column("\nshare", _percent(1.0 if effect.signal else 0.0), justify="right")
+        table.add_column("\nclip", _percent(effect.clip_fraction), justify="right")
+    for group, befores, afters in zip(recorded.groups, trained.groups, instead.groups, strict=True):
+        for row in _rows(group, befores, afters, max(8, console.width - _NUMBERS_WIDTH)):
+            table.add_row(*row)
+        table.add_section()
+    console.print()
+    console.print(table)
+    console.print()
+    console.print(
+        f"Sum of |weight x advantage| over all tokens: {trained.signal:.4g} as trained,"
+        f" {instead.signal:.4g} what if.\nDivisor of the loss: {trained.divisor:g} as trained,"
+        f" {instead.divisor:g} what if.\n"
+    )
+    for note in comparison.notes:
+        console.print(Text(printable(note), style="dim"))
+    console.print()
+    console.print(CAVEAT)
+
+
+def _settings_table(comparison: Comparison) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    before = settings_shown(comparison.recorded.config)
+    after = settings_shown(comparison.other)
+    for name, value in before.items():
+        changed = after[name] != value
+        table.add_row(
+            name,
+            f"{value} -> {after[name]}" if changed else str(value),
+            style="" if changed else "dim",
+        )
+    return table
+
+
+def _rows(
+    group: RecordedGroup,
+    befores: Sequence[TrialEffect],
+    afters: Sequence[TrialEffect],
+    width: int,
+) -> Iterable[Sequence[str | Text]]:
+    """One for each trial, its name in `width` cells; a group with nothing to learn either way is
+    one row."""
+    rewards = {trial.reward for trial in group.trials}
+    if len(rewards) == 1 and not any(effect.signal for effect in (*befores, *afters)):
+        tokens = sum(effect.tokens for effect in befores)
+        name = _name(group.task, f" (all {len(befores)})", width)
+        yield (name, _number(rewards.pop()), str(tokens), *("0", _percent(0.0), "") * 2)
+        return
+    for label, trial, before, after in zip(
+        group.labels, group.trials, befores, afters, strict=True
+    ):
+        task, slash, place = label.rpartition("/")
+        yield (
+            _name(task, slash + place, width),
+            _number(trial.reward),
+            str(before.tokens),
+            *_cells(before),
+            *_cells(after),
+        )
+
+
+def _name(task: str, place: str, width: int) -> Text:
+    """A long task's name is cut; what tells its trials apart stays."""
+    name = Text(printable(task))
+    name.truncate(width - len(place), overflow="ellipsis")
+    return name.append(printable(place))
+
+
+def _cells(effect: TrialEffect) -> tuple[str, str, str]:
+    if effect.advantage is None:
+        return "left out", "", ""
+    return f"{effect.advantage:+.3f}", _percent(effect.share), _percent(effect.clip_fraction)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _percent(value: float | None) -> str:
+    return "?" if value is None else f"{value:.1%}"

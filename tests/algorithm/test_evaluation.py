@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbtui.algorithm.evaluation import Attempts, attempts, pass_at_k, pass_rate, pass_rates
+
+tasks_of_attempts = st.lists(
+    st.integers(1, 12).flatmap(lambda n: st.integers(0, n).map(lambda passed: Attempts(passed, n))),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(st.integers(1, 9), st.data())
+def test_pass_at_k_is_the_share_of_draws_with_a_pass(scored: int, data: st.DataObject) -> None:
+    passed = data.draw(st.integers(0, scored))
+    k = data.draw(st.integers(1, scored))
+    outcomes = [i < passed for i in range(scored)]
+    draws = list(itertools.combinations(outcomes, k))
+    share = sum(any(draw) for draw in draws) / len(draws)
+    assert pass_at_k(passed, scored, k) == pytest.approx(share, abs=1e-12)
+
+
+@pytest.mark.parametrize(("p", "k"), [(0.3, 1), (0.3, 4), (0.05, 8)])
+def test_pass_at_k_is_unbiased(p: float, k: int) -> None:
+    n = 10
+    expected = sum(
+        math.comb(n, passed) * p**passed * (1 - p) ** (n - passed) * pass_at_k(passed, n, k)
+        for passed in range(n + 1)
+    )
+    assert expected == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
+
+
+def test_many_attempts_do_not_overflow() -> None:
+    assert pass_at_k(1, 5000, 2500) == 0.5
+
+
+@pytest.mark.parametrize(("passed", "scored", "k"), [(0, 2, 3), (3, 2, 1), (0, 2, 0), (-1, 2, 1)])
+def test_what_can_not_be_estimated_is_refused(passed: int, scored: int, k: int) -> None:
+    with pytest.raises(ValueError, match="pass@"):
+        pass_at_k(passed, scored, k)
+
+
+def test_a_pass_is_the_whole_reward_and_no_reward_is_no_attempt() -> None:
+    assert attempts([1.0, 0.999, 0.0, None, 2.0]) == Attempts(passed=2, scored=4)
+    assert attempts([None, None]) == Attempts(0, 0)
+
+
+@given(tasks_of_attempts)
+def test_rates_are_means_over_tasks_within_their_bounds(tasks: list[Attempts]) -> None:
+    rates = pass_rates(tasks)
+    assert list(rates) == list(range(1, min(task.scored for task in tasks) + 1))
+    for k, rate in rates.items():
+        each = [pass_at_k(task.passed, task.scored, k) for task in tasks]
+        assert rate.value == pytest.approx(sum(each) / len(each))
+        assert 0 <= rate.low <= rate.value <= rate.high <= 1
+        assert rate.high - rate.low > 0
+    values = [rate.value for rate in rates.values()]
+    assert values == sorted(values)
+
+
+@given(tasks_of_attempts, st.randoms())
+def test_the_order_of_tasks_and_empty_ones_do_not_matter(
+    tasks: list[Attempts], rng: random.Random
+) -> None:
+    mixed = [*tasks, Attempts(0, 0)]
+    rng.shuffle(mixed)
+    one, other = pass_rate(tasks, 1), pass_rate(mixed, 1)
+    assert one is not None
+    assert other is not None
+    assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high))
+
+
+def test_without_a_scored_attempt_there_is_no_rate() -> None:
+    assert pass_rate([Attempts(0, 0)], 1) is None
+    assert pass_rates([Attempts(0, 0)]) == {}
+    assert pass_rates([]) == {}
+
+
+def test_one_attempt_per_task_is_wilsons_interval() -> None:
+    # Newcombe 1998, Statistics in Medicine 17: 15 of 148, method 3.
+    tasks = [Attempts(1, 1)] * 15 + [Attempts(0, 1)] * 133
+    rate = pass_rate(tasks, 1)
+    assert rate is not None
+    assert (rate.low, rate.high) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+
+
+def test_attempts_that_agree_count_as_one() -> None:
+    """Eight copies of the same attempt tell no more than one of them."""
+    single = pass_rate([Attempts(1, 1)] * 6 + [Attempts(0, 1)] * 4, 1)
+    copied = pass_rate([Attempts(8, 8)] * 6 + [Attempts(0, 8)] * 4, 1)
+    assert copied == single
+    independent = pass_rate([Attempts(5, 8)] * 6 + [Attempts(4, 8)] * 4, 1)
+    assert independent is not None
+    assert single is not None
+    assert independent.high - independent.low < 0.5 * (single.high - single.low)
+
+
+@pytest.mark.parametrize("passed", [0, 4])
+def test_agreement_of_few_tasks_is_no_certainty(passed: int) -> None:
+    rate = pass_rate([Attempts(passed, 4)] * 3, 1)
+    assert rate is not None
+    assert rate.high - rate.low > 0.5
+
+
+def test_one_task_is_judged_by_its_own_attempts() -> None:
+    first, both = pass_rate([Attempts(3, 10)], 1), pass_rate([Attempts(3, 10)], 2)
+    assert first is not None
+    assert both is not None
+    assert (first.low, first.high) == pytest.approx((0.1078, 0.6032), abs=1e-4)
+    assert (both.low, both.high) == pytest.approx((1 - 0.8922**2, 1 - 0.3968**2), abs=1e-3)
+
+
+@pytest.mark.parametrize("tasks", [5, 20])
+@pytest.mark.parametrize(("a", "b"), [(0.5, 0.5), (2.0, 2.0), (50.0, 50.0)])
+@pytest.mark.parametrize("k", [1, 2])
+def test_the_interval_covers_the_truth(tasks: int, a: float, b: float, k: int) -> None:
+    """Tasks drawn from a population (difficulties Beta-distributed), four attempts at each."""
+    rng = np.random.default_rng(1)
+    # E[1 - (1 - p)^k] for p ~ Beta(a, b)
+    fails = math.prod((b + i) / (a + b + i) for i in range(k))
+    covered, runs = 0, 600
+    for _ in range(runs):
+        passes = rng.binomial(4, rng.beta(a, b, tasks))
+        rate = pass_rate([Attempts(int(passed), 4) for passed in passes], k)
+        assert rate is not None
+        covered += rate.low <= 1 - fails <= rate.high
+    assert covered / runs >= 0.9

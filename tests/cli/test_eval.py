@@ -1,0 +1,136 @@
+"""`tbtui eval`: what it refuses at once, and a real run whose checkpoints it evaluates."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tbtui.engines.grpo.checkpoints import best, latest
+from tbtui.evaluate import evaluate
+from tbtui.journal.events import CheckpointSaved, EvalFinished, RunStarted, StepStarted
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
+from tbtui.resources import tasks_dir
+
+
+@pytest.fixture
+def empty_run(tmp_path: Path) -> RunDirectory:
+    """A run that was killed before its first checkpoint."""
+    run = RunDirectory.create(tmp_path / "runs" / "short")
+    JournalWriter(run).close()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "use_latest", "reason"),
+    [
+        (["nosuch"], False, "nosuch: no such run, here or in"),
+        (["shrot"], False, "did you mean 'short'?"),
+        (["short"], False, "short has no checkpoint"),
+        (["short"], True, "short has no checkpoint"),
+        (["HERE"], False, "is no checkpoint: trainer.json is missing"),
+        (["HERE"], True, "run.db is missing"),
+        ([], True, "--latest is of a run"),
+        (["short", "checkpoint=x"], False, "short says what to evaluate already"),
+        (["max_steps=3"], False, "max_steps: an evaluation takes no training steps"),
+        (["eval_group_siz=3"], False, "did you mean 'eval_group_size'?"),
+        (["eval_tasks=copy-99"], False, "eval_tasks: no task 'copy-99'"),
+        (["tasks_dir=ONE"], False, "no task is held out"),
+        (["tasks_dir=NONE"], False, "does not exist"),
+        (["checkpoint=NONE"], False, "NONE"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    arguments: list[str],
+    use_latest: bool,
+    reason: str,
+    tmp_path: Path,
+    empty_run: RunDirectory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(tasks_dir() / "starter" / "copy-01", tmp_path / "one" / "copy-01")
+    places = {"HERE": tmp_path / "one", "ONE": tmp_path / "one", "NONE": tmp_path / "NONE"}
+    given = [re.sub(r"HERE|ONE$|NONE", lambda m: str(places[m[0]]), text) for text in arguments]
+    settings = [*given, f"logs_dir={empty_run.path.parent}"]
+    assert evaluate(settings, use_latest=use_latest, view="lines") == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert reason in told.err
+    assert told.err.startswith("tbtui: ")
+    assert told.err.count("\n") == 1
+    assert [path.name for path in empty_run.path.parent.iterdir()] == ["short"]
+
+
+def tbtui(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tbtui", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def events(run: RunDirectory, kinds: Sequence[type]) -> list[object]:
+    reader = JournalReader(run)
+    try:
+        return [e.event for e in reader.read(0, 100_000) if isinstance(e.event, tuple(kinds))]
+    finally:
+        reader.close()
+
+
+def test_a_runs_checkpoints_are_evaluated(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks"
+    for name in ("mkdir-01", "remove-01", "mkdir-07", "mkdir-08"):
+        shutil.copytree(tasks_dir() / "starter" / name, tasks / name)
+    logs = tmp_path / "runs"
+    trained = tbtui(
+        *("run", "--no-ui", f"tasks_dir={tasks}", f"logs_dir={logs}", "run_name=r"),
+        *("max_steps=1", "batch_size=1", "group_size=2", "max_turns=2", "seed=4"),
+    )
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    run = RunDirectory.open(logs / "r")
+    last, best_one = latest(run), best(run)
+    assert last is not None
+    assert best_one is not None
+    assert last.state.step == 1
+
+    # By its name, with the run's own settings but for those that are given.
+    shown = tbtui(
+        *("eval", "r", "--latest", "--no-ui"),
+        *(f"logs_dir={logs}", "run_name=e", "eval_group_size=3"),
+    )
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "step 1 of r, its latest checkpoint, at temperature 1" in shown.stdout
+    assert re.search(r"^  mkdir-07 +\d/3 +\d\.\d\d +\d\.\d\d-\d\.\d\d", shown.stdout, re.M)
+    table = shown.stdout[shown.stdout.index("step 1 of r") :]
+    assert max(map(len, table.splitlines())) <= 80
+    assert re.match(
+        r"pass@1 \d\.\d\d \(\d\.\d\d-\d\.\d\d\) of 6 trials at 2 tasks", table.splitlines()[-1]
+    )
+    evaluation = RunDirectory.open(logs / "e")
+    (started,) = events(evaluation, [RunStarted])
+    assert isinstance(started, RunStarted)
+    assert started.settings["checkpoint"] == str(last.path)
+    assert (started.settings["max_turns"], started.settings["seed"]) == (2, 4)
+    assert not events(evaluation, [StepStarted, CheckpointSaved])
+    (finished,) = events(evaluation, [EvalFinished])
+    assert isinstance(finished, EvalFinished)
+    assert set(finished.pass_at) == {1, 2, 3}
+
+    # By its directory; as JSON there is nothing but events.
+    printed = tbtui("eval", str(best_one.path), "--json", "run_name=f")
+    assert printed.returncode == 0, printed.stdout + printed.stderr
+    kinds = [json.loads(line)["kind"] for line in printed.stdout.splitlines()]
+    assert kinds[-1] == "run_finished"
+    assert kinds.count("eval_finished") == 1
+    assert (logs / "f").is_dir()

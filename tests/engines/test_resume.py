@@ -1,0 +1,728 @@
+"""A run that ended at any of its events goes on, and ends as if it never had."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tbtui.catalog.split import Split
+from tbtui.config import ConfigError, RunConfig, to_toml
+from tbtui.config import settings as known_settings
+from tbtui.engines.continuation import continue_run
+from tbtui.engines.grpo.checkpoint_state import STATE_FILE
+from tbtui.engines.grpo.checkpoints import (
+    FIXED_SETTINGS,
+    CheckpointError,
+)
+from tbtui.engines.grpo.history import place_of
+from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST, RUN_WAS_KILLED
+from tbtui.engines.grpo.recovery import Recovery, UnrecoverableError, recover
+from tbtui.engines.prepare import PreparedRun
+from tbtui.engines.resume import FIXED, find_run, keep_settings, request_resume
+from tbtui.journal.events import (
+    AnyEvent,
+    CommandDone,
+    CommandIssued,
+    CommandVerb,
+    Entry,
+    EvalFinished,
+    EvalStarted,
+    Event,
+    GroupRefilled,
+    GroupScored,
+    Noted,
+    Outcome,
+    PhaseSeconds,
+    RunContinued,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    TaskRecord,
+    TrialExcluded,
+    TrialFinished,
+    TrialPhase,
+    TrialQueued,
+    TrialRetried,
+)
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError
+from tbtui.journal.writer import JournalError, JournalWriter
+from tbtui.policies.base import OptimSettings, PolicyInfo, Sample, SampleRequest, StepResult
+from tbtui.rollout.environments.choose import EnvironmentChoice
+from tbtui.rollout.messages import CompletionFailed, PhaseEntered, TrialDone, TrialSpec
+from tests.benchmarks.kill_and_resume import differences, experiment
+
+from .conftest import TASKS, Bench
+from .fakes import FakePool, RotePolicy, facts
+
+SPLIT = Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:]))
+SETTINGS: dict[str, Any] = {
+    "max_steps": 3,
+    "batch_size": 2,
+    "group_size": 2,
+    "eval_every": 2,
+    "save_every": 2,
+    "keep_checkpoints": 0,
+    "retry_wait_sec": 0,
+}
+
+
+Script = Callable[[FakePool, TrialSpec], object]
+
+STARTED = RunStarted(
+    run="whole",
+    pid=1,
+    host="here",
+    tbtui_version="1",
+    harbor_version="1",
+    policy="rote",
+    model_name="rote",
+    parameters=None,
+    context_limit=10_000,
+    environment="fake",
+    environment_reason="",
+    tasks_dir="/tasks",
+    tasks=tuple(
+        TaskRecord(name=task.name, kind=task.kind, difficulty=task.difficulty, split=use)
+        for use, tasks in (("train", SPLIT.train), ("eval", SPLIT.heldout))
+        for task in tasks
+    ),
+    settings={},
+)
+
+
+class LearningPolicy(RotePolicy):
+    """Its weights are a digest of everything that it was trained on, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = "start"
+        self.sampler = "start"
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        said = digest(self.sampler, request.seed, request.prompt_ids)[:6]
+        ids = tuple(map(ord, said))
+        logprobs = np.asarray([-(id % 7) / 8 for id in ids], np.float32)
+        return Sample(ids, logprobs, "stop", self.published)
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        data = [(d.tokens, d.mask, d.logprobs, d.advantages, d.weights) for d in self._accumulated]
+        raw = b"".join(np.ascontiguousarray(array).tobytes() for datum in data for array in datum)
+        self.weights = digest(self.weights, raw, settings)
+        return await super().apply(settings)
+
+    async def publish(self) -> int:
+        self.sampler = self.weights
+        return await super().publish()
+
+    async def save(self, directory: Path) -> None:
+        await super().save(directory)
+        (directory / "weights").write_text(json.dumps([self.weights, self.published]))
+
+    async def load(self, directory: Path) -> None:
+        self.weights, self.published = json.loads((directory / "weights").read_text())
+        self.sampler = self.weights
+
+
+def digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def by_what_it_says(pool: FakePool, spec: TrialSpec) -> object:
+    """Two turns; the last completion decides, so that rewards depend on weights and seeds."""
+    pool._spawn(_two_turns(pool, spec))
+    return True
+
+
+async def _two_turns(pool: FakePool, spec: TrialSpec) -> None:
+    pool.runner.on_message(1, PhaseEntered(spec.trial, TrialPhase.SETUP))
+    messages: tuple[tuple[str, str], ...] = ()
+    text = ""
+    for turn in (1, 2):
+        messages = (*messages, ("user", f"turn {turn}"))
+        answer = await pool.ask(spec, turn, messages)
+        assert not isinstance(answer, CompletionFailed)
+        text = answer.text
+        messages = (*messages, ("assistant", text))
+    verdict = float(int(text, 16) % 3 == 0)
+    pool._live.discard(spec.trial)
+    pool.runner.on_message(1, TrialDone(spec.trial, facts(verdict)))
+
+
+def stumbling(pool: FakePool, spec: TrialSpec) -> object:
+    """As above, but the infrastructure fails some first attempts, and some places for good."""
+    place = spec.trial.partition("-retry")[0]
+    first = place == spec.trial
+    if place.endswith(("-2", "-4")) and "copy" in place and (first or place.endswith("-4")):
+        return pool.end(spec, facts(None, "provider_error", "silence"), 1)
+    return by_what_it_says(pool, spec)
+
+
+@dataclass
+class Part:
+    """What one process did of a run."""
+
+    policy: LearningPolicy
+    bench: Bench
+
+
+@dataclass
+class Whole:
+    """A run's directory, and what its events say about how it went."""
+
+    directory: RunDirectory
+    settings: dict[str, Any]
+    script: Script
+
+    def config(self) -> RunConfig:
+        return RunConfig(**{**SETTINGS, **self.settings})
+
+    def prepared(self) -> PreparedRun:
+        return PreparedRun(
+            self.config(), Path("/tasks"), SPLIT, (), EnvironmentChoice("fake", ""), self.directory
+        )
+
+    async def begin(self) -> Part:
+        self.directory.config.write_text(to_toml(self.config()))
+        policy = LearningPolicy()
+        with JournalWriter(self.directory) as journal:
+            journal.append(STARTED)
+            bench = Bench(self.directory, journal, policy, self.script)
+            await bench.engine(**{**SETTINGS, **self.settings}).run()
+        return Part(policy, bench)
+
+    async def resume(self) -> Part:
+        policy = LearningPolicy()
+        with (
+            JournalWriter(self.directory, continues=True) as journal,
+            contextlib.closing(JournalReader(self.directory)) as reader,
+        ):
+            start = await continue_run(self.prepared(), policy, journal, reader, STARTED)
+            bench = Bench(self.directory, journal, policy, self.script, start)
+            await bench.engine(**{**SETTINGS, **self.settings}).run()
+        return Part(policy, bench)
+
+    def cut(self, where: Path, last: int) -> Whole:
+        """A copy as it was when the event number `last` was the last one."""
+        shutil.copytree(self.directory.path, where)
+        directory = RunDirectory(where)
+        db = sqlite3.connect(directory.database)
+        rows = db.execute(
+            "SELECT json_extract(body, '$.sample') FROM events"
+            " WHERE kind = 'turn_sampled' AND seq <= ?",
+            (last,),
+        )
+        samples = max((row[0] for row in rows), default=0)
+        db.execute("DELETE FROM events WHERE seq > ?", (last,))
+        db.execute("DELETE FROM samples WHERE id > ?", (samples,))
+        db.commit()
+        db.close()
+        for path in directory.checkpoints.iterdir():
+            if json.loads((path / STATE_FILE).read_text())["journal_seq"] > last:
+                shutil.rmtree(path)
+        return Whole(directory, self.settings, self.script)
+
+    def entries(self) -> list[Entry]:
+        with contextlib.closing(JournalReader(self.directory)) as reader:
+            return reader.read(0, 100_000)
+
+    def events[E: Event](self, kind: type[E]) -> list[E]:
+        return [e.event for e in self.entries() if isinstance(e.event, kind)]
+
+    def outcome(self) -> object:
+        """What must not depend on interruptions: scores, evaluations, steps."""
+        scores = Counter(
+            (
+                event.step,
+                event.group,
+                event.disposition,
+                event.baseline,
+                *(
+                    (place_of(trial, event.group), score.reward, score.advantage, score.tokens)
+                    for trial, score in event.trials.items()
+                ),
+            )
+            for event in self.events(GroupScored)
+        )
+        steps = Counter((e.step, e.weights_version) for e in self.events(StepFinished))
+        evaluations = Counter(
+            (e.step, e.weights_version, e.pass_rate) for e in self.events(EvalFinished)
+        )
+        return scores, steps, evaluations
+
+    def length(self) -> int:
+        return len(self.entries())
+
+
+def require_order(whole: Whole) -> None:
+    """Nothing is lost, doubled or left open."""
+    queued = [event.trial for event in whole.events(TrialQueued)]
+    ends = Counter(event.trial for event in whole.events(TrialFinished))
+    assert set(ends) == set(queued)
+    assert set(ends.values()) <= {1}
+    assert len(queued) == len(set(queued))
+    for steps in (
+        [event.step for event in whole.events(StepStarted)],
+        [event.step for event in whole.events(StepFinished)],
+        [event.step for event in whole.events(EvalStarted)],
+        [event.step for event in whole.events(EvalFinished)],
+    ):
+        assert len(steps) == len(set(steps))
+    groups = [event.group for event in whole.events(GroupScored)]
+    assert len(groups) == len(set(groups))
+
+
+def useful_ends(whole: Whole) -> Counter[tuple[str, int]]:
+    """How often each place came to an outcome of its own."""
+    group = {event.trial: event.group for event in whole.events(TrialQueued)}
+    return Counter(
+        place_of(event.trial, group[event.trial])
+        for event in whole.events(TrialFinished)
+        if event.outcome in (Outcome.SOLVED, Outcome.FAILED)
+    )
+
+
+async def uninterrupted(
+    where: Path,
+    script: Script = by_what_it_says,
+    **settings: object,
+) -> tuple[Whole, Part]:
+    whole = Whole(RunDirectory.create(where / "whole"), settings, script)
+    return whole, await whole.begin()
+
+
+def hopeless(pool: FakePool, spec: TrialSpec) -> object:
+    """The infrastructure fails every attempt at some places."""
+    if spec.trial.partition("-retry")[0].endswith("-2") and "copy" in spec.trial:
+        return pool.end(spec, facts(None, "provider_error", "silence"), 1)
+    return by_what_it_says(pool, spec)
+
+
+VARIANTS: dict[str, tuple[Script, dict[str, Any]]] = {
+    "plain": (by_what_it_says, {"max_steps": 2, "save_every": 1, "eval_every": 0}),
+    "retries-oversample": (stumbling, {"max_retries": 1, "oversample": 1, "max_steps": 2}),
+    "refill": (
+        hopeless,
+        {"on_outcome": {"provider_error": "mask"}, "max_steps": 2, "eval_every": 0},
+    ),
+    "replace-substeps": (
+        by_what_it_says,
+        {"replace_constant_groups": 1, "num_substeps": 2, "max_steps": 2, "eval_every": 0},
+    ),
+    "no-checkpoint": (by_what_it_says, {"save_every": 0, "max_steps": 2}),
+    "longer": (by_what_it_says, {"max_steps": 4}),
+}
+
+
+@pytest.mark.parametrize(
+    ("variant", "stride"),
+    [
+        ("plain", 2),
+        *((variant, 19) for variant in VARIANTS if variant != "plain"),
+        *(pytest.param(variant, 1, marks=pytest.mark.slow) for variant in VARIANTS),
+    ],
+)
+async def test_cut_off_after_any_event_a_run_ends_as_if_it_had_not_been(
+    tmp_path: Path, variant: str, stride: int
+) -> None:
+    script, settings = VARIANTS[variant]
+    whole, part = await uninterrupted(tmp_path, script, **settings)
+    expected = whole.outcome()
+    for last in range(0, whole.length() + 1, stride):
+        copy = whole.cut(tmp_path / "copy", last)
+        resumed = await copy.resume()
+        assert copy.outcome() == expected, f"cut off after event {last}"
+        assert resumed.policy.weights == part.policy.weights, f"cut off after event {last}"
+        require_order(copy)
+        if script is by_what_it_says:
+            assert set(useful_ends(copy).values()) == {1}, f"cut off after event {last}"
+        shutil.rmtree(copy.directory.path)
+
+
+@pytest.mark.parametrize("settings", [{"max_steps_off_policy": 2}, {"stream": True}])
+async def test_batches_sampled_ahead_are_taken_up_too(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    whole, _ = await uninterrupted(tmp_path, max_steps=4, n_parallel_envs=3, **settings)
+    for last in range(5, whole.length() + 1, 37):
+        copy = whole.cut(tmp_path / "copy", last)
+        ended = Counter(e.trial for e in copy.events(TrialFinished))
+        await copy.resume()
+        require_order(copy)
+        assert set(useful_ends(copy).values()) == {1}
+        assert Counter(e.trial for e in copy.events(TrialFinished)) >= ended
+        assert [e.step for e in copy.events(StepFinished)] == [1, 2, 3, 4]
+        shutil.rmtree(copy.directory.path)
+
+
+async def test_killed_again_and_again_it_still_ends_the_same(tmp_path: Path) -> None:
+    whole, part = await uninterrupted(tmp_path, max_steps=2)
+    expected, moments = whole.outcome(), (30, 31, 47, 60, 75, 80, 95, 120)
+    for number, last in enumerate(moments):
+        whole = whole.cut(tmp_path / f"copy-{number}", last)
+        resumed = await whole.resume()
+    assert whole.outcome() == expected
+    assert resumed.policy.weights == part.policy.weights
+    require_order(whole)
+    assert len(whole.events(RunContinued)) > 1
+
+
+async def test_how_it_goes_on_is_in_the_journal(tmp_path: Path) -> None:
+    whole, _ = await uninterrupted(tmp_path, max_steps=3)
+    entries = whole.entries()
+    (last,) = [e.seq for e in entries if isinstance(e.event, StepStarted) and e.event.step == 3]
+    first_end = next(e.seq for e in entries if e.seq > last and isinstance(e.event, TrialFinished))
+    copy = whole.cut(tmp_path / "copy", first_end)
+    for path in copy.directory.checkpoints.iterdir():
+        shutil.rmtree(path)
+    started = {e.trial for e in copy.events(TrialQueued)}
+    ended = {e.trial for e in copy.events(TrialFinished)}
+    await copy.resume()
+    (event,) = copy.events(RunContinued)
+    assert (event.checkpoint, event.step, event.replayed) == (None, 0, (1, 2))
+    assert event.reused == 1
+    assert set(event.requeued) == started - ended
+    cut_off = [e for e in copy.events(TrialFinished) if e.reason == RUN_WAS_KILLED]
+    assert {e.trial for e in cut_off} == set(event.requeued)
+    assert all(e.outcome is Outcome.CANCELLED and e.reward is None for e in cut_off)
+    retried = [e for e in copy.events(TrialRetried) if e.reason == "the run was resumed"]
+    assert {e.trial for e in retried} == set(event.requeued)
+    (note,) = [e.text for e in copy.events(Noted) if "no checkpoint" in e.text]
+    assert note == "no checkpoint: all 2 steps are trained again"
+
+
+async def test_a_run_that_was_stopped_properly_goes_on_the_same_way(tmp_path: Path) -> None:
+    whole, part = await uninterrupted(tmp_path, max_steps=2)
+    copy = whole.cut(tmp_path / "copy", 30)
+    with JournalWriter(copy.directory, continues=True) as journal:
+        ended = {e.trial for e in copy.events(TrialFinished)}
+        for event in copy.events(TrialQueued):
+            if event.trial not in ended:
+                journal.append(
+                    TrialFinished(
+                        trial=event.trial,
+                        outcome=Outcome.CANCELLED,
+                        reason=RUN_ENDED_FIRST,
+                        verdict=None,
+                        reward=None,
+                        turns=0,
+                        seconds=PhaseSeconds(),
+                    )
+                )
+        journal.append(RunFinished(status="interrupted", reason="ctrl-c"))
+    resumed = await copy.resume()
+    assert copy.outcome() == whole.outcome()
+    assert resumed.policy.weights == part.policy.weights
+
+
+async def test_open_ends_are_tied_up(tmp_path: Path) -> None:
+    whole, _ = await uninterrupted(tmp_path, max_steps=1)
+    copy = whole.cut(tmp_path / "copy", 40)
+    with JournalWriter(copy.directory, continues=True) as journal:
+        journal.append(
+            CommandIssued(command="c", verb="pause", target="run", actor="me", reason="")
+        )
+        journal.append(RunPaused())
+    await copy.resume()
+    assert CommandDone(command="c", ok=False, result=RUN_WAS_KILLED) in copy.events(CommandDone)
+    assert len(copy.events(RunResumed)) == 1
+
+
+# What people had asked for
+
+
+def finished(trial: str, outcome: Outcome = Outcome.SOLVED, reason: str = "") -> TrialFinished:
+    reward = 1.0 if outcome is Outcome.SOLVED else None
+    return TrialFinished(
+        trial=trial,
+        outcome=outcome,
+        reason=reason,
+        verdict=reward,
+        reward=reward,
+        turns=0,
+        seconds=PhaseSeconds(sampling=1.0, queue=0.5),
+    )
+
+
+def queued(trial: str, attempt: int = 1) -> TrialQueued:
+    return TrialQueued(
+        trial=trial,
+        label="copy-0/1",
+        task="copy-0",
+        group="s0001-copy-0",
+        step=1,
+        purpose="train",
+        attempt=attempt,
+        budget_sec=1,
+    )
+
+
+def asked(verb: CommandVerb, trial: str) -> CommandIssued:
+    return CommandIssued(command=f"{verb} {trial}", verb=verb, target=trial, actor="me")
+
+
+def done(verb: CommandVerb, trial: str, ok: bool = True) -> CommandDone:
+    return CommandDone(command=f"{verb} {trial}", ok=ok, result="")
+
+
+FIRST, SECOND = "s0001-copy-0-1", "s0001-copy-0-1-retry1"
+CASES: dict[str, tuple[list[AnyEvent], int, str | None, bool]] = {
+    # events -> last attempt, trial that stands, other draws
+    "cancelled by a person: that stands": (
+        [
+            queued(FIRST),
+            asked("cancel", FIRST),
+            finished(FIRST, Outcome.CANCELLED, "by me"),
+            done("cancel", FIRST),
+        ],
+        *(1, FIRST, False),
+    ),
+    "given up for a fresh one, which was not announced yet": (
+        [queued(FIRST), asked("retry", FIRST), finished(FIRST, Outcome.CANCELLED, "by me")],
+        *(1, None, True),
+    ),
+    "a fresh one that was announced": (
+        [
+            queued(FIRST),
+            finished(FIRST),
+            asked("retry", FIRST),
+            TrialRetried(trial=FIRST, successor=SECOND, reason="asked by me"),
+            done("retry", FIRST),
+        ],
+        *(1, None, True),
+    ),
+    "a fresh one that was under way": (
+        [
+            queued(FIRST),
+            finished(FIRST),
+            asked("retry", FIRST),
+            TrialRetried(trial=FIRST, successor=SECOND, reason="asked by me"),
+            done("retry", FIRST),
+            queued(SECOND, 2),
+        ],
+        *(2, None, True),
+    ),
+    "a refused retry changes nothing": (
+        [queued(FIRST), asked("retry", FIRST), done("retry", FIRST, ok=False), finished(FIRST)],
+        *(1, FIRST, False),
+    ),
+    "asked, and killed before anything came of it": (
+        [queued(FIRST), asked("retry", FIRST)],
+        *(1, None, False),
+    ),
+    "a failure that is to be tried again": (
+        [queued(FIRST), finished(FIRST, Outcome.SANDBOX_LOST)],
+        *(1, None, False),
+    ),
+    "a failure whose attempts are used up": (
+        [
+            queued(FIRST),
+            finished(FIRST, Outcome.SANDBOX_LOST),
+            TrialRetried(trial=FIRST, successor=SECOND, reason="sandbox_lost"),
+            queued(SECOND, 2),
+            finished(SECOND, Outcome.SANDBOX_LOST),
+        ],
+        *(2, SECOND, False),
+    ),
+    "being cut off is no failure that counts": (
+        [
+            queued(FIRST),
+            finished(FIRST, Outcome.CANCELLED, RUN_WAS_KILLED),
+            TrialRetried(trial=FIRST, successor=SECOND, reason="the run was resumed"),
+            queued(SECOND, 2),
+            finished(SECOND, Outcome.SANDBOX_LOST),
+        ],
+        *(2, None, False),
+    ),
+}
+
+
+def recovered(directory: RunDirectory, events: list[AnyEvent], **settings: object) -> Recovery:
+    with JournalWriter(directory) as journal:
+        journal.append(StepStarted(step=1, groups={"s0001-copy-0": "copy-0"}))
+        for event in events:
+            journal.append(event)
+    config = RunConfig(**{**SETTINGS, "max_retries": 1, **settings})
+    return recover(JournalReader(directory), SPLIT, config)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_becomes_of_a_place(tmp_path: Path, case: str) -> None:
+    events, attempts, stands, other_draws = CASES[case]
+    recovery = recovered(RunDirectory.create(tmp_path / "run"), events)
+    place = recovery.start.batches[1].places["s0001-copy-0", 1]
+    assert place.attempts == attempts
+    assert (place.rollout.trial if place.rollout else None) == stands
+    assert (place.seed is not None) == other_draws
+
+
+def test_an_outcome_that_ended_the_run_is_tried_again(tmp_path: Path) -> None:
+    events: list[AnyEvent] = [queued(FIRST), finished(FIRST, Outcome.VERIFIER_ERROR)]
+    recovery = recovered(
+        RunDirectory.create(tmp_path / "run"), events, on_outcome={"verifier_error": "halt"}
+    )
+    assert recovery.start.batches[1].places["s0001-copy-0", 1].rollout is None
+
+
+def test_exclusions_and_the_time_of_all_attempts_are_kept(tmp_path: Path) -> None:
+    recovery = recovered(
+        RunDirectory.create(tmp_path / "run"),
+        [
+            queued(FIRST),
+            finished(FIRST, Outcome.SANDBOX_LOST),
+            TrialRetried(trial=FIRST, successor=SECOND, reason="sandbox_lost", wait_sec=2.0),
+            queued(SECOND, 2),
+            finished(SECOND),
+            TrialExcluded(trial=SECOND, excluded=True),
+        ],
+    )
+    batch = recovery.start.batches[1]
+    assert batch.excluded == {SECOND}
+    rollout = batch.places["s0001-copy-0", 1].rollout
+    assert rollout is not None
+    assert (rollout.seconds, rollout.reward) == (1.0, 1.0)
+    assert rollout.spent == PhaseSeconds(sampling=2.0, queue=3.0)
+
+
+def test_a_refilled_place_that_nobody_queued_starts_as_its_first_attempt(tmp_path: Path) -> None:
+    recovery = recovered(
+        RunDirectory.create(tmp_path / "run"),
+        [GroupRefilled(step=1, group="s0001-copy-0", trials=("s0001-copy-0-3",))],
+    )
+    place = recovery.start.batches[1].places["s0001-copy-0", 3]
+    assert (place.attempts, place.rollout) == (0, None)
+
+
+# What is refused
+
+
+async def test_other_tasks_are_refused(tmp_path: Path) -> None:
+    whole, _ = await uninterrupted(tmp_path, max_steps=0)
+    fewer = Split(train=SPLIT.train[1:], heldout=SPLIT.heldout)
+    with pytest.raises(UnrecoverableError, match=r"copy-0; put them back"):
+        recover(JournalReader(whole.directory), fewer, whole.config())
+
+
+async def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    whole, _ = await uninterrupted(tmp_path, max_steps=2)
+    other = LearningPolicy()
+    other.info = PolicyInfo("rote", "other", None, 10_000, ("importance_sampling",))
+    with (
+        JournalWriter(whole.directory, continues=True) as journal,
+        contextlib.closing(JournalReader(whole.directory)) as reader,
+        pytest.raises(CheckpointError, match="of another model: rote rote, not rote other"),
+    ):
+        await continue_run(whole.prepared(), other, journal, reader, STARTED)
+    assert not whole.events(RunContinued)
+
+
+async def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
+    whole, part = await uninterrupted(tmp_path, max_steps=4)
+    newest = max(whole.directory.checkpoints.iterdir())
+    (newest / "weights").write_text("[]")
+    resumed = await whole.resume()
+    assert resumed.policy.weights == part.policy.weights
+    (event,) = whole.events(RunContinued)
+    assert (event.checkpoint, event.replayed) == ("checkpoints/step-000002", (3, 4))
+    assert any(f"{newest} is damaged" in note.text for note in whole.events(Noted))
+
+
+@pytest.fixture
+async def ended(tmp_path: Path) -> Whole:
+    """A run of two steps that is complete, by the name of `whole`."""
+    whole, _ = await uninterrupted(tmp_path, max_steps=2, run_name="whole", logs_dir=tmp_path)
+    with JournalWriter(whole.directory, continues=True) as journal:
+        journal.append(RunFinished(status="finished", reason="2 steps"))
+    return whole
+
+
+def test_a_run_goes_by_its_name_or_its_directory(ended: Whole) -> None:
+    logs = ended.directory.path.parent
+    assert find_run("whole", logs) == ended.directory
+    assert find_run(str(ended.directory.path), Path("elsewhere")) == ended.directory
+    with pytest.raises(RunDirectoryError, match=r"whale: no such run.*did you mean 'whole'"):
+        find_run("whale", logs)
+    with pytest.raises(RunDirectoryError, match="none at all in elsewhere"):
+        find_run("whole", Path("elsewhere"))
+
+
+def test_a_finished_run_says_what_to_raise(ended: Whole) -> None:
+    run = str(ended.directory.path)
+    with pytest.raises(ConfigError, match=r"whole is finished: 2 steps; .* larger max_steps"):
+        request_resume(run, [])
+    with pytest.raises(ConfigError, match="finished"):
+        request_resume(run, ["max_steps=2"])
+    # An epoch has three steps of two tasks.
+    assert request_resume(run, ["n_epochs=1"]).config.step_limit is None
+    request = request_resume(run, ["max_steps=5", "n_parallel_envs=3"])
+    assert (request.config.max_steps, request.config.n_parallel_envs) == (5, 3)
+    request.discard()
+    assert ended.directory.database.exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("batch_size", 3), ("seed", 7), ("advantage", "std"), ("eval_tasks", "a"), ("temperature", 2)],
+)
+def test_settings_that_would_make_it_another_run_are_refused_by_name(
+    ended: Whole, setting: str, value: object
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^{setting}=.*whole was begun with .* new run"):
+        request_resume(str(ended.directory.path), ["max_steps=5", f"{setting}={value}"])
+
+
+def test_what_a_checkpoint_requires_is_refused_before_it_is_read() -> None:
+    assert set(FIXED_SETTINGS) <= set(FIXED)
+    assert set(FIXED) < set(known_settings())
+
+
+def test_a_live_run_is_refused_with_its_process(ended: Whole) -> None:
+    with (
+        JournalWriter(ended.directory, continues=True),
+        pytest.raises(RunDirectoryError, match=r"is live \(process \d+\)"),
+    ):
+        request_resume(str(ended.directory.path), ["max_steps=5"])
+
+
+def test_another_format_is_refused(ended: Whole) -> None:
+    db = sqlite3.connect(ended.directory.database)
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    with pytest.raises(JournalError, match="journal format 1, this tbtui reads 2"):
+        request_resume(str(ended.directory.path), ["max_steps=5"])
+
+
+def test_earlier_settings_are_kept_beside_the_new_ones(ended: Whole) -> None:
+    directory, first = ended.directory, ended.directory.config.read_text()
+    keep_settings(directory, ended.config())
+    assert not list(directory.path.glob("config-*"))
+    request = request_resume(str(directory.path), ["max_steps=5"])
+    keep_settings(directory, request.config)
+    request = request_resume(str(directory.path), ["max_steps=6"])
+    keep_settings(directory, request.config)
+    assert (directory.path / "config-1.toml").read_text() == first
+    assert "max_steps = 5" in (directory.path / "config-2.toml").read_text()
+    assert "max_steps = 6" in directory.config.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_real_run_survives_being_killed(tmp_path: Path) -> None:
+    settings = {"max_steps": "3", "group_size": "2", "save_every": "2", "eval_every": "2"}
+    alone, killed, kills = experiment(tmp_path, 3, 0, 3.0, settings)
+    assert len(kills) == 3
+    assert differences(alone, killed) == []

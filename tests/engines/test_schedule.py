@@ -1,0 +1,195 @@
+"""In which order batches are sampled and trained: in turn, as they finish, or ahead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tbtui.journal.commands import Command
+from tbtui.journal.events import (
+    CommandDone,
+    GroupAdded,
+    GroupScored,
+    StepFinished,
+    StepStarted,
+    TrialFinished,
+    TrialQueued,
+    TurnSampled,
+)
+from tbtui.rollout.messages import TrialSpec
+
+from .conftest import TASKS, Bench, until
+from .fakes import FakePool, facts
+from .test_engine import by_index
+
+
+def weight(bench: Bench) -> list[float]:
+    """Of all trained tokens, by optimiser step, divisor included."""
+    return [
+        sum(float(d.weights[d.mask].sum()) for d in data) / settings.divide_by
+        for data, settings in bench.policy.trained
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_substeps_are_optimiser_steps(bench: Bench, stream: bool) -> None:
+    bench.script = by_index
+    await bench.engine(batch_size=5, num_substeps=2, stream=stream, eval_every=0).run()
+    assert [len(data) for data, _ in bench.policy.trained] == [4, 6]
+    assert weight(bench) == pytest.approx([1, 1])
+    assert bench.policy.calls.count("apply") == 2
+    assert bench.policy.published == 1
+    (step,) = bench.events(StepFinished)
+    assert step.metrics["optim/substeps"] == 2
+
+
+async def test_groups_train_as_they_finish(bench: Bench) -> None:
+    """The first group's gradient is computed while a trial of another still runs."""
+    held: list[TrialSpec] = []
+
+    def one_waits(pool: FakePool, spec: TrialSpec) -> object:
+        if spec.trial.startswith("s0001") and not held:
+            held.append(spec)
+            return True
+        return by_index(pool, spec)
+
+    bench.script = one_waits
+    running = asyncio.create_task(bench.engine(batch_size=3, stream=True, eval_every=0).run())
+    await until(lambda: bench.policy.calls.count("accumulate") == 2)
+    assert "apply" not in bench.policy.calls
+    bench.pool.end(held[0], facts(1.0))
+    await running
+    assert bench.policy.calls == ["accumulate"] * 3 + ["apply"]
+    assert weight(bench) == pytest.approx([1])
+
+
+async def test_streaming_takes_the_same_step(bench: Bench) -> None:
+    bench.script = by_index
+    await bench.engine(batch_size=3, eval_every=0).run()
+    ((at_once, first),) = bench.policy.trained
+    bench.policy.trained = []
+    engine = bench.engine(batch_size=3, eval_every=0, stream=True)
+    await engine.run()
+    ((streamed, second),) = bench.policy.trained
+
+    def tokens(data: list, divide_by: float) -> Counter[tuple[bytes, bytes]]:
+        return Counter(
+            (d.tokens.tobytes(), np.round(d.weights * d.advantages / divide_by, 6).tobytes())
+            for d in data
+        )
+
+    assert tokens(at_once, first.divide_by) == tokens(streamed, second.divide_by)
+
+
+async def test_what_is_being_trained_on_is_out_of_peoples_hands(bench: Bench) -> None:
+    held: list[TrialSpec] = []
+
+    def one_waits(pool: FakePool, spec: TrialSpec) -> object:
+        if spec.trial.startswith("s0001") and not held:
+            held.append(spec)
+            return True
+        return by_index(pool, spec)
+
+    bench.script = one_waits
+    engine = bench.engine(batch_size=2, stream=True, eval_every=0)
+    running = asyncio.create_task(engine.run())
+    await until(lambda: "accumulate" in bench.policy.calls)
+    (group,) = bench.events(GroupScored)
+    engine.submit(Command("exclude", next(iter(group.trials)), "tester"))
+    (done,) = bench.events(CommandDone)
+    assert not done.ok
+    assert "being trained on already" in done.result
+    bench.pool.end(held[0], facts(1.0))
+    await running
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+async def test_no_token_is_older_than_allowed(bench: Bench, ahead: int) -> None:
+    bench.script = by_index
+    await bench.engine(max_steps=7, max_steps_off_policy=ahead, eval_every=3).run()
+    versions: dict[int, set[int]] = {}
+    for sampled in bench.events(TurnSampled):
+        if sampled.trial.startswith("s"):
+            versions.setdefault(int(sampled.trial[1:5]), set()).add(sampled.weights_version)
+    assert sorted(versions) == [1, 2, 3, 4, 5, 6, 7]
+    stale = {step: step - 1 - min(found) for step, found in versions.items()}
+    assert max(stale.values()) == ahead
+    steps = bench.events(StepFinished)
+    assert [event.step for event in steps] == [1, 2, 3, 4, 5, 6, 7]
+    assert [event.metrics["async/staleness_max"] for event in steps] == [
+        stale[event.step] for event in steps
+    ]
+
+
+async def test_the_next_batch_is_sampled_while_one_trains(bench: Bench) -> None:
+    bench.script = by_index
+    bench.policy.before_training = asyncio.Event()
+    engine = bench.engine(max_steps=3, max_steps_off_policy=1, eval_every=0)
+    running = asyncio.create_task(engine.run())
+    await until(lambda: "accumulate" in bench.policy.calls)
+    await until(lambda: len([t for t in bench.events(TrialFinished) if "s0002" in t.trial]) == 4)
+    assert not bench.events(StepFinished)
+    assert not [t for t in bench.events(TrialQueued) if t.step == 3]
+    bench.policy.before_training.set()
+    await running
+
+
+async def test_earlier_steps_get_places_first(bench: Bench) -> None:
+    """A retry of the step that trains next comes before what is sampled ahead."""
+    failed: set[str] = set()
+
+    def fails_once(pool: FakePool, spec: TrialSpec) -> object:
+        if spec.trial.startswith("s0001") and not failed:
+            failed.add(spec.trial)
+            return pool.end(spec, facts(None, "error"))
+        return by_index(pool, spec)
+
+    bench.script = fails_once
+    await bench.engine(
+        max_steps=2, max_steps_off_policy=1, eval_every=0, n_parallel_envs=1, batch_size=2
+    ).run()
+    order = [spec.trial for spec in bench.pool.started if spec.trial.startswith("s")]
+    retry = next(i for i, trial in enumerate(order) if trial.endswith("retry1"))
+    assert sum(trial.startswith("s0002") for trial in order[:retry]) <= 1
+
+
+async def test_in_turn_nothing_of_the_next_step_starts_early(bench: Bench) -> None:
+    bench.script = by_index
+    await bench.engine(max_steps=3).run()
+    kinds = [
+        (type(entry).__name__, entry.step)
+        for entry in bench.events(StepStarted | StepFinished)  # type: ignore[arg-type]
+    ]
+    assert kinds == [(name, step) for step in (1, 2, 3) for name in ("StepStarted", "StepFinished")]
+
+
+async def test_constant_groups_are_replaced_within_bounds(bench: Bench) -> None:
+    seen: list[str] = []
+
+    def constant_at_first(pool: FakePool, spec: TrialSpec) -> object:
+        group = spec.trial.rpartition("-")[0]
+        if spec.trial.startswith("s") and group not in seen:
+            seen.append(group)
+        if spec.trial.startswith("s") and seen.index(group) < 3:
+            return pool.end(spec, facts(0.0))
+        return by_index(pool, spec)
+
+    bench.script = constant_at_first
+    await bench.engine(batch_size=2, replace_constant_groups=3, eval_every=0).run()
+    added = bench.events(GroupAdded)
+    scored = bench.events(GroupScored)
+    assert len(added) == 3
+    assert Counter(g.disposition for g in scored) == {"constant": 3, "trained": 2}
+    assert {a.group for a in added} <= {g.group for g in scored}
+    assert len({g.task for g in scored}) == 5  # the order of tasks goes on
+
+
+async def test_an_epoch_is_every_task_once(bench: Bench) -> None:
+    bench.script = by_index
+    await bench.engine(max_steps=100, n_epochs=1, batch_size=4, eval_every=0).run()
+    groups = [g for event in bench.events(StepStarted) for g in event.groups.values()]
+    assert len(bench.events(StepStarted)) == 2
+    assert set(groups) == {task.name for task in TASKS[:6]}

@@ -1,0 +1,181 @@
+"""metrics.jsonl, and what all trackers share: complete, nothing twice, never in the way."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbtui.config import ConfigError, RunConfig
+from tbtui.engines.trackers import Tracker, check_trackers, close_all, trackers_for
+from tbtui.engines.trackers.jsonl import line
+from tbtui.engines.trackers.rows import Row, RowCounter
+from tbtui.journal.events import AnyEvent, Estimate, EvalFinished, StepFinished
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
+
+from ..view.story import entries, one_step_run
+
+
+def step(number: int, **metrics: float) -> StepFinished:
+    return StepFinished(step=number, weights_version=number, metrics=metrics)
+
+
+def evaluation(number: int, pass_rate: float | None = 0.5) -> EvalFinished:
+    return EvalFinished(
+        step=number,
+        weights_version=number,
+        temperature=1.0,
+        pass_rate=pass_rate,
+        scored=4,
+        unscored=1,
+        by_kind={"copy": 0.5},
+        pass_at={4: Estimate(value=0.75, low=0.6, high=0.9)},
+    )
+
+
+def lines(run: RunDirectory) -> list[dict[str, Any]]:
+    return [json.loads(each) for each in (run.path / "metrics.jsonl").read_text().splitlines()]
+
+
+def tracked(run: RunDirectory, config: RunConfig | None = None) -> list[str]:
+    """Everything that the journal holds now is handed to every tracker of the config."""
+    problems: list[str] = []
+    trackers = trackers_for(config or RunConfig(), run, problems.append)
+    for tracker in trackers:
+        tracker.start()
+    close_all(trackers)
+    return problems
+
+
+def test_metrics_are_lines_of_json(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    problems: list[str] = []
+    with JournalWriter(run) as writer:
+        (tracker,) = trackers_for(RunConfig(), run, problems.append)
+        tracker.start()
+        for event in one_step_run():
+            writer.append(event)
+        tracker.close()
+    assert problems == []
+    first, second = lines(run)
+    assert (first["step"], first["test/pass_rate"], first["test/move/pass_rate"]) == (0, 0.0, 0.0)
+    assert (second["step"], second["env/all/reward/total"]) == (1, 0.5)
+    assert second["time"] >= first["time"] > 1e9
+    assert [path.name for path in run.path.glob("metrics*")] == ["metrics.jsonl"]
+
+
+def test_a_resumed_run_s_file_is_complete_and_has_nothing_twice(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    with JournalWriter(run) as writer:
+        writer.append(step(1, a=1.0))
+        assert tracked(run) == []
+        # The process was killed while a line was being written, and a step was journalled after.
+        with (run.path / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 2, "a')
+        writer.append(step(2, a=2.0))
+        writer.append(step(2, a=2.0))
+    assert tracked(run) == []
+    assert [(each["step"], each["a"]) for each in lines(run)] == [(1, 1.0), (2, 2.0)]
+
+
+def test_what_is_no_number_is_null_in_the_lines() -> None:
+    row = Row(0, 3, 1000.0, {"a": float("nan"), "b": float("inf"), "c": 1.5})
+    assert json.loads(line(row)) == {"step": 3, "time": 1000.0, "a": None, "b": None, "c": 1.5}
+
+
+def test_rows_have_the_ecosystem_s_names_and_lasting_places() -> None:
+    events: list[AnyEvent] = [evaluation(0), step(1, a=1.0), step(1, a=1.0), evaluation(1, None)]
+    story = entries(events)
+    counter = RowCounter()
+    bites = [*counter.rows(story[:1]), *counter.rows(story[1:])]
+    assert bites == RowCounter().rows(story)
+    assert [(row.index, row.step) for row in bites] == [(0, 0), (1, 1), (2, 1)]
+    assert bites[0].values == {
+        "test/scored_episodes": 4.0,
+        "test/unscored_episodes": 1.0,
+        "test/pass_rate": 0.5,
+        "test/copy/pass_rate": 0.5,
+        "test/pass_at_4": 0.75,
+        "test/pass_at_4/low": 0.6,
+        "test/pass_at_4/high": 0.9,
+    }
+    assert "test/pass_rate" not in bites[2].values
+
+
+class BrokenSink:
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def log(self, rows: Sequence[Row]) -> None:
+        raise OSError("no space left on device\nand more about it")
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_failure_is_told_once_in_one_line_and_ends_that_tracker_alone(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    sink = BrokenSink()
+    problems: list[str] = []
+    with JournalWriter(run) as writer:
+        writer.append(step(1, a=1.0))
+        writer.append(step(2, a=1.0))
+        broken = Tracker("broken", lambda: sink, run, problems.append)
+        trackers = [broken, *trackers_for(RunConfig(), run, problems.append)]
+        for tracker in trackers:
+            tracker.start()
+        close_all(trackers)
+    assert sink.closed.is_set()
+    assert problems == ["broken: no space left on device; the run goes on without it"]
+    assert len(lines(run)) == 2
+
+
+def test_a_tracker_that_hangs_is_left_behind(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    release = threading.Event()
+
+    class Hanging(BrokenSink):
+        def log(self, rows: Sequence[Row]) -> None:
+            release.wait()
+
+    problems: list[str] = []
+    with JournalWriter(run):
+        tracker = Tracker("hanging", Hanging, run, problems.append)
+        tracker.start()
+        close_all([tracker], patience=0.01)
+    release.set()
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("config", "package", "message"),
+    [
+        (
+            RunConfig(tensorboard=True),
+            "tensorboardX",
+            "tensorboard=true: tensorboardX is not installed; install tbtui[tensorboard]",
+        ),
+        (
+            RunConfig(trackio_project="demo"),
+            "trackio",
+            "trackio_project=demo: trackio is not installed; install tbtui[trackio]",
+        ),
+    ],
+)
+def test_a_tracker_whose_package_is_missing_is_refused_at_once(
+    config: RunConfig, package: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == package else find(name)
+    )
+    with pytest.raises(ConfigError) as refused:
+        check_trackers(config)
+    assert str(refused.value) == message
+    check_trackers(RunConfig(wandb_project="demo"))
