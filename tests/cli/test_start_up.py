@@ -51,19 +51,22 @@ def test_the_first_frame_waits_for_nothing_heavy() -> None:
         "import asyncio\n"
         "from pathlib import Path\n"
         "import tbtui.cli, tbtui.launch\n"
-        "from tbtui.config import parse_settings\n"
         "from tbtui.engines.host import EngineThread\n"
         "from tbtui.engines.request import RunRequest\n"
         "from tbtui.journal.rundir import RunDirectory\n"
         "from tbtui.ui.app import TbtuiApp\n"
-        "directory = RunDirectory(Path('nowhere'))\n"
-        "host = EngineThread(RunRequest(parse_settings(['seed=1']), directory))\n"
-        "async def painted():\n"
+        "async def painted(host):\n"
         "    app = TbtuiApp(host)\n"
         "    app._begin = lambda: None\n"
         "    async with app.run_test() as pilot:\n"
         "        await pilot.pause()\n"
-        "asyncio.run(painted())"
+        "def launch(config, view):\n"
+        "    directory = RunDirectory(Path('nowhere'))\n"
+        "    asyncio.run(painted(EngineThread(RunRequest(config, directory))))\n"
+        "    return 0\n"
+        "tbtui.launch.launch = launch\n"
+        "sys.argv = ['tbtui', 'run', '--no-ui', 'seed=1']\n"
+        "try:\n    tbtui.cli.main()\nexcept SystemExit:\n    pass"
     )
-    assert "tbtui" in modules
+    assert {"tbtui", "textual"} <= modules
     assert not modules & LATER
