@@ -72,15 +72,19 @@ def _in_app(request: RunRequest) -> int:
 
 
 def _in_console(request: RunRequest, view: View) -> int:
-    from tbtui.console import HumanLines, end_line, follow, json_line
-    from tbtui.engines.headless import run_headless
     from tbtui.engines.prepare import BAD_INPUT, prepare_run
-    from tbtui.journal.events import RunFinished
 
     try:
         prepared = prepare_run(request)
     except BAD_INPUT as error:
         return _refused(error)
+    if view == "lines":
+        # Importing the engine takes a while.
+        typer.echo(f"start   {prepared.directory.path}")
+    from tbtui.console import HumanLines, end_line, follow, json_line
+    from tbtui.engines.headless import run_headless
+    from tbtui.journal.events import RunFinished
+
     gc.enable()
     before = _last_seq(request)
     human = HumanLines()
