@@ -260,7 +260,7 @@ async def test_another_tokenizer_is_refused(shelf: Shelf) -> None:
 
 def test_settings_that_must_not_change_are_named(saved: Path) -> None:
     state = load_checkpoint(saved)
-    require_same_settings(state, RunConfig(learning_rate=1e-3, max_steps=99))
+    require_same_settings(state, RunConfig(n_parallel_envs=3, max_steps=99))
     with pytest.raises(CheckpointError, match=r"seed=1: the run was started with seed=0"):
         require_same_settings(state, RunConfig(seed=1))
 

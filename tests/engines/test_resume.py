@@ -20,16 +20,16 @@ from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config import settings as known_settings
 from tbtui.engines.continuation import continue_run
+from tbtui.engines.fixed_settings import FIXED
 from tbtui.engines.grpo.checkpoint_state import STATE_FILE
 from tbtui.engines.grpo.checkpoints import (
-    FIXED_SETTINGS,
     CheckpointError,
 )
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST, RUN_WAS_KILLED
 from tbtui.engines.grpo.recovery import Recovery, UnrecoverableError, recover
 from tbtui.engines.prepare import PreparedRun
-from tbtui.engines.resume import FIXED, find_run, keep_settings, request_resume
+from tbtui.engines.resume import find_run, keep_settings, request_resume
 from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
@@ -685,8 +685,7 @@ def test_settings_that_would_make_it_another_run_are_refused_by_name(
         request_resume(str(ended.directory.path), ["max_steps=5", f"{setting}={value}"])
 
 
-def test_what_a_checkpoint_requires_is_refused_before_it_is_read() -> None:
-    assert set(FIXED_SETTINGS) <= set(FIXED)
+def test_what_must_stay_are_settings() -> None:
     assert set(FIXED) < set(known_settings())
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tbtui.config import RunConfig, to_json
+from tbtui.engines.fixed_settings import FIXED
 from tbtui.journal.events import BestCheckpoint, Entry
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -28,23 +29,8 @@ FORMAT = 1
 STATE_FILE = "trainer.json"
 WRITING, REPLACED, REMOVED = ".writing-", ".replaced-", ".removed-"
 
-FIXED_SETTINGS = (
-    "policy",
-    "model_name",
-    "lora_rank",
-    "context_limit",
-    "tasks_dir",
-    "eval_split",
-    "eval_tasks",
-    "seed",
-    "batch_size",
-    "group_size",
-    "oversample",
-    "eval_group_size",
-    "eval_temperature",
-)
-"""What a resumed run must not change: the model, the order of tasks and every trial's seed follow
-from these, and evaluations could not be compared. The others may."""
+_OF_THE_DIRECTORY = frozenset({"run_name", "checkpoint"})
+"""A checkpoint is the same wherever it lies, and carries the weights that its run began with."""
 
 
 class CheckpointError(Exception):
@@ -87,7 +73,7 @@ class TrainerState(Progress):
     journal_seq: int
     """The last event before it was saved."""
     settings: dict[str, Any]
-    """`FIXED_SETTINGS` of the run."""
+    """Those of `FIXED` that a checkpoint depends on."""
     files: dict[str, FileRecord]
     """What the policy saved, by path within the directory."""
 
@@ -103,10 +89,7 @@ class LoadedCheckpoint:
 def fixed_settings(config: RunConfig) -> dict[str, Any]:
     """The settings that `require_same_settings` will compare, as JSON has them."""
     values = to_json(config)
-    fixed = {name: values[name] for name in FIXED_SETTINGS}
-    # As it will be read back: without tuples.
-    restored: dict[str, Any] = json.loads(json.dumps(fixed))
-    return restored
+    return {name: values[name] for name in FIXED if name not in _OF_THE_DIRECTORY}
 
 
 def load_checkpoint(path: Path, policy: PolicyInfo | None = None) -> TrainerState:

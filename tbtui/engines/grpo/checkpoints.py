@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tbtui.engines.grpo.checkpoint_state import FIXED_SETTINGS as FIXED_SETTINGS
 from tbtui.engines.grpo.checkpoint_state import (
     FORMAT,
     REMOVED,
