@@ -16,6 +16,8 @@ class TurnView:
 
     turn: int
     started_at: float
+    purpose: str = "turn"
+    """Else the call is no turn of the main agent: a step of summarising its history."""
     sample: int | None = None
     text: str = ""
     prompt_tokens: int = 0
@@ -56,8 +58,8 @@ class Transcript:
             self.seq = entry.seq
             match entry.event:
                 case TurnStarted() as event:
-                    self.turns.append(TurnView(event.turn, entry.time))
-                case TurnSampled() as event if turn := self._turn(event.turn):
+                    self.turns.append(TurnView(event.turn, entry.time, event.purpose))
+                case TurnSampled() as event if turn := self._turn(event.turn, event.purpose):
                     turn.sample, turn.text = event.sample, event.text
                     turn.prompt_tokens = event.prompt_tokens
                     turn.completion_tokens = event.completion_tokens
@@ -74,5 +76,6 @@ class Transcript:
                     pass
         return self.seq != before
 
-    def _turn(self, number: int) -> TurnView | None:
-        return next((turn for turn in reversed(self.turns) if turn.turn == number), None)
+    def _turn(self, number: int, purpose: str = "turn") -> TurnView | None:
+        sought = (number, purpose)
+        return next((t for t in reversed(self.turns) if (t.turn, t.purpose) == sought), None)

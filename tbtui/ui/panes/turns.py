@@ -108,6 +108,8 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
             (f"{number(turn.model_seconds)} s ", palette.muted),
         ]
     said = turn.plan or turn.analysis or ("…" if not turn.text else turn.text)
+    if turn.purpose != "turn":
+        said = f"({turn.purpose}) {said}"
     mark = "▾" if chosen else "▸"
     left: list[Span] = [
         (f" {mark} {turn.turn} ", palette.accent if chosen else palette.muted),
@@ -124,6 +126,8 @@ def _open(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
         rows.extend(_text(turn.analysis, palette.text, width, "   "))
     if turn.plan:
         rows.extend(_text(turn.plan, palette.muted, width, "   "))
+    if turn.purpose != "turn":
+        rows.extend(_text(turn.text, palette.muted, width, "   "))
     if turn.error:
         rows.extend(_text(turn.error, palette.bad, width, " ✗ "))
         rows.extend(_text(turn.text, palette.muted, width, "   "))

@@ -1,0 +1,43 @@
+"""A trial's transcript: one entry for every call of the model."""
+
+from __future__ import annotations
+
+from tbtui.journal.events import Entry, TurnParsed, TurnSampled, TurnStarted
+from tbtui.view.transcript import Transcript
+
+
+def sampled(sample: int, text: str, purpose: str) -> TurnSampled:
+    return TurnSampled(
+        trial="t",
+        turn=3,
+        purpose=purpose,
+        sample=sample,
+        text=text,
+        prompt_tokens=10,
+        completion_tokens=2,
+        mean_logprob=-0.5,
+        min_logprob=-0.6,
+        stop_reason="stop",
+        weights_version=0,
+        seconds=1.0,
+    )
+
+
+def test_a_call_that_summarises_is_no_turn() -> None:
+    events = [
+        TurnStarted(trial="t", turn=3, purpose="summarize-summary"),
+        sampled(1, "so far: much", "summarize-summary"),
+        TurnStarted(trial="t", turn=3),
+        sampled(2, "an answer", "turn"),
+        TurnParsed(trial="t", turn=3, analysis="a", plan="p", commands=(), task_complete=False),
+    ]
+    transcript = Transcript()
+    assert transcript.apply(Entry(n, float(n), event) for n, event in enumerate(events, 1))
+    summary, turn = transcript.turns
+    assert (summary.purpose, summary.sample, summary.text) == (
+        "summarize-summary",
+        1,
+        "so far: much",
+    )
+    assert not summary.plan
+    assert (turn.purpose, turn.sample, turn.plan) == ("turn", 2, "p")
