@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
-from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.engine import GrpoEngine, Watch
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.rollouts import TrialSettings
@@ -57,6 +57,7 @@ class Bench:
     policy: RotePolicy
     script: Callable[[FakePool, TrialSpec], object] | None = None
     start: StartingPoint | None = None
+    watch: Watch = field(default=lambda _: ())
     heldout: int = 2
     """Tasks to evaluate on, at most 2."""
 
@@ -96,7 +97,7 @@ class Bench:
             self.runner,
             self.journal,
             keeper,
-            lambda _: (),
+            self.watch,
             self.start,
         )
 
