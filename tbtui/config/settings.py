@@ -169,7 +169,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     learning_rate: Annotated[
         float,
         About(
-            "AdamW step size at its highest", "measured: fast and stable on the model shipped", gt=0
+            "AdamW step size at its highest",
+            "fast and stable on the model shipped (tests/benchmarks/learning_curve.py)",
+            gt=0,
         ),
     ] = 2e-4
     lr_schedule: Annotated[
@@ -289,7 +291,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         float,
         About(
             "Largest gradient norm; 0 switches it off",
-            "measured: one odd batch can't undo what was learned",
+            "keeps one odd batch from undoing what was learned",
             "norm",
             ge=0,
         ),
