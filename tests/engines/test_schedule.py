@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from tbtui.journal.events import (
     TrialQueued,
     TurnSampled,
 )
+from tbtui.policies.base import Datum, GradientResult, LossSettings
 from tbtui.rollout.messages import TrialSpec
 
 from .conftest import TASKS, Bench, until
@@ -193,3 +196,19 @@ async def test_an_epoch_is_every_task_once(bench: Bench) -> None:
     groups = [g for event in bench.events(StepStarted) for g in event.groups.values()]
     assert len(bench.events(StepStarted)) == 2
     assert set(groups) == {task.name for task in TASKS[:6]}
+
+
+async def test_a_metric_that_is_no_number_cannot_spoil_the_journal(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def accumulate(data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        logprobs = tuple(datum.logprobs[datum.mask] for datum in data)
+        return GradientResult(0.0, math.nan, logprobs, 0.01, {"odd": math.inf})
+
+    bench.script = by_index
+    monkeypatch.setattr(bench.policy, "accumulate", accumulate)
+    await bench.engine(eval_every=0).run()
+    (step,) = bench.events(StepFinished)
+    assert "optim/entropy" not in step.metrics
+    assert "optim/odd" not in step.metrics
+    assert step.metrics["optim/loss"] == 0

@@ -9,6 +9,7 @@ stale, and no short trial is favoured over a long one. K = 0 is the synchronous 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -177,6 +178,8 @@ class GrpoEngine:
             "time/total": now - started,
             "progress/batch": float(step),
         }
+        # What is not a number has no place in JSON, nor in a chart.
+        metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
         self._last_metrics = metrics
         for trial, logprobs in learning.trained_logprobs().items():
             self._journal.add_trained(trial, step, logprobs)
