@@ -46,7 +46,11 @@ from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, Sa
 
 _LONGEST_NAME = 48
 _OVERLAY = "overlay.json"
-_CHECKS, _CHECK_SEC = 3, 0.1
+_CHECKS, _LATE_CHECKS, _CHECK_SEC = 3, 50, 0.1
+_TAKES_NO_COMMAND = re.compile(
+    r"not running|has stopped|stopped container|no such container|setns|procReady|upgrade to tcp",
+    re.IGNORECASE,
+)
 _OLD_LOG_NAMES = {"verifier": "VERIFIER_LOGS", "agent": "AGENT_LOGS", "artifacts": "ARTIFACTS"}
 # BuildKit's summary of what failed, else the first line that speaks of an error.
 _BUILD_ERROR = re.compile(r"^(?:failed to solve|.*\berror\b).*", re.IGNORECASE | re.MULTILINE)
@@ -314,9 +318,19 @@ class RunningProject:
         Raises:
             SandboxLostError: no; says why.
         """
+        await self._require_running(_CHECKS)
+        # On a busy machine the engine learns late that a container has died. But one without its
+        # first process takes no command, whatever is known of it.
+        probe = await run_cli([*self.engine, "exec", self.container, "true"])
+        if probe.exit_code != 0 and _TAKES_NO_COMMAND.search(probe.complaint):
+            await self._require_running(_LATE_CHECKS)
+            raise SandboxLostError(f"the container has ended: {probe.complaint}")
+
+    async def _require_running(self, times: int) -> None:
+        """Ask the engine so many times; raises `SandboxLostError` when it says no."""
         form = "{{.State.Running}} {{.State.OOMKilled}} {{.State.ExitCode}}"
         argv = [*self.engine, "inspect", "--type", "container", "--format", form, self.container]
-        for _ in range(_CHECKS):
+        for _ in range(times):
             if self.lost is not None:
                 raise SandboxLostError(self.lost)
             result = await run_cli(argv)
