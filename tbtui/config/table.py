@@ -158,7 +158,8 @@ def setting_rows() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 def _sentence(row: Setting) -> str:
     unit = f" ({row.about.unit})" if row.about.unit else ""
     choices = f" [{row.type_text}]" if row.kind == "choice" else ""
-    return f"{row.about.meaning}{unit}{choices}. {row.about.why}"
+    why = row.about.why[:1].upper() + row.about.why[1:]
+    return f"{row.about.meaning}{unit}{choices}. {why}."
 
 
 def settings_markdown() -> str:
