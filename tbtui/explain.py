@@ -1,4 +1,4 @@
-"""`tbtui run --explain`: what a run with these settings does with each way a trial can end."""
+"""`tbtui run --explain`: what a run with these settings does about outcomes and alarms."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterator
 import typer
 
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.alarms import MEANINGS, AlarmActions, alarm_actions
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 
 
 def print_explanation(config: RunConfig) -> None:
-    """Raises `ConfigError` for exceptions to the table that can't be."""
+    """Raises `ConfigError` for exceptions to the tables that can't be."""
     for line in _lines(config, outcome_policy(config.on_outcome)):
+        typer.echo(line)
+    for line in _alarm_lines(config, alarm_actions(config.on_alarm)):
         typer.echo(line)
 
 
@@ -35,7 +38,7 @@ def _lines(config: RunConfig, policy: OutcomePolicy) -> Iterator[str]:
         "drop": "is left out",
     }[config.short_groups]
     yield f"A group with fewer than {config.min_group} scored trials {what} (short_groups)."
-    yield "A group whose rewards are all equal has nothing to teach and is left out."
+    yield _constant(config)
     if config.halt_after:
         yield f"{config.halt_after} failures of infrastructure in a row end the run (halt_after)."
     else:
@@ -46,6 +49,28 @@ def _lines(config: RunConfig, policy: OutcomePolicy) -> Iterator[str]:
             f"Each training group starts {_times(config.oversample, 'extra trial')};"
             f" {config.group_size} fill it: {config.oversample_keep} (oversample_keep)."
         )
+
+
+def _constant(config: RunConfig) -> str:
+    equal = "A group whose rewards are all equal has nothing to teach"
+    if config.replace_constant_groups:
+        others = _times(config.replace_constant_groups, "other")
+        return f"{equal}; a step starts up to {others} instead (replace_constant_groups)."
+    if config.remove_constant_reward_groups:
+        return f"{equal} and is left out (remove_constant_reward_groups)."
+    return f"{equal}; its tokens count in the loss's normaliser (remove_constant_reward_groups)."
+
+
+def _alarm_lines(config: RunConfig, actions: AlarmActions) -> Iterator[str]:
+    yield ""
+    yield "What an alarm leads to (on_alarm.NAME=ACTION changes it; * changed):"
+    yield ""
+    for name, meaning in MEANINGS.items():
+        changed = "*" if name in config.on_alarm else " "
+        yield f"{changed} {name:<17} {actions[name]:<7} {meaning}"
+    yield ""
+    yield "  off    nothing"
+    yield "  warn   it is shown; pause and halt also pause or end the run"
 
 
 def _deadline(config: RunConfig) -> str:
