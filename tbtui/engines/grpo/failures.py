@@ -78,8 +78,11 @@ class FailureStreak:
             raise HaltError(self._summary(trial))
 
     def _summary(self, trial: str) -> str:
-        ((outcome, reason), times), *others = Counter(self._failures).most_common()
-        more = f" ({times} times; {len(others)} other reasons)" if others else ""
+        counts = Counter(self._failures)
+        outcome, reason = last = self._failures[-1]
+        more = (
+            f" ({counts[last]} times; {len(counts) - 1} other reasons)" if len(counts) > 1 else ""
+        )
         return (
             f"{len(self._failures)} failures of infrastructure in a row, the last in {trial}:"
             f" {outcome}: {reason}{more}; mend it, or raise halt_after"
