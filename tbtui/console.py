@@ -25,6 +25,7 @@ from tbtui.journal.events import (
     GroupScored,
     Noted,
     Outcome,
+    PolicyLost,
     RunContinued,
     RunFinished,
     RunPaused,
@@ -45,6 +46,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.view.server_lines import ServerLines
 from tbtui.view.state import INFRASTRUCTURE, planned_steps
 from tbtui.view.waiting import duration, number_range
 from tbtui.view.waits import in_words, measured_wait
@@ -82,16 +84,21 @@ class HumanLines:
         """Command that is not done -> what it asks."""
         self._steps = 0
         self._rollouts = 0
+        self._policy = "policy"
+        self._server = ServerLines()
 
     def lines(self, entry: Entry) -> Iterator[str]:
         """The lines that this event adds, without line ends."""
         event = entry.event
         before, self._latest = self._latest, entry.time
+        for text in self._server.lines(entry):
+            yield _line(self._policy, text)
         match event:
             case RunPhaseChanged(phase=RunPhase.STARTING):
                 self._started = self._started or entry.time
                 yield _line("start", event.detail)
             case RunStarted():
+                self._policy = event.policy
                 self._train_tasks = sum(task.split == "train" for task in event.tasks)
                 self._steps = planned_steps(event.settings, self._train_tasks)
                 yield from _run_lines(event)
@@ -175,6 +182,9 @@ class HumanLines:
                 yield _line("best", f"{event.path}: held-out pass rate {event.pass_rate:.2f}")
             case AlarmRaised():
                 yield _alarm_line(event)
+            case PolicyLost():
+                again = f"; a new one in {event.wait_sec:.0f} s" if event.wait_sec >= 0.5 else ""
+                yield _line(self._policy, f"lost at step {event.step}: {event.reason}{again}")
             case WorkerLost():
                 lost = f"; its {len(event.trials)} trials are lost" if event.trials else ""
                 yield _line("worker", f"{event.worker} lost: {event.reason}{lost}")

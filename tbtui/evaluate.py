@@ -1,6 +1,7 @@
 """`tbtui eval`: what weights are worth, without training them.
 
 It is a run of no steps from a checkpoint, with the settings of the run that the checkpoint is of.
+Of a model behind a server the checkpoint is there, and the directory says where.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tbtui.engines.grpo.checkpoints import (
     latest,
     load_checkpoint,
 )
+from tbtui.engines.request import ON_SERVER
 from tbtui.engines.resume import find_run
 from tbtui.evaluation_table import print_evaluation
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
@@ -40,6 +42,16 @@ _TRACKERS: dict[str, Any] = {
     "tensorboard": False,
 }
 """A training run's are not this one's."""
+_MODEL = (
+    "policy",
+    "model_name",
+    "tinker_base_url",
+    "lora_rank",
+    "context_limit",
+    "tokenizer",
+    "renderer",
+    "thinking",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,8 @@ class _Weights:
     what: str
     """For a person."""
     checkpoint: LoadedCheckpoint | None = None
+    on_server: str | None = None
+    """`tinker://...`, where they are in no directory."""
     run: RunDirectory | None = None
     """That they are of."""
 
@@ -94,13 +108,17 @@ def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> _
         return _Weights(where)
     if given.checkpoint:
         raise ConfigError(f"checkpoint={given.checkpoint}: {target} says what to evaluate already")
+    if target.startswith(ON_SERVER):
+        if use_latest:
+            raise ConfigError(f"--latest is of a run, and {target} is none")
+        return _Weights(f"checkpoint {target}", on_server=target)
     path = Path(target).expanduser()
     is_run = any(RunDirectory(place).database.is_file() for place in (path, given.logs_dir / path))
     if path.is_dir() and not is_run:
         if use_latest:
             raise ConfigError(f"--latest is of a run, and {target} is none (run.db is missing)")
         loaded = LoadedCheckpoint(path.resolve(), load_checkpoint(path))
-        return _Weights(f"checkpoint {target}", loaded, _run_of(loaded.path))
+        return _Weights(f"checkpoint {target}", loaded, run=_run_of(loaded.path))
     run = find_run(target, given.logs_dir)
     found = latest(run) if use_latest else best(run)
     if found is None:
@@ -108,7 +126,8 @@ def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> _
         which = "no checkpoint" if not hint else "no checkpoint that was evaluated"
         raise CheckpointError(f"{run.name} has {which}{hint}")
     which = "latest" if use_latest else "best"
-    return _Weights(f"step {found.state.step} of {run.name}, its {which} checkpoint", found, run)
+    what = f"step {found.state.step} of {run.name}, its {which} checkpoint"
+    return _Weights(what, found, run=run)
 
 
 def _run_of(checkpoint: Path) -> RunDirectory | None:
@@ -123,15 +142,29 @@ def _config(weights: _Weights, settings: Sequence[str]) -> RunConfig:
         raise ConfigError(f"{name}: an evaluation takes no training steps; leave it out")
     own = [str(weights.run.config)] if weights.run and weights.run.config.is_file() else []
     changes = dict(_NEVER_TRAINS)
-    if own:
+    if not own:
+        own = [setting for setting in _of_the_model(weights) if setting.split("=")[0] not in names]
+    else:
         changes |= {name: value for name, value in _TRACKERS.items() if name not in names}
     if weights.run and "logs_dir" not in names:
         changes["logs_dir"] = weights.run.path.parent
     if weights.checkpoint:
-        changes["checkpoint"] = weights.checkpoint.path
+        changes["checkpoint"] = str(weights.checkpoint.path)
+    if weights.on_server:
+        changes["checkpoint"] = weights.on_server
     if "run_name" not in names:
         changes["run_name"] = datetime.datetime.now().strftime("eval-%Y-%m-%d-%H%M%S")
     return parse_settings([*own, *settings]).replace(**changes)
+
+
+def _of_the_model(weights: _Weights) -> list[str]:
+    """The settings that weights depend on whose run is not at hand."""
+    if weights.on_server:
+        return ["policy=tinker"]
+    if weights.checkpoint is None or weights.checkpoint.state.policy == "local":
+        return []  # there is one such model
+    values = weights.checkpoint.state.settings
+    return [f"{name}={values[name]}" for name in _MODEL if values.get(name) is not None]
 
 
 def _require_tasks(config: RunConfig) -> None:

@@ -1,4 +1,4 @@
-"""What a step consumed: episodes by outcome, turns, tokens, and money where prices are given.
+"""What a run consumes: episodes, turns, tokens by kind, and money where prices are given.
 
 Pure. The names are tinker-cookbook's where it has one (`env/all/*`, `tokens/*`).
 """
@@ -7,65 +7,178 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+
+from tbtui.algorithm.segments import Call
 
 PER_MILLION = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token counts, of a step or of a whole run so far."""
+    """Token counts, by the kinds that are priced."""
 
     prompt: int = 0
-    """Read by the sampler: every call's whole prompt, as it is billed."""
+    """Read by the sampler: every call's whole prompt, cached tokens included."""
+    cached: int | None = None
+    """Of these, how many the sampler had in its cache; None where none was told of."""
     sampled: int = 0
     """Written by the sampler."""
     trained: int = 0
     """In the sequences that a forward-backward pass was computed on."""
+    scored: int = 0
+    """In the sequences of further forward passes: of the reference, of the trainer itself."""
+    calls: int = 0
+    """Of the sampler."""
 
     def __add__(self, other: Tokens) -> Tokens:
+        told = [each.cached for each in (self, other) if each.cached is not None]
         return Tokens(
-            self.prompt + other.prompt, self.sampled + other.sampled, self.trained + other.trained
+            self.prompt + other.prompt,
+            sum(told) if told else None,
+            self.sampled + other.sampled,
+            self.trained + other.trained,
+            self.scored + other.scored,
+            self.calls + other.calls,
         )
+
+    def metrics(self, prefix: str) -> dict[str, float]:
+        """`{prefix}KIND` of each kind; what nobody told of, or was never done, is left out."""
+        values = {
+            "prompt": self.prompt,
+            "cached": self.cached,
+            "sampled": self.sampled,
+            "trained": self.trained,
+            "scored": self.scored or None,
+        }
+        return {f"{prefix}{kind}": float(n) for kind, n in values.items() if n is not None}
+
+
+def sampled_tokens(calls: Iterable[Call]) -> Tokens:
+    """What these model calls read and wrote."""
+    total = Tokens()
+    for call in calls:
+        total += Tokens(
+            prompt=len(call.prompt_ids),
+            cached=call.cached_tokens,
+            sampled=len(call.completion_ids),
+            calls=1,
+        )
+    return total
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """US dollars for a million tokens."""
+    """US dollars for a million tokens of each kind."""
 
     prompt: float = 0.0
     sampled: float = 0.0
     trained: float = 0.0
+    cached: float | None = None
+    """None: as any other token of a prompt."""
+    scored: float | None = None
+    """None: as a prompt, which is read by the same kind of pass."""
 
     def of(self, tokens: Tokens) -> float:
         """US dollars."""
+        cached = tokens.cached or 0
         return PER_MILLION * (
-            self.prompt * tokens.prompt
+            self.prompt * (tokens.prompt - cached)
+            + _or(self.cached, self.prompt) * cached
             + self.sampled * tokens.sampled
             + self.trained * tokens.trained
+            + _or(self.scored, self.prompt) * tokens.scored
         )
+
+
+def _or(price: float | None, otherwise: float) -> float:
+    return otherwise if price is None else price
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has consumed up to and including a step."""
+    """What a run has consumed so far, evaluations included."""
 
     tokens: Tokens = Tokens()
     usd: float = 0.0
+    eval_usd: float = 0.0
+    """Of `usd`, for evaluations."""
     useful_groups: int = 0
 
     @classmethod
     def after(cls, metrics: Mapping[str, float]) -> Spent:
-        """As the last step's metrics tell it: where a resumed run goes on counting."""
+        """As `metrics` of a run's last step or evaluation tell it: where a resumed run goes on
+        counting."""
+        kinds = [kind.name for kind in fields(Tokens)]
+        total = {kind: metrics.get(f"tokens/total/{kind}") for kind in kinds}
         return cls(
-            Tokens(
-                int(metrics.get("tokens/total/prompt", 0)),
-                int(metrics.get("tokens/total/sampled", 0)),
-                int(metrics.get("tokens/total/trained", 0)),
-            ),
+            Tokens(**{kind: int(value) for kind, value in total.items() if value is not None}),
             metrics.get("cost/total_usd", 0.0),
+            metrics.get("cost/total/eval_usd", 0.0),
             int(metrics.get("env/all/total_useful_groups", 0)),
         )
+
+    def metrics(self, prices: Prices | None) -> dict[str, float]:
+        """Without `prices` there are no `cost/*`; without a useful group so far, no cost of one."""
+        metrics = {
+            **self.tokens.metrics("tokens/total/"),
+            "env/all/total_useful_groups": float(self.useful_groups),
+        }
+        if prices is not None:
+            metrics["cost/total_usd"] = self.usd
+            metrics["cost/total/eval_usd"] = self.eval_usd
+            if self.useful_groups:
+                metrics["cost/total/useful_group_usd"] = (
+                    self.usd - self.eval_usd
+                ) / self.useful_groups
+        return metrics
+
+
+class Costs:
+    """Counts what a run consumes, from `spent` on."""
+
+    def __init__(self, spent: Spent, prices: Mapping[str, float]) -> None:
+        """`prices`: fields of `Prices`; empty: money is not counted."""
+        self.spent = spent
+        self._prices = Prices(**prices) if prices else None
+
+    def step(self, tokens: Tokens, useful_groups: int) -> dict[str, float]:
+        """The metrics of a step that consumed `tokens`, and of the run with it.
+
+        `useful_groups`: its groups with an advantage that is not zero.
+        """
+        usd = self.add(tokens)
+        self.spent = replace(self.spent, useful_groups=self.spent.useful_groups + useful_groups)
+        kinds = tokens.metrics("tokens/")
+        # The name that the sequences' tokens have had: `tokens/trained` are those with a loss.
+        kinds["tokens/in_sequences"] = kinds.pop("tokens/trained")
+        metrics = kinds | {"env/all/useful_groups": float(useful_groups)}
+        if tokens.calls:
+            metrics["env/all/ob_tokens_per_turn"] = tokens.prompt / tokens.calls
+            metrics["env/all/ac_tokens_per_turn"] = tokens.sampled / tokens.calls
+        if self._prices is not None:
+            metrics["cost/step_usd"] = usd
+            if useful_groups:
+                metrics["cost/useful_group_usd"] = usd / useful_groups
+        return metrics | self.spent.metrics(self._prices)
+
+    def evaluation(self, tokens: Tokens) -> dict[str, float]:
+        """The metrics of an evaluation that consumed `tokens`, and of the run with it."""
+        usd = self.add(tokens)
+        self.spent = replace(self.spent, eval_usd=self.spent.eval_usd + usd)
+        metrics = tokens.metrics("tokens/eval/")
+        del metrics["tokens/eval/trained"]  # an evaluation trains on nothing
+        if self._prices is not None:
+            metrics["cost/eval_usd"] = usd
+        return metrics | self.spent.metrics(self._prices)
+
+    def add(self, tokens: Tokens) -> float:
+        """Count tokens that belong to the totals alone; returns what they cost, in US dollars."""
+        usd = self._prices.of(tokens) if self._prices is not None else 0.0
+        self.spent = replace(
+            self.spent, tokens=self.spent.tokens + tokens, usd=self.spent.usd + usd
+        )
+        return usd
 
 
 def outcome_metrics(outcomes: Iterable[str], known: Iterable[str]) -> dict[str, float]:
@@ -81,40 +194,3 @@ def turn_metrics(turns: Sequence[int]) -> dict[str, float]:
         "env/all/turns_per_episode": sum(turns) / len(turns) if turns else 0.0,
         "env/all/max_turns": float(max(turns, default=0)),
     }
-
-
-def consumption(
-    tokens: Tokens,
-    turns: int,
-    useful_groups: int,
-    before: Spent,
-    prices: Prices | None = None,
-) -> tuple[Spent, dict[str, float]]:
-    """The run's consumption with this step, and the step's metrics.
-
-    `turns`: model calls of the step; `useful_groups`: its groups with an advantage that is not
-    zero. Without `prices` there are no `cost/*`; without a useful group so far, no cost of one.
-    """
-    usd = prices.of(tokens) if prices is not None else 0.0
-    spent = Spent(before.tokens + tokens, before.usd + usd, before.useful_groups + useful_groups)
-    metrics = {
-        "tokens/prompt": float(tokens.prompt),
-        "tokens/sampled": float(tokens.sampled),
-        "tokens/in_sequences": float(tokens.trained),
-        "tokens/total/prompt": float(spent.tokens.prompt),
-        "tokens/total/sampled": float(spent.tokens.sampled),
-        "tokens/total/trained": float(spent.tokens.trained),
-        "env/all/useful_groups": float(useful_groups),
-        "env/all/total_useful_groups": float(spent.useful_groups),
-    }
-    if turns:
-        metrics["env/all/ob_tokens_per_turn"] = tokens.prompt / turns
-        metrics["env/all/ac_tokens_per_turn"] = tokens.sampled / turns
-    if prices is not None:
-        metrics["cost/step_usd"] = usd
-        metrics["cost/total_usd"] = spent.usd
-        if useful_groups:
-            metrics["cost/useful_group_usd"] = usd / useful_groups
-        if spent.useful_groups:
-            metrics["cost/total/useful_group_usd"] = spent.usd / spent.useful_groups
-    return spent, metrics

@@ -25,6 +25,8 @@ class Call:
     """Of the weights that drew it; 0 is the starting checkpoint."""
     summary: bool = False
     """The agent asked for it to summarise its own history, not to act."""
+    cached_tokens: int | None = None
+    """Of the prompt, in the sampler's cache; None where it doesn't tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,10 @@ POLICY_SETTINGS = frozenset(
     {
         "checkpoint",
         "tinker_base_url",
+        "tokenizer",
+        "renderer",
+        "thinking",
+        "checkpoint_ttl_hours",
         "lora_rank",
         "grad_clip",
         "kl_penalty_coef",
@@ -57,19 +61,65 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     # What is trained
     policy: Annotated[
-        Literal["local"],
-        About("Where the model runs; local is the embedded one", "needs no key and no GPU"),
+        Literal["local", "tinker"],
+        About(
+            "Where the model runs: the embedded one here, or behind a Tinker server",
+            "needs no key and no GPU",
+        ),
     ] = "local"
     model_name: Annotated[
         str, About("Model to train", "the one that the embedded policy ships")
     ] = "starter"
     checkpoint: Annotated[
-        Path | None,
-        About("Checkpoint directory to start from", "none: the weights that are shipped"),
+        str | None,
+        About(
+            "Checkpoint to start from: a directory, or tinker://... of a Tinker server",
+            "none: the model as it comes",
+        ),
     ] = None
     tinker_base_url: Annotated[
         str | None, About("Address of the Tinker server", "none: the hosted service")
     ] = None
+    tokenizer: Annotated[
+        str | None,
+        About(
+            "Tokenizer: a directory, or a name on the Hugging Face hub",
+            "none: the one that the server names for its model",
+        ),
+    ] = None
+    renderer: Annotated[
+        str,
+        About(
+            "What turns chat into tokens: template, embedded, cookbook:NAME, or module:Class",
+            "template: the chat template that comes with the tokenizer",
+        ),
+    ] = "template"
+    thinking: Annotated[
+        Literal["keep", "strip", "off"],
+        About(
+            "Thinking of earlier turns stays in the prompt, is left out, or the model is told not"
+            " to think",
+            "kept turns are one training sequence; each strip makes a new one",
+        ),
+    ] = "keep"
+    checkpoint_ttl_hours: Annotated[
+        int | None,
+        About(
+            "How long a Tinker server keeps a checkpoint that nobody deletes",
+            "none: for ever",
+            "hours",
+            ge=1,
+        ),
+    ] = None
+    policy_restarts: Annotated[
+        int,
+        About(
+            "How often a policy that was lost is made afresh from the last checkpoint",
+            "a server that is restarted doesn't end the night's run",
+            "times",
+            ge=0,
+        ),
+    ] = 5
     lora_rank: Annotated[
         int, About("Rank of the trained LoRA adapter", "Tinker's default", "dimensions", ge=1)
     ] = 32
@@ -494,7 +544,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     prices: Annotated[
         dict[str, Annotated[float, msgspec.Meta(ge=0)]],
         About(
-            "prices.prompt, prices.sampled and prices.trained, for the cost of a step",
+            "prices.prompt, .sampled and .trained, for the cost of steps and evaluations; beside"
+            " them .cached (tokens of prompts in the sampler's cache) and .scored (forward passes"
+            " alone), which are prompt's else",
             "empty: no costs are told",
             "US dollars a million tokens",
         ),
@@ -569,6 +621,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tinker_base_url",
         "lora_rank",
         "context_limit",
+        "tokenizer",
+        "renderer",
+        "thinking",
+        "checkpoint_ttl_hours",
+        "policy_restarts",
     ),
     "On which tasks": ("tasks_dir", "eval_split", "eval_tasks"),
     "How long and how much": ("max_steps", "n_epochs", "batch_size", "group_size", "seed"),

@@ -16,7 +16,7 @@ from tbtui.engines.grpo.checkpoints import (
     require_same_settings,
     sweep,
 )
-from tbtui.engines.grpo.recorded import StartingPoint
+from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_WAS_KILLED, StartingPoint
 from tbtui.engines.grpo.recovery import Recovery, recover
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.resume import keep_settings
@@ -32,6 +32,8 @@ async def continue_run(
     journal: JournalWriter,
     reader: JournalReader,
     started: RunStarted,
+    *,
+    policy_lost: bool = False,
 ) -> StartingPoint:
     """Load the newest checkpoint into `policy` and journal how the run goes on.
 
@@ -39,10 +41,13 @@ async def continue_run(
         policy: has started, with the weights that the run began with.
         reader: stays open as long as the starting point is used.
         started: what is journalled where the first part ended before it could say so itself.
+        policy_lost: the process goes on with a new policy. A run that is paused stays so then; one
+            that somebody resumes goes on.
 
     Raises:
         CheckpointError: it belongs to another model or other settings.
         UnrecoverableError: the tasks are not those that the run began with.
+        PolicyError: the policy can't load it.
     """
     directory, config = prepared.directory, prepared.config
     checkpoint, notes = _newest(prepared)
@@ -52,7 +57,7 @@ async def continue_run(
         require_same_settings(state, config)
         await policy.load(checkpoint.path)
         step, version = state.step, state.weights_version
-    recovery = recover(reader, prepared.split, config, step, version)
+    recovery = recover(reader, prepared.split, config, step, version, stays_paused=policy_lost)
     if not recovery.started:
         journal.append(started)
     journal.append(_event(prepared, recovery, checkpoint.path if checkpoint else None))
@@ -62,7 +67,7 @@ async def continue_run(
     if checkpoint is None and recovery.replayed:
         text = f"no checkpoint: all {len(recovery.replayed)} steps are trained again"
         journal.append(Noted(level="warning", text=text))
-    recovery.close_gaps(journal, reader)
+    recovery.close_gaps(journal, reader, POLICY_LOST_FIRST if policy_lost else RUN_WAS_KILLED)
     return recovery.start
 
 

@@ -21,6 +21,9 @@ FIXED: Mapping[str, str] = MappingProxyType(
             "tinker_base_url",
             "lora_rank",
             "context_limit",
+            "tokenizer",
+            "renderer",
+            "thinking",
         ),
         _OTHER_WEIGHTS,
     )

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tbtui.policies.base import PolicyInfo
 
 PRICES = ("prompt", "sampled", "trained")
+"""All of them, or none, are given."""
+FURTHER_PRICES = ("cached", "scored")
+"""The price of a prompt, where they are not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ def contradictions(config: RunConfig) -> list[Problem]:
     """What is wrong with the settings whichever policy it is."""
     return [
         *_embedded(config),
+        *_on_a_server(config),
         *_schedule(config),
         *_learning(config),
         *_evaluation(config),
@@ -85,6 +89,18 @@ def _embedded(config: RunConfig) -> Iterator[Problem]:
         yield _error("lora_rank: the embedded policy trains all its weights; leave it out")
     if config.tinker_base_url is not None:
         yield _error("tinker_base_url: the embedded policy has no server; leave it out")
+
+
+def _on_a_server(config: RunConfig) -> Iterator[Problem]:
+    if config.policy != "tinker":
+        return
+    if "model_name" not in config.given:
+        yield _error("model_name: name a model of the Tinker server, such as Qwen/Qwen3-8B")
+    if config.temperature not in (0.0, 1.0):
+        yield _warning(
+            f"temperature={config.temperature:g}: a Tinker server trains on log-probabilities at"
+            " temperature 1, so what was sampled at another one is off-policy"
+        )
 
 
 def _schedule(config: RunConfig) -> Iterator[Problem]:
@@ -135,8 +151,9 @@ def _evaluation(config: RunConfig) -> Iterator[Problem]:
     if config.eval_tasks and "eval_split" in config.given:
         yield _error("eval_tasks and eval_split: both say which tasks to hold out; give one")
     for name in sorted(config.prices):
-        if name not in PRICES:
-            yield _error(f"prices.{name}: there is no such price; give {_listed(PRICES)}")
+        if name not in (*PRICES, *FURTHER_PRICES):
+            known = _listed((*PRICES, *FURTHER_PRICES))
+            yield _error(f"prices.{name}: there is no such price; there are {known}")
     missing = [name for name in PRICES if name not in config.prices]
     if config.prices and missing:
         yield _error(

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import psutil
 
-from tbtui.journal.events import PolicyMeasured, ProcessMeasured, ResourcesMeasured
+from tbtui.journal.events import (
+    PolicyMeasured,
+    ProcessMeasured,
+    RequestsMeasured,
+    ResourcesMeasured,
+    ServerMeasured,
+)
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import PolicyStatus
+from tbtui.policies.base import PolicyStatus, ServerStatus
 
 PERIOD_SEC = 1.0
 _LAG_PROBE_SEC = 0.05
+_SAME_REQUEST_SEC = 1.0
+"""By how much the start of one and the same request may seem to move between two looks."""
 
 
 class Monitor:
@@ -29,7 +38,7 @@ class Monitor:
         self._policy_status = policy_status
         self._processes = processes
         self._known: dict[int, psutil.Process] = {}
-        self._last_policy: PolicyMeasured | None = None
+        self._last_policy: tuple[float, PolicyMeasured] | None = None
 
     async def run(self) -> None:
         while True:
@@ -48,20 +57,12 @@ class Monitor:
         return worst
 
     def _measure_policy(self) -> None:
-        status = self._policy_status()
-        latencies = status.latencies
-        measured = PolicyMeasured(
-            activity=status.activity,
-            in_flight=status.in_flight,
-            running=status.running,
-            completed=status.completed,
-            sampled_tokens=status.sampled_tokens,
-            p50_sec=float(np.percentile(latencies, 50)) if latencies else None,
-            p95_sec=float(np.percentile(latencies, 95)) if latencies else None,
-        )
-        if measured != self._last_policy:
+        now, measured = time.monotonic(), policy_measured(self._policy_status())
+        if self._last_policy is None or not _says_nothing_new(
+            self._last_policy[1], measured, now - self._last_policy[0]
+        ):
             self._journal.append(measured)
-            self._last_policy = measured
+            self._last_policy = now, measured
 
     def _measure_processes(self, lag: float) -> None:
         measured = []
@@ -80,3 +81,69 @@ class Monitor:
                 # It died between the asking and the looking; its owner tells.
                 self._known.pop(pid, None)
         self._journal.append(ResourcesMeasured(processes=tuple(measured), engine_lag_ms=lag * 1000))
+
+
+def policy_measured(status: PolicyStatus) -> PolicyMeasured:
+    latencies = status.latencies
+    return PolicyMeasured(
+        activity=status.activity,
+        in_flight=status.in_flight,
+        running=status.running,
+        completed=status.completed,
+        sampled_tokens=status.sampled_tokens,
+        p50_sec=float(np.percentile(latencies, 50)) if latencies else None,
+        p95_sec=float(np.percentile(latencies, 95)) if latencies else None,
+        server=None if status.server is None else _server_measured(status.server),
+    )
+
+
+def _server_measured(server: ServerStatus) -> ServerMeasured:
+    return ServerMeasured(
+        state=server.state,
+        reason=server.reason,
+        since=server.since,
+        requests=tuple(
+            RequestsMeasured(
+                kind=each.kind,
+                in_flight=each.in_flight,
+                oldest_sec=each.oldest_sec,
+                completed=each.completed,
+                failed=each.failed,
+                p50_sec=each.p50_sec,
+                p95_sec=each.p95_sec,
+            )
+            for each in server.requests
+        ),
+        retries=server.retries,
+        prompt_tokens=server.prompt_tokens,
+        cached_tokens=server.cached_tokens,
+    )
+
+
+def _says_nothing_new(before: PolicyMeasured, after: PolicyMeasured, elapsed: float) -> bool:
+    """Whether nothing happened in `elapsed` seconds but that requests under way grew older: a
+    reader of the first knows that by itself."""
+    if _without_ages(before) != _without_ages(after):
+        return False
+    if before.server is None or after.server is None:
+        return True
+    return all(
+        _grew(old.oldest_sec, new.oldest_sec, elapsed)
+        for old, new in zip(before.server.requests, after.server.requests, strict=True)
+    )
+
+
+def _without_ages(measured: PolicyMeasured) -> PolicyMeasured:
+    if measured.server is None:
+        return measured
+    requests = tuple(
+        each.model_copy(update={"oldest_sec": None}) for each in measured.server.requests
+    )
+    server = measured.server.model_copy(update={"requests": requests})
+    return measured.model_copy(update={"server": server})
+
+
+def _grew(before: float | None, after: float | None, elapsed: float) -> bool:
+    if before is None or after is None:
+        return before is after
+    return abs(after - before - elapsed) < _SAME_REQUEST_SEC

@@ -17,6 +17,9 @@ REFUSED = (ConfigError, RunDirectoryError)
 
 EMBEDDED_MODEL = "starter"
 
+ON_SERVER = "tinker://"
+"""What the name of a checkpoint on a Tinker server begins with."""
+
 # A run that can't write its last event has lost it; this much is kept free from the start.
 _LEAST_FREE_MB = 100
 
@@ -42,14 +45,14 @@ def request_run(config: RunConfig) -> RunRequest:
 
     Raises one of `REFUSED`.
     """
-    if config.model_name != EMBEDDED_MODEL:
+    if config.policy == "local" and config.model_name != EMBEDDED_MODEL:
         raise ConfigError(
             f"model_name={config.model_name}: the embedded policy has one model,"
-            f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY"
+            f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY;"
+            " for another model, policy=tinker"
         )
     require_consistent(config)
-    if config.checkpoint and not config.checkpoint.is_dir():
-        raise ConfigError(f"checkpoint {config.checkpoint}: there is no such directory")
+    _require_checkpoint(config)
     if config.tasks_dir and not config.tasks_dir.expanduser().is_dir():
         where = config.tasks_dir.expanduser().absolute()
         what = "is not a directory" if where.exists() else "does not exist"
@@ -64,6 +67,19 @@ def request_run(config: RunConfig) -> RunRequest:
         request.discard()
         raise RunDirectoryError(str(error)) from error
     return request
+
+
+def _require_checkpoint(config: RunConfig) -> None:
+    if config.checkpoint is None:
+        return
+    if config.checkpoint.startswith(ON_SERVER):
+        if config.policy != "tinker":
+            raise ConfigError(
+                f"checkpoint {config.checkpoint}: it is on a Tinker server; give policy=tinker and"
+                " its model_name too"
+            )
+    elif not Path(config.checkpoint).is_dir():
+        raise ConfigError(f"checkpoint {config.checkpoint}: there is no such directory")
 
 
 def _new_name() -> str:

@@ -166,12 +166,17 @@ class TurnSampled(TrialEvent):
     """As in `TurnStarted`."""
     sample: int
     text: str
+    """What the agent reads."""
+    thinking: str = ""
+    """What came before it."""
     prompt_tokens: int
     completion_tokens: int
     mean_logprob: float
     min_logprob: float
     stop_reason: Literal["stop", "length"]
     weights_version: int
+    cached_tokens: int | None = None
+    """Of the prompt, in the sampler's cache; None where it doesn't tell."""
     seconds: float
 
 
@@ -339,6 +344,8 @@ class EvalFinished(Event):
     """Mean over scored trials; differs from the pass rate where verifiers give partial rewards."""
     unscored_tasks: int = 0
     """Tasks none of whose trials was scored: they are in no rate."""
+    metrics: dict[str, float] = {}
+    """What it consumed, and what the run has with it."""
 
 
 class CheckpointSaved(Event):
@@ -432,6 +439,47 @@ class WorkerRecycled(Event):
     reason: str
 
 
+class RequestsMeasured(BaseModel):
+    """Requests of one kind to the policy's server."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    kind: str
+    in_flight: int
+    oldest_sec: float | None
+    completed: int
+    failed: int
+    p50_sec: float | None
+    p95_sec: float | None
+
+
+class ServerMeasured(BaseModel):
+    """What the policy's server says of itself, and what can be seen of it from outside."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    state: str
+    """`active`, `paused_capacity`, `paused_rate_limit`, `paused_billing`, `unreachable` or
+    `unknown`."""
+    reason: str
+    since: float
+    """Seconds since the epoch."""
+    requests: tuple[RequestsMeasured, ...]
+    retries: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+class PolicyLost(Event):
+    """What was being trained is gone from its server; the run goes on from its last checkpoint."""
+
+    kind: Literal["policy_lost"] = "policy_lost"
+    step: int
+    reason: str
+    wait_sec: float
+    """Before a new policy is made."""
+
+
 class PolicyMeasured(Event):
     """The policy's queue, once a second while it changes."""
 
@@ -443,6 +491,7 @@ class PolicyMeasured(Event):
     sampled_tokens: int
     p50_sec: float | None
     p95_sec: float | None
+    server: ServerMeasured | None = None
 
 
 class ProcessMeasured(BaseModel):
@@ -505,6 +554,7 @@ AnyEvent = Annotated[
     | WorkerStarted
     | WorkerLost
     | WorkerRecycled
+    | PolicyLost
     | PolicyMeasured
     | ResourcesMeasured
     | Noted,

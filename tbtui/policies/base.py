@@ -21,10 +21,24 @@ from tbtui.algorithm.losses import LossSettings as LossSettings
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["stop", "length"]
+Ended = Literal["success", "errored", "interrupted"]
+"""How the work with a policy came to its end."""
 
 
 class PolicyError(Exception):
     """The policy can't do what was asked; the message is one line for a person."""
+
+
+class PolicyRefusedError(PolicyError):
+    """What the settings ask for can't be had: a person has to change them, or a key."""
+
+
+class PolicyLostError(PolicyError):
+    """What was being trained is gone, or nobody knows what became of it: the server lost its
+    state, or an optimiser step's answer never came. Nothing can be asked of the policy any more.
+
+    A policy made afresh goes on from the last checkpoint.
+    """
 
 
 class ContextOverflowError(PolicyError):
@@ -55,6 +69,8 @@ class PolicyInfo:
     """Which of the settings that depend on the policy (`config.POLICY_SETTINGS`) it honours."""
     tokenizer: str | None = None
     """Digest of the tokenizer: with another one, token ids mean something else. None: unknown."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of it before it is trained, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,18 @@ class Sample:
     stop_reason: StopReason
     weights_version: int
     """Version of the weights that drew it; 0 is the starting checkpoint."""
+    cached_tokens: int | None = None
+    """Prompt tokens that the sampler had in its cache; None where it doesn't tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a completion says."""
+
+    text: str
+    """For the agent."""
+    thinking: str = ""
+    """What came before it between marks of its own; not for the agent to read as its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +152,50 @@ class StepResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+RequestKind = Literal[
+    "sample", "forward", "forward_backward", "optim_step", "save", "load", "create"
+]
+ServerState = Literal[
+    "active", "paused_capacity", "paused_rate_limit", "paused_billing", "unreachable", "unknown"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """Requests of one kind to a server."""
+
+    kind: RequestKind
+    in_flight: int
+    oldest_sec: float | None
+    """Age of the oldest one in flight."""
+    completed: int
+    """Since the start, failed ones included."""
+    failed: int
+    p50_sec: float | None
+    """Latency of the last ones (at most 256)."""
+    p95_sec: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """What a policy's server says of itself, and what can be seen of it from outside. A queue
+    position, its length or an estimated time are in no protocol, so they are not here."""
+
+    state: ServerState
+    reason: str
+    """In the server's words; empty where it gave none."""
+    since: float
+    """Seconds since the epoch."""
+    requests: tuple[RequestStatus, ...]
+    """Kinds that there have been any of."""
+    retries: int
+    """Requests sent again, by the client library or by us."""
+    prompt_tokens: int
+    """Of answered sampling requests."""
+    cached_tokens: int
+    """Of those, how many the server had in its cache."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
     """A moment of the policy's life, for the queue pane. Only what is truly known."""
@@ -141,26 +213,30 @@ class PolicyStatus:
     activity: Literal["idle", "sampling", "training", "loading", "saving"]
     pid: int | None = None
     """The process that computes, when it is ours."""
+    server: ServerStatus | None = None
+    """Where the policy is somebody else's server."""
 
 
 class Renderer(Protocol):
-    """Turns chat messages into tokens and back, exactly.
-
-    `render` is given the conversation so far. Where `history` (the exact token ids of everything
-    up to and including the last assistant message, as they were sampled) covers all messages but
-    the new ones, the result starts with `history` token for token.
-    """
+    """Turns chat messages into tokens and back, exactly."""
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Token ids of a whole conversation, ending where the assistant begins to speak."""
         ...
 
-    def extend(self, history: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
-        """`history` followed by the tokens of the new messages and the assistant's start."""
+    def extend(
+        self, history: Sequence[int], messages: Sequence[Message], known: int
+    ) -> tuple[int, ...]:
+        """Token ids of a whole conversation of which the first `known` messages, the last of them
+        the assistant's, have been before the policy as `history`, token for token.
+
+        The result starts with `history`, but for a renderer that is told to leave something of it
+        out (an earlier turn's thinking).
+        """
         ...
 
-    def decode(self, completion_ids: Sequence[int]) -> str:
-        """The text of a completion, without its stop token."""
+    def answer(self, completion_ids: Sequence[int]) -> Answer:
+        """What a completion says, without its stop token."""
         ...
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
@@ -173,9 +249,10 @@ class Policy(Protocol):
     """A model that can be sampled from and trained.
 
     Every method raises `PolicyError` when the policy itself fails (its process died, its server
-    refused). `sample` may be called any number of times at once and batches by itself. The others
-    are carried out in the order in which they are called: a caller may hand in the next one
-    without awaiting the one before. Sampling goes on meanwhile, with the published weights.
+    refused), `PolicyLostError` where a new one could go on from the last checkpoint. `sample` may
+    be called any number of times at once and batches by itself. The others are carried out in the
+    order in which they are called: a caller may hand in the next one without awaiting the one
+    before. Sampling goes on meanwhile, with the published weights.
     """
 
     @property
@@ -215,6 +292,13 @@ class Policy(Protocol):
 
     async def load(self, directory: Path) -> None: ...
 
+    async def forget(self, directory: Path) -> None:
+        """Remove what a checkpoint keeps outside `directory`, which is about to be removed."""
+        ...
+
     def status(self) -> PolicyStatus: ...
 
-    async def close(self) -> None: ...
+    async def close(self, ended: Ended = "success") -> None:
+        """Let go of everything, within seconds and without an error, started or not; what is
+        still in flight fails with `PolicyError`. A server is told how it `ended`."""
+        ...

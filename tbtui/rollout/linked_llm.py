@@ -84,6 +84,8 @@ class LinkedLLM(BaseLLM):
             notes.last_truncated = False
         return LLMResponse(
             content=text,
+            # For Harbor's trajectory. Terminus-2 puts it into no prompt unless it is told to.
+            reasoning_content=scrub(completion.thinking) or None,
             model_name=link.spec.model_name,
             usage=UsageInfo(
                 prompt_tokens=completion.prompt_tokens,

@@ -95,6 +95,8 @@ class Completion:
     truncated: bool
     prompt_tokens: int
     completion_tokens: int
+    thinking: str = ""
+    """What the model thought before it said `text`."""
 
 
 @dataclass(frozen=True, slots=True)

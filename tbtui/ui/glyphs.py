@@ -8,6 +8,7 @@ from rich.style import Style
 
 from tbtui.journal.vocabulary import TrialPhase
 from tbtui.ui.theme import Palette
+from tbtui.view.server import ServerView
 from tbtui.view.state import Spending, TrialView
 
 HELD_OUT_MARK = "◇"
@@ -85,3 +86,12 @@ def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
             return Glyph(char, palette.accent)
         case _:
             return Glyph(char, palette.muted)
+
+
+def server_glyph(server: ServerView, palette: Palette) -> Glyph:
+    """The one character that says how the policy's server stands."""
+    if server.state == "active":
+        return Glyph("●", palette.good)
+    if server.state == "unreachable":
+        return Glyph("!", palette.infrastructure)
+    return Glyph("‖", palette.attention) if server.held_up else Glyph("○", palette.muted)

@@ -165,6 +165,10 @@ KEYS: tuple[Key, ...] = (
         bar=4,
     ),
     Key(
+        *("thinking", "trial", "o", "o", "thinking", "thinking"),
+        "Open or fold what the model thought before it answered",
+    ),
+    Key(
         *("next-surprise", "trial", "n", "n", "surprise(1)", "surprise"),
         "Jump to the next surprising token",
         bar=4,

@@ -19,6 +19,7 @@ from tbtui.journal.events import (
     GroupRefilled,
     GroupScored,
     Noted,
+    PolicyLost,
     PolicyMeasured,
     ResourcesMeasured,
     RunContinued,
@@ -28,12 +29,14 @@ from tbtui.journal.events import (
     RunPhaseChanged,
     RunResumed,
     RunStarted,
+    ServerMeasured,
     StepFinished,
     StepStarted,
     WorkerLost,
     WorkerRecycled,
     WorkerStarted,
 )
+from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView, RequestsView, ServerView
 from tbtui.view.state import (
     AlarmView,
     CheckpointView,
@@ -41,7 +44,6 @@ from tbtui.view.state import (
     EvalView,
     GroupView,
     Note,
-    PolicyView,
     RunState,
     StepView,
     TaskView,
@@ -56,7 +58,7 @@ class Fold:
     def __init__(self, state: RunState | None = None) -> None:
         self.state = state or RunState()
         self._trials = TrialFold(self.state)
-        self._measured: tuple[float, int] | None = None
+        self._drawn: tuple[tuple[float, int], ...] = ()
 
     def apply_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -80,6 +82,10 @@ class Fold:
             case RunPhaseChanged():
                 state.phase, state.phase_since, state.phase_detail = event.phase, now, event.detail
                 state.step = event.step
+                if event.phase not in (RunPhase.STARTING, RunPhase.STOPPING):
+                    state.policy_lost = None
+            case PolicyLost():
+                self._policy_lost(event, now)
             case StepStarted():
                 state.steps.append(StepView(event.step, now))
                 for group, task in event.groups.items():
@@ -129,6 +135,7 @@ class Fold:
             case RunFinished():
                 state.status, state.reason, state.finished_at = event.status, event.reason, now
                 state.phase, state.phase_since = RunPhase.FINISHED, now
+                state.policy_lost = None
             case WorkerStarted():
                 state.workers[event.worker] = event.pid
             case WorkerRecycled():
@@ -168,7 +175,8 @@ class Fold:
         state.paused, state.settings = False, event.settings
         state.continued += 1
         state.workers.clear()
-        state.processes, state.policy_now, self._measured = (), None, None
+        state.processes, state.policy_now, self._drawn = (), None, ()
+        state.policy_lost = None
         self._trials.requeue(event.requeued, now)
         where = f"step {event.step}" if event.checkpoint else "the start"
         text = f"resumed from {where}; {event.reused} finished trials are used again"
@@ -205,11 +213,13 @@ class Fold:
                 trial.baseline, trial.advantage = event.baseline, score.advantage
 
     def _policy_measured(self, event: PolicyMeasured, now: float) -> None:
-        rate = None
-        if self._measured and now > self._measured[0]:
-            then, tokens = self._measured
-            rate = (event.sampled_tokens - tokens) / (now - then)
-        self._measured = (now, event.sampled_tokens)
+        if self._drawn and event.sampled_tokens < self._drawn[-1][1]:
+            # Another policy took the place of the one that was measured before.
+            self._drawn = ()
+        # One from before the window stays, to tell what came within it.
+        old = [each for each in self._drawn if each[0] <= now - RATE_SEC]
+        recent = [each for each in self._drawn if each[0] > now - RATE_SEC]
+        self._drawn = (*old[-1:], *recent, (now, event.sampled_tokens))
         self.state.policy_now = PolicyView(
             event.activity,
             event.in_flight,
@@ -217,8 +227,13 @@ class Fold:
             event.completed,
             event.p50_sec,
             event.p95_sec,
-            rate,
+            self._drawn,
+            None if event.server is None else _server_view(event.server, now),
         )
+
+    def _policy_lost(self, event: PolicyLost, now: float) -> None:
+        self.state.policy_lost = PolicyLostView(event.step, event.reason, now, now + event.wait_sec)
+        self._note(now, "warning", f"policy lost at step {event.step}: {event.reason}")
 
     def _group_refilled(self, event: GroupRefilled, now: float) -> None:
         task = event.group
@@ -264,3 +279,27 @@ class Fold:
         self, now: float, level: Literal["info", "warning", "error", "alarm"], text: str
     ) -> None:
         self.state.notes.append(Note(now, level, text))
+
+
+def _server_view(measured: ServerMeasured, now: float) -> ServerView:
+    requests = tuple(
+        RequestsView(
+            each.kind,
+            each.in_flight,
+            None if each.oldest_sec is None else now - each.oldest_sec,
+            each.completed,
+            each.failed,
+            each.p50_sec,
+            each.p95_sec,
+        )
+        for each in measured.requests
+    )
+    return ServerView(
+        measured.state,
+        measured.reason,
+        measured.since,
+        requests,
+        measured.retries,
+        measured.prompt_tokens,
+        measured.cached_tokens,
+    )

@@ -14,6 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tbtui.journal.vocabulary import AlarmName, CommandVerb, Outcome, Purpose, RunPhase, TrialPhase
+from tbtui.view.server import PolicyLostView, PolicyView
 
 if TYPE_CHECKING:
     from tbtui.journal.events import Estimate, PhaseSeconds, ProcessMeasured
@@ -233,18 +234,6 @@ class CheckpointView:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyView:
-    activity: str
-    in_flight: int
-    running: int
-    completed: int
-    p50_sec: float | None
-    p95_sec: float | None
-    tokens_per_sec: float | None
-    """Over the last measurements."""
-
-
-@dataclass(frozen=True, slots=True)
 class Duration:
     """How long a finished trial took."""
 
@@ -325,6 +314,8 @@ class RunState:
     workers: dict[int, int] = field(default_factory=dict)
     """Worker -> pid."""
     policy_now: PolicyView | None = None
+    policy_lost: PolicyLostView | None = None
+    """While the run has no policy."""
     processes: tuple[ProcessMeasured, ...] = ()
     engine_lag_ms: float = 0.0
     continued: int = 0

@@ -19,8 +19,12 @@ class TurnView:
     purpose: str = "turn"
     """Else the call is no turn of the main agent: a step of summarising its history."""
     sample: int | None = None
+    thinking: str = ""
+    """What came before the text, between marks of its own."""
     text: str = ""
     prompt_tokens: int = 0
+    cached_tokens: int | None = None
+    """Of the prompt; None where the sampler doesn't tell."""
     completion_tokens: int = 0
     mean_logprob: float | None = None
     model_seconds: float = 0.0
@@ -61,7 +65,9 @@ class Transcript:
                     self.turns.append(TurnView(event.turn, entry.time, event.purpose))
                 case TurnSampled() as event if turn := self._turn(event.turn, event.purpose):
                     turn.sample, turn.text = event.sample, event.text
+                    turn.thinking = event.thinking
                     turn.prompt_tokens = event.prompt_tokens
+                    turn.cached_tokens = event.cached_tokens
                     turn.completion_tokens = event.completion_tokens
                     turn.mean_logprob, turn.model_seconds = event.mean_logprob, event.seconds
                 case TurnParsed() as event if turn := self._turn(event.turn):

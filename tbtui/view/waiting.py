@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tbtui.journal.vocabulary import RunPhase, TrialPhase
 from tbtui.view.estimate import holding_up, remaining_sec, time_left
+from tbtui.view.server import PolicyLostView
 from tbtui.view.state import RunState, TrialView
 
 _DOING = {
@@ -53,6 +54,11 @@ def waiting_for(state: RunState, now: float) -> str:
     """One phrase for the status line: who or what holds the run up at this moment."""
     if state.status is not None:
         return state.reason
+    if state.policy_lost is not None:
+        return f"the lost policy; {new_policy(state.policy_lost, now)}"
+    server = state.policy_now.server if state.policy_now is not None else None
+    if server is not None and server.held_up and server.in_flight and not state.paused:
+        return f"the server, {server.words} ({duration(now - server.since)})"
     since = duration(now - state.phase_since)
     match state.phase:
         case RunPhase.STARTING:
@@ -67,6 +73,12 @@ def waiting_for(state: RunState, now: float) -> str:
             return "the trials to be cleaned up"
         case RunPhase.FINISHED:
             return state.reason
+
+
+def new_policy(lost: PolicyLostView, now: float) -> str:
+    """`a new one in 12s`, `a new one (since 3s)`."""
+    left = lost.retry_at - now
+    return f"a new one in {duration(left)}" if left >= 1 else f"a new one (since {duration(-left)})"
 
 
 def retry_wait(trial: TrialView, now: float) -> str:

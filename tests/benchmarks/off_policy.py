@@ -48,6 +48,7 @@ from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.base import (
     Datum,
+    Ended,
     GradientResult,
     LossSettings,
     OptimSettings,
@@ -124,6 +125,9 @@ class SlowPolicy:
         async with self._in_turn:
             await self._policy.save(directory)
 
+    async def forget(self, directory: Path) -> None:
+        await self._policy.forget(directory)
+
     async def load(self, directory: Path) -> None:
         async with self._in_turn:
             await self._policy.load(directory)
@@ -131,8 +135,8 @@ class SlowPolicy:
     def status(self) -> PolicyStatus:
         return self._policy.status()
 
-    async def close(self) -> None:
-        await self._policy.close()
+    async def close(self, ended: Ended = "success") -> None:
+        await self._policy.close(ended)
 
     async def _slowly[T](self, work: Awaitable[T], seconds: float) -> T:
         began = time.monotonic()

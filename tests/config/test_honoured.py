@@ -73,6 +73,7 @@ def test_settings_that_contradict_each_other(arguments: str, level: str, text: s
         "advantage=std normalize_advantages_by_std=true",
         "warmup_steps=50 n_epochs=3",
         "prices.prompt=1 prices.sampled=2 prices.trained=0",
+        "prices.prompt=1 prices.sampled=2 prices.trained=0 prices.cached=0 prices.scored=1",
         "wandb_name=x wandb_project=y",
         "clip_low=0.1 loss_fn=ppo",
         "max_steps=0",

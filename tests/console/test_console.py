@@ -22,9 +22,13 @@ from tbtui.journal.events import (
     GroupRefilled,
     Noted,
     Outcome,
+    PolicyLost,
+    PolicyMeasured,
+    ResourcesMeasured,
     RunContinued,
     RunFinished,
     RunPaused,
+    ServerMeasured,
     StepFinished,
     StepStarted,
     TrialExcluded,
@@ -253,3 +257,68 @@ def test_alarms_best_checkpoints_and_intervals_are_told() -> None:
         "eval    after step 4: held-out pass rate 0.50 (0.20 to 0.80) of 8 trials"
         " · pass@4 0.70 (0.40 to 0.90) · copy 0.50",
     ]
+
+
+def on_a_server(state: str, since: float, reason: str = "") -> PolicyMeasured:
+    return PolicyMeasured(
+        activity="sampling",
+        in_flight=1,
+        running=0,
+        completed=0,
+        sampled_tokens=0,
+        p50_sec=None,
+        p95_sec=None,
+        server=ServerMeasured(
+            state=state,
+            reason=reason,
+            since=since,
+            requests=(),
+            retries=0,
+            prompt_tokens=0,
+            cached_tokens=0,
+        ),
+    )
+
+
+A_SECOND = ResourcesMeasured(processes=(), engine_lag_ms=0.0)
+
+
+def test_a_server_that_holds_the_run_up_is_told_once_and_taken_back() -> None:
+    tinker = started().model_copy(update={"policy": "tinker"})
+    lines = human(
+        [
+            tinker,
+            on_a_server("active", 1000),
+            on_a_server("paused_capacity", 1003, "no\x1breplicas"),
+            *[A_SECOND] * 40,
+            on_a_server("active", 1043),
+            A_SECOND,
+        ]
+    )
+    assert [line for line in lines if line.startswith("tinker")] == [
+        "tinker  paused: no capacity (no␛replicas), for 3s so far",
+        "tinker  active after 40s",
+    ]
+
+
+def test_a_pause_that_is_soon_over_is_not_told() -> None:
+    flapping = [
+        on_a_server("paused_rate_limit" if second % 2 else "active", 1000 + second)
+        for second in range(1, 20)
+    ]
+    assert human(list(flapping)) == []
+
+
+def test_an_sdk_that_does_not_tell_the_state_is_told_once() -> None:
+    events = [on_a_server("unknown", 1000, "the SDK has no hook")] * 3
+    assert human(list(events)) == ["policy  state not told (the SDK has no hook)"]
+
+
+def test_a_lost_policy_is_told() -> None:
+    (line,) = human([PolicyLost(step=4, reason="the run was deleted", wait_sec=10)])
+    assert line == "policy  lost at step 4: the run was deleted; a new one in 10 s"
+
+
+def test_the_server_is_in_the_json_lines() -> None:
+    (entry,) = entries([on_a_server("unreachable", 1000, "refused")])
+    assert json.loads(json_line(entry))["server"]["state"] == "unreachable"

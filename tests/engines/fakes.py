@@ -17,7 +17,9 @@ import numpy.typing as npt
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.events import PhaseSeconds, TrialPhase
 from tbtui.policies.base import (
+    Answer,
     Datum,
+    Ended,
     GradientResult,
     LossSettings,
     Message,
@@ -50,11 +52,13 @@ class ByteRenderer:
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(ord(c) for m in messages for c in f"<{m.role}>{m.content}")
 
-    def extend(self, history: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
-        return (*history, *self.render(messages))
+    def extend(
+        self, history: Sequence[int], messages: Sequence[Message], known: int
+    ) -> tuple[int, ...]:
+        return (*history, *self.render(messages[known:]))
 
-    def decode(self, completion_ids: Sequence[int]) -> str:
-        return "".join(map(chr, completion_ids))
+    def answer(self, completion_ids: Sequence[int]) -> Answer:
+        return Answer("".join(map(chr, completion_ids)))
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         return [chr(token) for token in token_ids]
@@ -120,10 +124,12 @@ class RotePolicy:
 
     async def load(self, directory: Path) -> None: ...
 
+    async def forget(self, directory: Path) -> None: ...
+
     def status(self) -> PolicyStatus:
         return PolicyStatus(0, 0, len(self.requests), 0, (), "idle")
 
-    async def close(self) -> None: ...
+    async def close(self, ended: Ended = "success") -> None: ...
 
 
 def facts(
@@ -154,6 +160,16 @@ class FakePool:
     _gates: dict[str, asyncio.Event] = field(default_factory=dict)
     _answers: dict[int, asyncio.Future[Completion | CompletionFailed]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.pids: dict[int, int] = {}
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
 
     def start_trial(self, spec: TrialSpec) -> None:
         self.started.append(spec)

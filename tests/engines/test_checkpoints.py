@@ -34,11 +34,12 @@ from tbtui.journal.events import (
     CheckpointRemoved,
     CheckpointSaved,
     EvalFinished,
+    Noted,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import PolicyError, PolicyInfo
+from tbtui.policies.base import PolicyError, PolicyInfo, PolicyLostError
 
 from .fakes import RotePolicy
 
@@ -155,6 +156,53 @@ async def test_the_best_is_saved_as_it_was_evaluated(shelf: Shelf) -> None:
 async def test_a_run_that_only_evaluates_copies_no_weights(shelf: Shelf) -> None:
     await shelf.keeper(keep_best=False).evaluated(shelf.at(0), 1.0)
     assert shelf.names() == []
+
+
+async def test_what_the_policy_keeps_elsewhere_goes_with_a_checkpoint(shelf: Shelf) -> None:
+    forgotten: list[tuple[str, int]] = []
+
+    async def forget(directory: Path) -> None:
+        # All of it is still there to be read, and nobody takes it for a checkpoint.
+        forgotten.append((directory.name, weights(directory)))
+
+    shelf.policy.forget = forget  # type: ignore[method-assign]
+    keeper = shelf.keeper(keep_last=1)
+    await keeper.save(shelf.at(1))
+    await keeper.save(shelf.at(2))
+    assert forgotten == [(".removed-step-000001", 1)]
+    # Trained again by another process, which writes over what the first one had saved.
+    await shelf.keeper(keep_last=1).save(shelf.at(2))
+    assert forgotten[1:] == [(".replaced-step-000002", 2)]
+    assert shelf.names() == ["step-000002"]
+
+
+async def test_what_cannot_be_forgotten_is_said(shelf: Shelf) -> None:
+    async def forget(directory: Path) -> None:
+        raise PolicyError("500: try again")
+
+    shelf.policy.forget = forget  # type: ignore[method-assign]
+    keeper = shelf.keeper(keep_last=1)
+    await keeper.save(shelf.at(1))
+    await keeper.save(shelf.at(2))
+    assert shelf.names() == ["step-000002"]
+    (note,) = shelf.events(Noted)
+    assert note.level == "warning"
+    assert note.text == (
+        "step-000001 is removed here, but the policy's server still keeps its part: 500: try again"
+    )
+
+
+async def test_a_policy_lost_while_forgetting_leaves_no_half_checkpoint(shelf: Shelf) -> None:
+    async def forget(directory: Path) -> None:
+        raise PolicyLostError("gone")
+
+    keeper = shelf.keeper(keep_last=1)
+    await keeper.save(shelf.at(1))
+    shelf.policy.forget = forget  # type: ignore[method-assign]
+    with pytest.raises(PolicyLostError):
+        await keeper.save(shelf.at(2))
+    assert shelf.keeper().saved == (2,)
+    assert shelf.names() == ["step-000002"]
 
 
 async def test_zero_keeps_all(shelf: Shelf) -> None:

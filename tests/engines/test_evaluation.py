@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tbtui import launch
+from tbtui.config import ConfigError, RunConfig, to_toml
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress, fixed_settings
 from tbtui.engines.grpo.evaluation import summarize
 from tbtui.engines.grpo.plan import plan_groups
 from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.honoured import contradictions
+from tbtui.engines.request import request_run
+from tbtui.evaluate import evaluate
 from tbtui.journal.events import (
     EvalFinished,
     Outcome,
@@ -24,7 +33,7 @@ from tbtui.policies.local.client import LocalPolicy
 from tbtui.rollout.messages import CompletionFailed, TrialDone, TrialSpec
 
 from .conftest import TASKS, Bench, task
-from .fakes import FakePool, facts
+from .fakes import FakePool, RotePolicy, facts
 
 
 def rollouts(rewards: dict[str, list[float | None]]) -> list[Rollout]:
@@ -154,3 +163,85 @@ async def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path)
     assert with_them == without
     rewards = {told[-1] for told in without.values()}
     assert rewards == {0.0, 1.0}  # there was something to learn
+
+
+# Of what weights
+
+
+class Asked(Exception):
+    """Stands for the run that an evaluation is."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+
+
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., RunConfig]:
+    """The settings of the run that `tbtui eval` starts."""
+
+    def launched(config: RunConfig, view: launch.View) -> int:
+        raise Asked(config)
+
+    monkeypatch.setattr(launch, "launch", launched)
+
+    def evaluated(*arguments: str) -> RunConfig:
+        with pytest.raises(Asked) as asked:
+            evaluate([*arguments, f"logs_dir={tmp_path}"], use_latest=False, view="lines")
+        return asked.value.config
+
+    return evaluated
+
+
+async def served_checkpoint(directory: RunDirectory) -> Path:
+    """Of a run that trained a model behind a server."""
+    config = RunConfig(
+        policy="tinker",
+        model_name="Qwen/Qwen3-8B",
+        tinker_base_url="http://127.0.0.1:9",
+        lora_rank=8,
+        wandb_project="w",
+    )
+    directory.config.write_text(to_toml(config))
+    policy = RotePolicy()
+    policy.info = dataclasses.replace(policy.info, name="tinker", model_name="Qwen/Qwen3-8B")
+    with JournalWriter(directory) as journal:
+        keeper = CheckpointKeeper(directory, journal, policy, 1, fixed_settings(config))
+        progress = Progress(step=3, weights_version=3)
+        await keeper.save(progress)
+        await keeper.evaluated(progress, 0.5)
+    return directory.checkpoints / "step-000003"
+
+
+async def test_a_checkpoint_on_a_server_is_evaluated_there(
+    tmp_path: Path, evaluated: Callable[..., RunConfig]
+) -> None:
+    path = await served_checkpoint(RunDirectory.create(tmp_path / "r"))
+    elsewhere = tmp_path / "copy"
+    shutil.copytree(path, elsewhere)
+    for target, checkpoint in (("r", path), (str(path), path), (str(elsewhere), elsewhere)):
+        config = evaluated(target, "eval_group_size=2")
+        assert (config.policy, config.model_name) == ("tinker", "Qwen/Qwen3-8B")
+        assert (config.tinker_base_url, config.lora_rank) == ("http://127.0.0.1:9", 8)
+        assert config.checkpoint == str(checkpoint)
+        assert (config.step_limit, config.eval_group_size) == (0, 2)
+        assert config.wandb_project is None
+        assert not [p for p in contradictions(config) if p.level == "error"]
+    # What is given wins.
+    assert evaluated(str(elsewhere), "tinker_base_url=http://b").tinker_base_url == "http://b"
+
+    on_server = evaluated("tinker://run/weights/a", "model_name=Qwen/Qwen3-8B")
+    assert (on_server.policy, on_server.checkpoint) == ("tinker", "tinker://run/weights/a")
+    assert not contradictions(on_server)
+
+
+def test_what_is_on_a_server_needs_its_policy(tmp_path: Path) -> None:
+    config = RunConfig(checkpoint="tinker://run/weights/a", logs_dir=tmp_path)
+    with pytest.raises(ConfigError, match="on a Tinker server; give policy=tinker"):
+        request_run(config)
+
+
+async def test_an_evaluation_only_samples(bench: Bench) -> None:
+    await bench.engine(max_steps=0).run()
+    assert bench.events(EvalFinished)
+    assert not bench.policy.calls
+    assert bench.policy.published == 0

@@ -12,8 +12,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from tbtui.policies.base import Answer as Said
 from tbtui.policies.base import (
     Datum,
+    Ended,
     GradientResult,
     LossSettings,
     Message,
@@ -92,11 +94,13 @@ class ChunkRenderer:
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return (*self._said(messages), self.assistant)
 
-    def extend(self, history: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
-        return (*history, *self._said(messages), self.assistant)
+    def extend(
+        self, history: Sequence[int], messages: Sequence[Message], known: int
+    ) -> tuple[int, ...]:
+        return (*history, *self._said(messages[known:]), self.assistant)
 
-    def decode(self, completion_ids: Sequence[int]) -> str:
-        return "".join(map(self._texts.__getitem__, completion_ids))
+    def answer(self, completion_ids: Sequence[int]) -> Said:
+        return Said("".join(map(self._texts.__getitem__, completion_ids)))
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         return [self._texts[token] for token in token_ids]
@@ -150,7 +154,7 @@ class FaultyPolicy:
 
     def _asker(self, prompt: Sequence[int]) -> str:
         # The instruction is within the first prompt of a Terminus conversation.
-        text = self.renderer.decode(prompt[: 4_000 // _CHUNK * 4])
+        text = self.renderer.answer(prompt[: 4_000 // _CHUNK * 4]).text
         return text.partition(TAG)[2].split(maxsplit=1)[0]
 
     def _sample(self, text: str, stop_reason: str) -> Sample:
@@ -176,7 +180,9 @@ class FaultyPolicy:
 
     async def load(self, directory: Path) -> None: ...
 
+    async def forget(self, directory: Path) -> None: ...
+
     def status(self) -> PolicyStatus:
         return PolicyStatus(self._in_flight, self._in_flight, self.completed, 0, (), "idle")
 
-    async def close(self) -> None: ...
+    async def close(self, ended: Ended = "success") -> None: ...

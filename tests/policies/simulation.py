@@ -84,9 +84,9 @@ def simulate(
             ]
         )
         for trial, completion in zip(live, drawn, strict=True):
-            text = renderer.decode(completion.completion_ids)
+            text = renderer.answer(completion.completion_ids).text
             trial.answers.append(text)
             observation = _observe(trial, text)
             spoken = trial.ids + completion.completion_ids
-            trial.ids = renderer.extend(spoken, [Message("user", observation)])
+            trial.ids = renderer.extend(spoken, [Message("user", observation)], 0)
     return trials

@@ -23,6 +23,7 @@ from tbtui.policies.base import (
     OptimSettings,
     Policy,
     PolicyError,
+    PolicyLostError,
     Sample,
     SampleRequest,
 )
@@ -258,9 +259,9 @@ async def test_killed_in_the_middle_of_requests(policy: LocalPolicy) -> None:
         await asyncio.sleep(0.005)
     os.kill(pid, signal.SIGKILL)
     for request in asked:
-        with pytest.raises(PolicyError, match="killed by SIGKILL"):
+        with pytest.raises(PolicyLostError, match="killed by SIGKILL"):
             await request
-    with pytest.raises(PolicyError, match="killed by SIGKILL"):
+    with pytest.raises(PolicyLostError, match="killed by SIGKILL"):
         await policy.publish()
 
 

@@ -74,12 +74,12 @@ def test_extend_starts_with_its_history_token_for_token() -> None:
     # What was sampled need not be what the tokenizer would have made of its text.
     sampled = [*(_TOKENIZER.encode(letter)[0] for letter in "copy"), _TOKENIZER.end_id]
     history = (*history, *sampled)
-    longer = _RENDERER.extend(history, [Message("user", "New Terminal Output:\n\n$ x\n\n\n")])
+    longer = _RENDERER.extend(history, [Message("user", "New Terminal Output:\n\n$ x\n\n\n")], 0)
     assert longer[: len(history)] == history
     assert _TOKENIZER.pieces(longer[len(history) :])[0] == "<|user|>"
-    cut_off = _RENDERER.extend(history[:-1], [Message("user", "go on")])
+    cut_off = _RENDERER.extend(history[:-1], [Message("user", "go on")], 0)
     assert cut_off[: len(history)] == history  # the missing end is put in
-    assert _RENDERER.decode(sampled) == "copy"
+    assert _RENDERER.answer(sampled).text == "copy"
     both = _RENDERER.render([Message("user", "a"), Message("assistant", "b"), Message("user", "c")])
     assert "".join(_TOKENIZER.pieces(both)) == (
         "<|user|>a<|end|><|asst|>b<|end|><|user|>c<|end|><|asst|>"

@@ -36,6 +36,14 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Thought:
+    """A completion that begins with thinking; `text` None: it hit max_tokens before it answered."""
+
+    thinking: str
+    text: str | None
+
+
+@dataclass(frozen=True)
 class Fail:
     """No completion."""
 
@@ -47,7 +55,7 @@ class Silence:
     """No answer at all."""
 
 
-Answer = str | Cut | Fail | Silence
+Answer = str | Cut | Thought | Fail | Silence
 Script = Sequence[Answer]
 
 
@@ -138,6 +146,7 @@ class ScriptedEngine:
     def _answer(self, wanted: SampleWanted) -> None:
         script = self._scripts[wanted.trial]
         answer = script.pop(0) if len(script) > 1 else script[0]
+        thinking = ""
         match answer:
             case Silence():
                 return
@@ -146,10 +155,15 @@ class ScriptedEngine:
                 return
             case Cut(text):
                 truncated = True
+            case Thought(thinking, said):
+                text, truncated = said or "", said is None
             case text:
                 truncated = False
         prompt = sum(len(content) for _, content in wanted.messages) // 4
-        self.pool.reply(Completion(wanted.request, text, truncated, prompt, len(text) // 4))
+        drawn = len(thinking + text) // 4
+        self.pool.reply(
+            Completion(wanted.request, text, truncated, prompt, drawn, thinking=thinking)
+        )
 
 
 async def eventually(condition: Callable[[], bool], within_sec: float = 20) -> None:

@@ -33,6 +33,13 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return write_run(tmp_path_factory.mktemp("runs") / "starter-demo", 40.0).run
 
 
+@pytest.fixture(scope="session")
+def served_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """The same with a thinking policy on a server, which has been paused for eleven seconds."""
+    path = tmp_path_factory.mktemp("runs") / "tinker-demo"
+    return write_run(path, 39.0, policy="tinker").run
+
+
 @pytest.fixture
 def past_app(run_directory: RunDirectory) -> Callable[..., TbtuiApp]:
     """An app over that run; its clock stands still and no timer runs."""

@@ -37,9 +37,11 @@ from tbtui.journal.events import (
     Noted,
     Outcome,
     PhaseSeconds,
+    PolicyLost,
     PolicyMeasured,
     ProcessMeasured,
     Purpose,
+    RequestsMeasured,
     ResourcesMeasured,
     RunFinished,
     RunPaused,
@@ -47,6 +49,7 @@ from tbtui.journal.events import (
     RunPhaseChanged,
     RunResumed,
     RunStarted,
+    ServerMeasured,
     StepFinished,
     StepStarted,
     TaskRecord,
@@ -225,8 +228,11 @@ class Simulation:
         turn_seconds: float = 3.0,
         fail: str = "",
         deadline: float | None = None,
+        policy: str = "local",
+        policy_lost_at: float | None = None,
     ) -> None:
-        """`deadline`: seconds that a step's trials have."""
+        """`deadline`: seconds that a step's trials have. With policy "tinker", a server has it, and
+        pauses now and then. `policy_lost_at`: seconds after the start."""
         self.run = run
         self.now = START
         self.end: RunEnd | None = None
@@ -234,6 +240,8 @@ class Simulation:
         self._steps, self._groups, self._group_size = steps, groups, group_size
         self._eval_every, self._tempo, self._turn_seconds = eval_every, tempo, turn_seconds
         self._fail, self._deadline = fail, deadline
+        self._policy, self._policy_lost_at = policy, policy_lost_at
+        self._prompt_tokens = self._cached_tokens = 0
         self._step_groups: dict[str, list[SimTrial]] = {}
         """Of the step that is being sampled."""
         self._free = parallel
@@ -257,6 +265,8 @@ class Simulation:
         ]
         self._schedule(self._main(), 0.0)
         self._schedule(self._measure(), 1.0)
+        if policy_lost_at is not None:
+            self._schedule(self._lose_policy(), policy_lost_at)
 
     # The clock
 
@@ -441,9 +451,9 @@ class Simulation:
                 host="box",
                 tbtui_version="0.1.0",
                 harbor_version="0.24.0",
-                policy="local",
-                model_name="starter",
-                parameters=772_608,
+                policy=self._policy,
+                model_name="starter" if self._policy == "local" else "Qwen/Qwen3-8B",
+                parameters=772_608 if self._policy == "local" else None,
                 context_limit=1024,
                 environment="sandbox",
                 environment_reason="user namespaces work here",
@@ -624,21 +634,75 @@ class Simulation:
                     sampled_tokens=self._tokens,
                     p50_sec=0.41,
                     p95_sec=0.92,
+                    server=self._server() if self._policy == "tinker" else None,
                 )
             )
             wave = 0.5 + 0.3 * math.sin(self.now)
-            self._write(
-                ResourcesMeasured(
-                    processes=(
-                        ProcessMeasured(role="engine", pid=4242, rss_mb=164.0, cpu=0.12 * wave),
-                        ProcessMeasured(role="worker 0", pid=4300, rss_mb=207.0, cpu=0.9 * wave),
-                        ProcessMeasured(role="worker 1", pid=4301, rss_mb=206.0, cpu=0.8 * wave),
-                        ProcessMeasured(role="policy", pid=4310, rss_mb=118.0, cpu=0.6 * wave),
-                    ),
-                    engine_lag_ms=3.2,
-                )
+            processes = (
+                ProcessMeasured(role="engine", pid=4242, rss_mb=164.0, cpu=0.12 * wave),
+                ProcessMeasured(role="worker 0", pid=4300, rss_mb=207.0, cpu=0.9 * wave),
+                ProcessMeasured(role="worker 1", pid=4301, rss_mb=206.0, cpu=0.8 * wave),
+                ProcessMeasured(role="policy", pid=4310, rss_mb=118.0, cpu=0.6 * wave),
             )
+            ours = 4 if self._policy == "local" else 3
+            self._write(ResourcesMeasured(processes=processes[:ours], engine_lag_ms=3.2))
             yield 1.0
+
+    def _server(self) -> ServerMeasured:
+        """Active, but for the last seconds of each 40."""
+        elapsed = self.now - START
+        pauses = int(elapsed // 40)
+        paused = elapsed % 40 >= 28
+        since = START + 40 * pauses + (28 if paused else 0)
+        sampling = self._in_flight
+        return ServerMeasured(
+            state="paused_capacity" if paused else "active",
+            reason="Qwen/Qwen3-8B: all sampler replicas are busy" if paused else "",
+            since=since if elapsed >= 28 else START + 1.5,
+            requests=(
+                RequestsMeasured(
+                    kind="sample",
+                    in_flight=sampling,
+                    oldest_sec=elapsed % 17 + 1.2 if sampling else None,
+                    completed=self._completed,
+                    failed=0,
+                    p50_sec=0.41,
+                    p95_sec=0.92,
+                ),
+                RequestsMeasured(
+                    kind="forward_backward",
+                    in_flight=1,
+                    oldest_sec=elapsed % 5,
+                    completed=3,
+                    failed=1,
+                    p50_sec=2.2,
+                    p95_sec=3.1,
+                ),
+                RequestsMeasured(
+                    kind="optim_step",
+                    in_flight=0,
+                    oldest_sec=None,
+                    completed=3,
+                    failed=0,
+                    p50_sec=0.8,
+                    p95_sec=1.4,
+                ),
+            ),
+            retries=4,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+        )
+
+    def _lose_policy(self) -> Process:
+        self._write(
+            PolicyLost(
+                step=1,
+                reason="the optimiser step: the Tinker server no longer has what was being trained",
+                wait_sec=30.0,
+            )
+        )
+        return
+        yield 0.0
 
     # One trial
 
@@ -852,6 +916,9 @@ class Simulation:
             dtype=np.float32,
         )
         self._tokens += len(pieces)
+        cached = 28 * (number - 1) if self._policy == "tinker" else None
+        self._prompt_tokens += 28 * number
+        self._cached_tokens += cached or 0
         self._completed += 1
         sample = self._writer.add_sample(
             SampleRecord(
@@ -874,7 +941,9 @@ class Simulation:
                 turn=number,
                 sample=sample,
                 text=text,
+                thinking=thinking_of(turn) if self._policy == "tinker" else "",
                 prompt_tokens=28 * number,
+                cached_tokens=cached,
                 completion_tokens=len(pieces),
                 mean_logprob=float(logprobs.mean()),
                 min_logprob=float(logprobs.min()),
@@ -913,6 +982,18 @@ class Simulation:
             )
         )
         yield pace * (0.05 + 0.1 * rng.random())
+
+
+def thinking_of(turn: Turn) -> str:
+    """What a thinking model would have said to itself first."""
+    return (
+        f"Okay, let me look at the terminal. {turn.analysis} So I should be careful here.\n\n"
+        f"{turn.plan} Wait, is the directory there? The task names it, so it is.\n"
+        "Let me double-check the format: JSON with analysis, plan and commands.\n"
+        "Nothing else may come after it, and each keystroke needs its newline. "
+        "I also have to wait long enough for the command to end, a tenth of a second will do.\n"
+        "Good."
+    )
 
 
 def _halves(text: str) -> Iterator[str]:

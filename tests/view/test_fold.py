@@ -8,11 +8,15 @@ from tbtui.journal.events import (
     CommandDone,
     CommandIssued,
     Outcome,
+    PolicyLost,
     PolicyMeasured,
+    RequestsMeasured,
+    RunFinished,
     RunPaused,
     RunPhase,
     RunPhaseChanged,
     RunResumed,
+    ServerMeasured,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
@@ -88,21 +92,91 @@ def test_a_command_is_pending_until_the_engine_says_so() -> None:
     assert state.notes[-1].text == refused.result
 
 
-def test_tokens_per_second_come_from_two_measurements() -> None:
-    def measured(tokens: int) -> PolicyMeasured:
-        return PolicyMeasured(
-            activity="sampling",
-            in_flight=1,
-            running=1,
-            completed=1,
-            sampled_tokens=tokens,
-            p50_sec=0.1,
-            p95_sec=0.2,
-        )
+def measured(
+    tokens: int = 0, *, state: str = "", since: float = 1000.0, oldest: float | None = None
+) -> PolicyMeasured:
+    requests = RequestsMeasured(
+        kind="sample",
+        in_flight=0 if oldest is None else 2,
+        oldest_sec=oldest,
+        completed=5,
+        failed=1,
+        p50_sec=0.1,
+        p95_sec=0.2,
+    )
+    server = ServerMeasured(
+        state=state,
+        reason="all replicas are busy",
+        since=since,
+        requests=(requests,),
+        retries=3,
+        prompt_tokens=200,
+        cached_tokens=150,
+    )
+    return PolicyMeasured(
+        activity="sampling",
+        in_flight=1,
+        running=1,
+        completed=1,
+        sampled_tokens=tokens,
+        p50_sec=0.1,
+        p95_sec=0.2,
+        server=server if state else None,
+    )
 
-    now = folded([measured(0), measured(120)]).policy_now
-    assert now is not None
-    assert now.tokens_per_sec == pytest.approx(120)
+
+def test_tokens_per_second_come_from_two_measurements() -> None:
+    assert tokens_per_sec(folded([measured(0)])) is None
+    assert tokens_per_sec(folded([measured(0), measured(120)])) == pytest.approx(120)
+
+
+def tokens_per_sec(state: RunState, later: float = 0.0) -> float | None:
+    assert state.policy_now is not None
+    return state.policy_now.tokens_per_sec(state.time + later)
+
+
+def test_tokens_per_second_fall_while_nothing_comes() -> None:
+    state = folded([measured(100 * second) for second in range(30)])
+    assert tokens_per_sec(state) == pytest.approx(100)
+    # Nothing is journalled while nothing changes: the view knows that time has passed.
+    assert tokens_per_sec(state, later=5) == pytest.approx(50)
+    assert tokens_per_sec(state, later=60) == 0
+
+
+def test_a_new_policy_begins_to_count_again() -> None:
+    state = folded([measured(0), measured(900), measured(10), measured(30)])
+    assert tokens_per_sec(state) == pytest.approx(20)
+
+
+def test_the_server_is_seen_as_it_was_measured() -> None:
+    state = folded([measured(state="paused_capacity", since=998.5, oldest=7.0)])
+    assert state.policy_now is not None
+    server = state.policy_now.server
+    assert server is not None
+    assert (server.words, server.held_up, server.since) == ("paused: no capacity", True, 998.5)
+    assert server.oldest_at == state.time - 7.0
+    assert (server.cache_share, server.failed, server.retries) == (0.75, 1, 3)
+    assert waiting_for(state, state.time + 30) == "the server, paused: no capacity (32s)"
+
+
+def test_a_server_that_holds_nobody_up_is_not_waited_for() -> None:
+    assert "server" not in waiting_for(folded([measured(state="active", oldest=1.0)]), 1001)
+    assert "server" not in waiting_for(folded([measured(state="unreachable")]), 1001)
+    paused = [RunPaused(), measured(state="paused_capacity", oldest=7.0)]
+    assert "server" not in waiting_for(folded(paused), 1001)
+
+
+def test_a_lost_policy_is_seen_until_a_new_one_works() -> None:
+    lost = PolicyLost(step=3, reason="the run was deleted", wait_sec=12)
+    phase = RunPhaseChanged(phase=RunPhase.STARTING, step=3)
+    state = folded([lost, phase])
+    assert state.notes[-1].text == "policy lost at step 3: the run was deleted"
+    assert waiting_for(state, 1002) == "the lost policy; a new one in 11s"
+    assert waiting_for(state, 1023) == "the lost policy; a new one (since 10s)"
+    again = RunPhaseChanged(phase=RunPhase.SAMPLING, step=3)
+    assert folded([lost, phase, again]).policy_lost is None
+    ended = RunFinished(status="failed", reason="lost too often")
+    assert folded([lost, ended]).policy_lost is None
 
 
 def test_a_long_run_stays_small() -> None:

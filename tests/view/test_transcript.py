@@ -41,3 +41,17 @@ def test_a_call_that_summarises_is_no_turn() -> None:
     )
     assert not summary.plan
     assert (turn.purpose, turn.sample, turn.plan) == ("turn", 2, "p")
+
+
+def test_thinking_and_what_was_cached_belong_to_the_turn() -> None:
+    answer = sampled(1, "an answer", "turn").model_copy(
+        update={"turn": 1, "thinking": "let me see", "cached_tokens": 8}
+    )
+    transcript = Transcript()
+    transcript.apply(
+        Entry(n, float(n), event)
+        for n, event in enumerate([TurnStarted(trial="t", turn=1), answer], 1)
+    )
+    (turn,) = transcript.turns
+    assert (turn.thinking, turn.text) == ("let me see", "an answer")
+    assert (turn.cached_tokens, turn.prompt_tokens) == (8, 10)

@@ -62,6 +62,8 @@ class Attempts:
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], Place] = {}
         self._filled: dict[str, Place] = {}
+        self._rested = asyncio.Event()
+        """One more is paused or over."""
 
     def open_place(self, place: Place) -> None:
         self._places[place.plan.key] = place
@@ -81,6 +83,17 @@ class Attempts:
     def vacate(self, place: Place, attempt: Attempt) -> None:
         place.attempt = None
         del self._filled[attempt.trial]
+        self._rested.set()
+
+    def mark(self, attempt: Attempt, paused: Literal["pause", "freeze"] | None) -> None:
+        attempt.paused = paused
+        self._rested.set()
+
+    async def at_rest(self) -> None:
+        """Until each is queued or paused."""
+        while any(attempt.slot is not None and not attempt.paused for attempt in self):
+            self._rested.clear()
+            await self._rested.wait()
 
     def find(self, trial: str) -> tuple[Place, Attempt] | None:
         place = self._filled.get(trial)

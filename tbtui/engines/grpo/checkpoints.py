@@ -42,10 +42,11 @@ from tbtui.journal.events import (
     CheckpointRemoved,
     CheckpointSaved,
     EvalFinished,
+    Noted,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import Policy
+from tbtui.policies.base import Policy, PolicyError, PolicyLostError
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ class CheckpointKeeper:
     """Writes a run's checkpoints and keeps the latest ones and the best one.
 
     Every method raises `CheckpointError`, `PolicyError` or `JournalError` when a checkpoint can't
-    be written; the earlier ones are then untouched.
+    be written; the earlier ones are then untouched. What the policy keeps elsewhere of a
+    checkpoint goes with it; where it can't, the journal says so.
     """
 
     def __init__(
@@ -101,15 +103,19 @@ class CheckpointKeeper:
         """Steps of the checkpoints on disk, in the order of saving."""
         return tuple(self._kept)
 
+    def has(self, progress: Progress) -> bool:
+        """This process has saved these very weights, and they are still there."""
+        return progress.step in self._written and (
+            self._kept.get(progress.step) == progress.weights_version
+        )
+
     async def save(self, progress: Progress) -> Path:
         """Save the policy's trained weights as those of `progress`; returns where.
 
         Nothing is written twice: weights that this process has saved already stay as they are.
         """
         path = self._path(progress.step)
-        if progress.step in self._written and (
-            self._kept.get(progress.step) == progress.weights_version
-        ):
+        if self.has(progress):
             return path
         writing = path.with_name(WRITING + path.name)
         try:
@@ -117,8 +123,10 @@ class CheckpointKeeper:
             await self._policy.save(writing)
             state = self._state(progress)
             await asyncio.to_thread(_complete, writing, state)
-            _put_in_place(writing, path)
+            replaced = _put_in_place(writing, path)
             await asyncio.to_thread(_sync, path.parent)
+            if replaced is not None:
+                await self._discard(replaced)
         except OSError as error:
             raise CheckpointError(f"can't save {path}: {error.strerror}") from error
         finally:
@@ -187,11 +195,23 @@ class CheckpointKeeper:
             try:
                 # A directory that is half removed must not look like a checkpoint.
                 path.rename(removed)
-                await asyncio.to_thread(shutil.rmtree, removed)
+                await self._discard(removed)
             except OSError as error:
                 raise CheckpointError(f"can't remove {path}: {error.strerror}") from error
             del self._kept[step]
             self._journal.append(CheckpointRemoved(step=step, path=self._relative(step)))
+
+    async def _discard(self, directory: Path) -> None:
+        """Remove a directory that is no checkpoint any more, and what the policy has of it."""
+        try:
+            await self._policy.forget(directory)
+        except PolicyLostError:
+            raise
+        except PolicyError as error:
+            name = directory.name.removeprefix(REMOVED).removeprefix(REPLACED)
+            text = f"{name} is removed here, but the policy's server still keeps its part: {error}"
+            self._journal.append(Noted(level="warning", text=text))
+        await asyncio.to_thread(shutil.rmtree, directory)
 
     def _take_up(self) -> None:
         """What there is on disk and in the journal, and what a crash kept from the journal."""
@@ -243,18 +263,18 @@ def _complete(writing: Path, state: TrainerState) -> None:
         _sync(path)
 
 
-def _put_in_place(writing: Path, path: Path) -> None:
-    """Make `writing` the checkpoint, in place of an earlier one of the same step.
+def _put_in_place(writing: Path, path: Path) -> Path | None:
+    """Make `writing` the checkpoint; returns where an earlier one of the same step is now.
 
     A process killed between two of these renames leaves what `sweep` puts back.
     """
     if not path.exists():
         writing.rename(path)
-        return
+        return None
     replaced = path.with_name(REPLACED + path.name)
     path.rename(replaced)
     writing.rename(path)
-    shutil.rmtree(replaced)
+    return replaced
 
 
 def _sync(path: Path) -> None:

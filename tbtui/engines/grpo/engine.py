@@ -11,40 +11,40 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
+from tbtui.algorithm.costs import Costs
 from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.batches import BatchPlanner
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress
+from tbtui.engines.grpo.commands import RunCommands
 from tbtui.engines.grpo.evaluation import summarize
 from tbtui.engines.grpo.failures import HaltError, one_cause
 from tbtui.engines.grpo.groups import Batch, BatchRules
 from tbtui.engines.grpo.learning import LearningStep
+from tbtui.engines.grpo.pausing import Pause, comes_before, running
 from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.scoring import ScoredGroup
-from tbtui.engines.grpo.step_metrics import batch_metrics, consumed, waited_for
+from tbtui.engines.grpo.step_metrics import batch_metrics, useful_groups, waited_for
 from tbtui.engines.grpo.trials import TrialRunner
-from tbtui.journal.commands import RUN, Command
+from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     AlarmRaised,
-    CommandDone,
-    CommandIssued,
     EvalFinished,
     EvalStarted,
-    RunPaused,
+    Noted,
     RunPhase,
     RunPhaseChanged,
-    RunResumed,
     StepFinished,
     StepStarted,
 )
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import Policy
+from tbtui.policies.base import Policy, PolicyLostError
 from tbtui.rollout.outcome import is_infrastructure
 
 Watch = Callable[[StepFinished | EvalFinished], Sequence[AlarmRaised]]
@@ -82,32 +82,55 @@ class GrpoEngine:
         """Batches whose trials run or wait to be trained on, by step."""
         self._evaluating: Batch | None = None
         self._begun = self.step
-        self._last_metrics = self._start.metrics
+        self._costs = Costs(self._start.spent, config.prices)
         self._published = {self._weights_version: self.step, **self._start.published}
         """Version of the weights -> the last step that published it."""
-        self._resumed = asyncio.Event()
-        self._resumed.set()
+        self._learning: LearningStep | None = None
+        """The step that is sampled and trained."""
+        self._phase = RunPhase.STARTING
+        self._pause = Pause(self._start.paused)
+        self._commands = RunCommands(journal, runner.steering, self._pause, self._batches)
+        if self._pause.on:
+            runner.steering.hold()
 
     async def run(self) -> str:
-        """The whole of training; returns one line that sums it up."""
+        """The whole of training; returns one line that sums it up.
+
+        Raises:
+            HaltError: it can't go on.
+            PolicyLostError: it can, with a new policy and a new engine.
+            PolicyError, CheckpointError, JournalError
+        """
         with one_cause():
             async with asyncio.TaskGroup() as sampling:
-                return await self._train(sampling)
+                try:
+                    return await self._train(sampling)
+                except PolicyLostError:
+                    self._runner.policy_lost()
+                    raise
 
     async def _train(self, sampling: asyncio.TaskGroup) -> str:
-        config, last = self._config, self._planner.last_step
+        last = self._planner.last_step
         before = after = await self._evaluate(0)
+        if self.step:
+            # A checkpoint that was saved in a pause may have come before its evaluation.
+            after = await self._evaluate_if_due(sampling, after)
         while self.step < last:
             await self._begin_batches(sampling)
             await self._train_step(self.step + 1)
-            if config.max_steps_off_policy:
-                # The next ones go on while this one is evaluated and saved.
-                await self._begin_batches(sampling)
-            if self._due(config.eval_every):
-                after = await self._evaluate(self.step)
-            if self._due(config.save_every):
+            after = await self._evaluate_if_due(sampling, after)
+            if self._due(self._config.save_every):
                 await self._save()
         return self._summary(before, after)
+
+    async def _evaluate_if_due(
+        self, sampling: asyncio.TaskGroup, last: float | None
+    ) -> float | None:
+        """The latest held-out pass rate, `last` unless there is one of this step."""
+        if self._config.max_steps_off_policy:
+            # The next ones go on while this one is evaluated and saved.
+            await self._begin_batches(sampling)
+        return await self._evaluate(self.step) if self._due(self._config.eval_every) else last
 
     def _due(self, every: int) -> bool:
         return self.step == self._planner.last_step or bool(every and self.step % every == 0)
@@ -116,7 +139,9 @@ class GrpoEngine:
         """Sample every batch that may be: see the bound on staleness above."""
         allowed = self.step + 1 + self._config.max_steps_off_policy
         while self._begun < min(allowed, self._planner.last_step):
-            await self._resumed.wait()
+            # One that was begun before an interruption may be looked at and steered in a pause too.
+            if self._begun + 1 not in self._start.batches:
+                await self._until_resumed()
             self._begun += 1
             sampling.create_task(self._begin_batch(self._begun).run())
 
@@ -149,8 +174,9 @@ class GrpoEngine:
 
         rate = recorded.learning_rate or self._learning_rate(step)
         learning = LearningStep(self._recipe, self._policy, rate, config.batch_size, scored)
+        self._learning = learning
         finished: list[tuple[Rollout, ...]] = []
-        async for rollouts in batch.finished():
+        while (rollouts := await self._resting(batch.next_group(), batch)) is not None:
             finished.append(rollouts)
             await learning.add(rollouts)
         _require_evidence([rollout for group in finished for rollout in group])
@@ -161,17 +187,15 @@ class GrpoEngine:
         self._weights_version = await self._policy.publish()
         self._published[self._weights_version] = step
         del self._sampling[step]
-        self.step = step
+        self.step, self._learning = step, None
         if recorded.finished:
-            return  # all of it is in the journal
+            # All of it is in the journal, but that it was trained once more.
+            self._costs.add(learning.tokens())
+            return
         now = time.monotonic()
         metrics |= batch_metrics(learning.scored) | waited_for(finished)
-        metrics |= consumed(
-            learning.scored,
-            int(metrics["tokens/in_sequences"]),
-            self._last_metrics,
-            config.prices,
-        )
+        tokens = batch.tokens() + learning.tokens()
+        metrics |= self._costs.step(tokens, useful_groups(learning.scored))
         metrics |= {
             "time/sampling": sampled - started,
             "time/training": now - sampled,
@@ -180,7 +204,6 @@ class GrpoEngine:
         }
         # What is not a number has no place in JSON, nor in a chart.
         metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        self._last_metrics = metrics
         for trial, logprobs in learning.trained_logprobs().items():
             self._journal.add_trained(trial, step, logprobs)
         self._tell(StepFinished(step=step, weights_version=self._weights_version, metrics=metrics))
@@ -199,7 +222,7 @@ class GrpoEngine:
         groups = self._planner.evaluation(step)
         if not groups or step < self._start.step:
             return None
-        await self._resumed.wait()
+        await self._until_resumed()
         self._enter(RunPhase.EVALUATING)
         config, recorded = self._config, self._start.evaluations.get(step)
         if recorded is None:
@@ -211,7 +234,7 @@ class GrpoEngine:
                     temperature=config.eval_temperature,
                 )
             )
-        self._evaluating = Batch(
+        self._evaluating = batch = Batch(
             groups,
             BatchRules(config.eval_group_size),
             self._runner,
@@ -219,19 +242,64 @@ class GrpoEngine:
             recorded=recorded,
         )
         try:
-            finished = await self._evaluating.run()
+            finished = await self._resting(batch.run(), batch)
         finally:
             self._evaluating = None
         rollouts = [rollout for group in finished for rollout in group]
         _require_evidence(rollouts)
         summary = summarize(rollouts, step, self._weights_version, config.eval_temperature)
-        self._tell(summary)
+        consumed = self._costs.evaluation(batch.tokens())
+        self._tell(summary.model_copy(update={"metrics": consumed}))
         await self._keeper.evaluated(self._progress(), summary.pass_rate)
         return summary.pass_rate
 
     async def _save(self) -> None:
         self._enter(RunPhase.SAVING)
         await self._keeper.save(self._progress())
+
+    # Pauses
+
+    async def _until_resumed(self) -> None:
+        if self._pause.on:
+            await self._resting(self._pause.over(), None)
+
+    async def _resting[T](self, work: Coroutine[Any, Any, T], batch: Batch | None) -> T:
+        """The result of `work`; in a pause meanwhile, once all is at rest, a checkpoint is saved.
+
+        While `work` is under way nothing else trains: it waits for trials of `batch`, or for the
+        end of the pause.
+        """
+        async with running(work) as task:
+            for each in self._batches():
+                await comes_before(each.begun.wait(), task)
+            if batch is not None:
+                self._commands.trials_are_there()
+            while await comes_before(self._at_rest(batch), task):
+                await self._save_in_pause()
+                await comes_before(self._pause.over(), task)
+            return await task
+
+    async def _at_rest(self, batch: Batch | None) -> None:
+        """Until the run is paused, no trial is at work and `batch` is not about to be trained."""
+        while True:
+            await self._pause.begun()
+            await self._runner.steering.at_rest()
+            if self._pause.on and (batch is None or batch.waits_for_trials):
+                return
+            await asyncio.sleep(0)  # it is being handed over, or starts further trials
+
+    async def _save_in_pause(self) -> None:
+        """So that the machine, or the policy's server, may be switched off."""
+        if self._keeper.has(self._progress()) or self.step == self._start.step:
+            return  # nothing was trained since
+        if self._learning and self._learning.begun:
+            text = f"step {self.step + 1} is half trained: nothing can be saved until it is done"
+            self._journal.append(Noted(level="info", text=f"paused; {text}"))
+            return
+        phase = self._phase
+        await self._save()
+        self._journal.append(Noted(level="info", text=f"paused and saved at step {self.step}"))
+        self._enter(phase)
 
     def _progress(self) -> Progress:
         return Progress(
@@ -256,11 +324,12 @@ class GrpoEngine:
         for alarm in self._watch(event):
             self._journal.append(alarm)
             if alarm.action == "pause":
-                self._pause_run("pause")
+                self._commands.pause("pause")
             elif alarm.action == "halt":
                 raise HaltError(f"{alarm.text} (on_alarm.{alarm.alarm}=halt)")
 
     def _enter(self, phase: RunPhase) -> None:
+        self._phase = phase
         self._journal.append(RunPhaseChanged(phase=phase, step=self.step))
 
     def _summary(self, before: float | None, after: float | None) -> str:
@@ -271,52 +340,14 @@ class GrpoEngine:
             return f"held-out pass rate {before:.2f}"
         return f"{steps}, held-out pass rate {before:.2f} -> {after:.2f}"
 
-    # What people ask
-
     def submit(self, command: Command) -> None:
         """Journal a command and carry it out. Called on the engine's loop."""
-        self._journal.append(
-            CommandIssued(
-                command=command.id,
-                verb=command.verb,
-                target=command.target,
-                actor=command.actor,
-                reason=command.reason,
-            )
-        )
-        if command.target == RUN:
-            self._control_run(command)
-        elif command.verb not in ("retry", "exclude", "include"):
-            self._runner.steering.control(command)
-        elif not any(batch.control(command) for batch in self._batches()):
-            text = f"{command.target} is no part of the step that is being sampled"
-            self._done(command, False, f"{text}: nothing to {command.verb}")
+        self._commands.submit(command)
 
     def _batches(self) -> list[Batch]:
         """All whose trials can still be steered."""
         evaluating = [self._evaluating] if self._evaluating else []
         return [*evaluating, *self._sampling.values()]
-
-    def _control_run(self, command: Command) -> None:
-        match command.verb:
-            case "pause" | "freeze":
-                self._pause_run(command.verb)
-                self._done(command, True, "the run is paused")
-            case "resume":
-                self._resumed.set()
-                self._runner.steering.release()
-                self._journal.append(RunResumed())
-                self._done(command, True, "the run goes on")
-            case verb:
-                self._done(command, False, f"{verb} needs a trial; to end the run, quit")
-
-    def _pause_run(self, verb: Literal["pause", "freeze"]) -> None:
-        self._resumed.clear()
-        self._runner.steering.hold(verb)
-        self._journal.append(RunPaused())
-
-    def _done(self, command: Command, ok: bool, result: str) -> None:
-        self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
 
 
 def _require_evidence(rollouts: Sequence[Rollout]) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 from tbtui.engines.grpo.plan import derive_seed
 from tbtui.journal.events import Outcome
+from tbtui.policies.base import PolicyLostError
 
 _LONGEST_WAIT_SEC = 60.0
+_FIRST_RESTART_SEC, _LONGEST_RESTART_SEC = 5.0, 300.0
 
 
 class HaltError(Exception):
@@ -19,15 +21,16 @@ class HaltError(Exception):
 
 @contextlib.contextmanager
 def one_cause() -> Iterator[None]:
-    """Around a task group: raises the one error that says why, a `HaltError` if there is one.
+    """Around a task group: raises the one error that says why: a `HaltError` if there is one, else
+    a `PolicyLostError`, else the first.
 
     Trials fail together when the run has to end.
     """
     try:
         yield
     except BaseExceptionGroup as errors:
-        halts = errors.subgroup(HaltError)
-        raise _first(halts or errors) from errors
+        cause = errors.subgroup(HaltError) or errors.subgroup(PolicyLostError) or errors
+        raise _first(cause) from errors
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -43,6 +46,39 @@ def retry_wait(first_sec: float, attempt: int, seed: int) -> float:
     """
     wait = min(_LONGEST_WAIT_SEC, first_sec * 2.0 ** (attempt - 1))
     return wait * random.Random(derive_seed(seed, "retry", attempt)).uniform(0.5, 1.0)
+
+
+class Losses:
+    """Policies lost in a row, with no step trained in between."""
+
+    def __init__(self, limit: int, run: str) -> None:
+        """`limit`: how many may be made afresh; `run`: its name, for whoever resumes it."""
+        self._limit = limit
+        self._run = run
+        self._in_a_row = 0
+        self.trained = 0
+        """Steps, as far as was told."""
+
+    def lost(self, trained: int, reason: str) -> float:
+        """Seconds to wait before a new policy is made, doubling up to some minutes.
+
+        Args:
+            trained: the last step that was ever trained. One that is only trained again, for its
+                weights were lost, is no progress.
+
+        Raises:
+            HaltError: it was one too many.
+        """
+        if trained > self.trained:
+            self.trained, self._in_a_row = trained, 0
+        if self._in_a_row >= self._limit:
+            again = f" ({self._in_a_row} new ones made since)" if self._in_a_row else ""
+            raise HaltError(
+                f"the policy was lost{again}: {reason}; tbtui run --resume {self._run} goes on from"
+                f" step {self.trained}"
+            )
+        self._in_a_row += 1
+        return min(_LONGEST_RESTART_SEC, _FIRST_RESTART_SEC * 2.0 ** (self._in_a_row - 1))
 
 
 class FailureStreak:

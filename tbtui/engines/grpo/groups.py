@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tbtui.algorithm.costs import Tokens
 from tbtui.engines.grpo.failures import one_cause
 from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, derive_seed, trial_plan
 from tbtui.engines.grpo.recorded import RecordedBatch
@@ -54,7 +55,10 @@ class _Place:
 
     @property
     def rollout(self) -> Rollout | None:
-        return self.task.result() if self.task.done() else None
+        """None: not over, or cut off by the end of the run."""
+        task = self.task
+        over = task.done() and not task.cancelled() and task.exception() is None
+        return task.result() if over else None
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +105,17 @@ class Batch:
         self._late = False
         """The deadline has passed: nothing new is started."""
         self._excluded = set(self._recorded.excluded)
+        self.begun = asyncio.Event()
+        """Its trials can be steered, those included that were over before the interruption."""
+
+    @property
+    def waits_for_trials(self) -> bool:
+        return not self.begun.is_set() or any(group.running() for group in self._groups)
+
+    def tokens(self) -> Tokens:
+        """What the sampler read and wrote for it, for trials that nobody needed included."""
+        places = [place for group in self._groups for place in group.places]
+        return sum((p.rollout.tokens for p in places if p.rollout), start=Tokens())
 
     async def run(self) -> list[tuple[Rollout, ...]]:
         """The rollouts of each group, in order, once all groups are complete.
@@ -118,10 +133,12 @@ class Batch:
         self._handed_over.put_nowait(None)
         return finished
 
-    async def finished(self) -> AsyncIterator[tuple[Rollout, ...]]:
-        """Each group's rollouts while `run` is under way: as they finish, or all at its end."""
-        while (rollouts := await self._handed_over.get()) is not None:
-            yield rollouts
+    async def next_group(self) -> tuple[Rollout, ...] | None:
+        """A group's rollouts while `run` is under way: as they finish, or all at its end.
+
+        None: that was the last one.
+        """
+        return await self._handed_over.get()
 
     def _hand_over(self, group: _Group, rollouts: tuple[Rollout, ...]) -> None:
         group.handed_over = True
@@ -132,6 +149,9 @@ class Batch:
             for plan in group.plan.trials:
                 self._start(group, plan)
             self._restore(group)
+        # Those that were over get their outcome from the journal, each in a task of its own.
+        await asyncio.sleep(0)
+        self.begun.set()
         deadline = self._tasks.create_task(self._deadline())
         self._changed.set()  # everything may have been recorded
         while True:
@@ -153,12 +173,13 @@ class Batch:
         for index in further:
             self._start(group, trial_plan(group.plan.trials[0], index))
 
-    def _start(self, group: _Group, plan: TrialPlan, attempt: int | None = None) -> None:
-        """Run the trial, from where an interrupted run had left it if no attempt is given."""
-        if attempt is None:
+    def _start(self, group: _Group, plan: TrialPlan, after: Rollout | None = None) -> None:
+        """Run the trial: anew `after` its outcome, or from where an interrupted run had left it."""
+        if after is None:
             task = self._tasks.create_task(self._first_or_next(plan))
         else:
-            task = self._tasks.create_task(self._runner.run(plan, attempt))
+            again = self._runner.run(plan, after.attempt + 1, after.tokens)
+            task = self._tasks.create_task(again)
         task.add_done_callback(lambda _: self._changed.set())
         group.places.append(_Place(plan, task))
 
@@ -170,8 +191,6 @@ class Batch:
             return known.rollout
         if known.seed is not None:
             plan = dataclasses.replace(plan, seed=known.seed)
-        if known.attempts == 0:
-            return await self._runner.run(plan)
         attempt = known.attempts + 1
         self._journal.append(
             TrialRetried(
@@ -180,9 +199,7 @@ class Batch:
                 reason="the run was resumed",
             )
         )
-        if known.seed is not None:
-            plan = dataclasses.replace(plan, seed=known.seed)
-        return await self._runner.run(plan, attempt)
+        return await self._runner.run(plan, attempt, known.tokens)
 
     def _advance(self, group: _Group) -> None:
         """Send away who is not needed any more, and replace who is missing."""
@@ -343,7 +360,7 @@ class Batch:
             self._journal.append(
                 TrialRetried(trial=rollout.trial, successor=successor, reason=reason)
             )
-            self._start(group, plan, attempt)
+            self._start(group, plan, rollout)
             group.places[group.places.index(place)] = group.places.pop()
             self._done(command, True, f"{rollout.trial} goes on as {successor}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tbtui.algorithm.costs import Spent
 from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
@@ -90,8 +91,8 @@ class History:
     tasks_taken: int = 0
     """By the batches up to `since`."""
     steps_done: int = 0
-    metrics: dict[str, float] = field(default_factory=dict)
-    """Of the last of them."""
+    spent: Spent = field(default_factory=Spent)
+    """Up to the last step or evaluation that finished."""
     published: dict[int, int] = field(default_factory=dict)
     """Version of the weights -> the last step that published it."""
     batches: dict[int, PastBatch] = field(default_factory=dict)
@@ -154,7 +155,7 @@ class _Fold:
                 if batch := history.batches.get(step):
                     batch.scored[event.group] = event
             case StepFinished(step=step):
-                history.steps_done, history.metrics = step, event.metrics
+                history.steps_done, history.spent = step, Spent.after(event.metrics)
                 history.published[event.weights_version] = step
                 if batch := history.batches.get(step):
                     batch.finished = True
@@ -164,6 +165,8 @@ class _Fold:
                     history.evaluations[step] = PastBatch()
             case EvalFinished(step=step, pass_rate=rate):
                 history.evaluated[step] = rate
+                if event.metrics:
+                    history.spent = Spent.after(event.metrics)
                 history.evaluations.pop(step, None)
             case CommandIssued():
                 self._issued(event)

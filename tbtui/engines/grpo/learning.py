@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tbtui.algorithm.batch import ScoredTrial, divided, divisor, trial_data
 from tbtui.algorithm.correction import reference_kl, truncated_importance, with_reference_kl
+from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
 from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.rollouts import Rollout
@@ -34,6 +35,8 @@ class _Substep:
     loss_divisor: float = 1.0
     gradients: list[GradientResult] = field(default_factory=list)
     reference_kl: list[float] = field(default_factory=list)
+    scored_tokens: int = 0
+    """In the sequences of forward passes beside those of the gradient."""
     result: StepResult | None = None
 
     @property
@@ -102,6 +105,11 @@ class LearningStep:
             data = self._data(substep, groups[start:end])
             await self._take(substep, divided(data, self._divisor(substep)))
 
+    @property
+    def begun(self) -> bool:
+        """A gradient has been computed: the policy is between two steps' weights."""
+        return any(substep.gradients for substep in self._substeps)
+
     def _score(self, groups: Sequence[Sequence[Rollout]]) -> list[ScoredGroup]:
         scored = score_groups(groups, self._recipe)
         self.scored += scored
@@ -146,10 +154,12 @@ class LearningStep:
         substep.sampled += data
         if data and recipe.kl_penalty_coef:
             reference = await self._policy.score(data, "reference")
+            substep.scored_tokens += _length(data)
             substep.reference_kl.append(reference_kl(data, reference))
             data = with_reference_kl(data, reference, recipe.kl_penalty_coef)
         if data and recipe.importance_cap:
             trainer = await self._policy.score(data, "trained")
+            substep.scored_tokens += _length(data)
             data = truncated_importance(data, trainer, recipe.importance_cap)
         substep.trained += data
         return data
@@ -157,6 +167,13 @@ class LearningStep:
     def _optim(self, divide_by: float = 1.0) -> OptimSettings:
         return OptimSettings(
             self._learning_rate, grad_clip=self._recipe.grad_clip, divide_by=divide_by
+        )
+
+    def tokens(self) -> Tokens:
+        """What the trainer read, further forward passes included."""
+        return Tokens(
+            trained=sum(_length(s.trained) for s in self._substeps if s.result is not None),
+            scored=sum(substep.scored_tokens for substep in self._substeps),
         )
 
     def trained_logprobs(self) -> dict[str, npt.NDArray[np.float32]]:
@@ -176,7 +193,6 @@ class LearningStep:
             "optim/lr": self._learning_rate,
             "optim/substeps": float(len(taken)),
             "tokens/trained": float(sum(int(datum.mask.sum()) for datum in data)),
-            "tokens/in_sequences": float(sum(len(datum.tokens) for datum in data)),
             **staleness_metrics((age(c.weights_version), len(c.completion_ids)) for c in calls),
         }
         if not taken:
@@ -203,6 +219,11 @@ def _ends(groups: int, parts: int) -> list[int]:
     """How many groups are trained on by the end of each part: as even as can be, none empty."""
     parts = max(1, min(parts, groups))
     return [groups * part // parts for part in range(1, parts + 1)]
+
+
+def _length(data: Sequence[Datum]) -> int:
+    """Tokens, trained or not."""
+    return sum(len(datum.tokens) for datum in data)
 
 
 def _mean(values: Sequence[float]) -> float:

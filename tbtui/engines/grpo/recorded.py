@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tbtui.algorithm.costs import Spent, Tokens
 from tbtui.engines.grpo.rollouts import Rollout
 
 RUN_ENDED_FIRST = "the run ended first"
 RUN_WAS_KILLED = "the run was killed first"
-CUT_OFF = frozenset({RUN_ENDED_FIRST, RUN_WAS_KILLED})
+POLICY_LOST_FIRST = "the policy was lost first"
+CUT_OFF = frozenset({RUN_ENDED_FIRST, RUN_WAS_KILLED, POLICY_LOST_FIRST})
 """Why trials were cancelled that nobody cancelled: they are tried again when the run goes on."""
 
 
@@ -23,6 +25,8 @@ class RecordedPlace:
     """None: the last attempt did not finish, or is to be tried again."""
     seed: int | None = None
     """Of the last attempt, where a person had asked for draws other than the plan's."""
+    tokens: Tokens = field(default_factory=Tokens)
+    """What the sampler read and wrote in all attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,10 @@ class StartingPoint:
     """Evaluations that were begun and not finished, by step."""
     evaluated: Mapping[int, float | None] = field(default_factory=dict)
     """Step -> held-out pass rate, of evaluations that finished."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """Of the last step that finished."""
+    spent: Spent = field(default_factory=Spent)
+    """Up to the last step or evaluation that finished."""
     published: Mapping[int, int] = field(default_factory=dict)
     """Version of the weights -> the last step that published it."""
+    trained: int = 0
+    """Last step that was ever trained: those after `step` are trained again."""
+    paused: bool = False

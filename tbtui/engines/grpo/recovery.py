@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.segments import Call
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
@@ -19,7 +20,6 @@ from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, derive_seed, plan_groups, trial_plan
 from tbtui.engines.grpo.recorded import (
     CUT_OFF,
-    RUN_WAS_KILLED,
     RecordedBatch,
     RecordedPlace,
     StartingPoint,
@@ -29,9 +29,11 @@ from tbtui.journal.events import (
     CommandDone,
     Outcome,
     PhaseSeconds,
+    RunPaused,
     RunResumed,
     RunStarted,
     TrialFinished,
+    TurnSampled,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
@@ -56,15 +58,18 @@ class Recovery:
     """Trials that were under way, and start again as the next attempt."""
     _history: History
 
-    def close_gaps(self, journal: JournalWriter, reader: JournalReader) -> None:
-        """Write the ends that the killed process could not: nothing looks as if it still ran."""
+    def close_gaps(self, journal: JournalWriter, reader: JournalReader, why: str) -> None:
+        """Write the ends that were not written then: nothing looks as if it still ran.
+
+        `why`: one of `CUT_OFF`.
+        """
         last = reader.last_seq()
         for trial in self._history.unfinished:
             journal.append(
                 TrialFinished(
                     trial=trial,
                     outcome=Outcome.CANCELLED,
-                    reason=RUN_WAS_KILLED,
+                    reason=why,
                     verdict=None,
                     reward=None,
                     turns=reader.sampled(trial, last + 1),
@@ -72,9 +77,9 @@ class Recovery:
                 )
             )
         for command in self._history.unanswered:
-            journal.append(CommandDone(command=command, ok=False, result=RUN_WAS_KILLED))
+            journal.append(CommandDone(command=command, ok=False, result=why))
         if self._history.paused:
-            journal.append(RunResumed())
+            journal.append(RunPaused() if self.start.paused else RunResumed())
 
 
 def recover(
@@ -83,8 +88,12 @@ def recover(
     config: RunConfig,
     step: int = 0,
     weights_version: int = 0,
+    *,
+    stays_paused: bool = False,
 ) -> Recovery:
     """The starting point after the checkpoint of `step` (0: none, the starting weights).
+
+    With `stays_paused` a run that was paused still is.
 
     `reader` is read later, too: a rollout's tokens are loaded each time its place is looked up, so
     that no more of them are in memory than the batches under way have.
@@ -116,8 +125,10 @@ def recover(
             batches={number: each.batch for number, each in batches.items()},
             evaluations={number: each.batch for number, each in evaluations.items()},
             evaluated=history.evaluated,
-            metrics=history.metrics,
+            spent=history.spent,
             published=history.published,
+            trained=history.steps_done,
+            paused=history.paused and stays_paused,
         ),
         started=history.started is not None,
         replayed=tuple(number for number, each in batches.items() if each.batch.finished),
@@ -278,6 +289,7 @@ class _PastPlace:
         assert end is not None
         # A completion that came after the trial's end has no part in it.
         calls = reader.samples(last.trial, limit=reader.sampled(last.trial, last.finished_seq))
+        turns = _sampled(reader, last.trial)
         has_part = self.members is None or last.trial in self.members
         return Rollout(
             plan=self.plan,
@@ -293,13 +305,20 @@ class _PastPlace:
                     sample.logprobs,
                     sample.weights_version,
                     sample.summary,
+                    turn.cached_tokens,
                 )
-                for sample in calls
+                for sample, turn in zip(calls, turns, strict=False)
             ),
             turns=end.turns,
             seconds=sum(end.seconds.model_dump().values()) - end.seconds.queue,
             spent=self._spent(),
+            tokens=self.tokens(reader),
         )
+
+    def tokens(self, reader: JournalReader) -> Tokens:
+        """Of all attempts."""
+        turns = (turn for attempt in self.attempts for turn in _sampled(reader, attempt.trial))
+        return sum((_tokens(turn) for turn in turns), start=Tokens())
 
     def _spent(self) -> PhaseSeconds:
         """Of all attempts; waiting to try again is time in the queue."""
@@ -313,6 +332,20 @@ class _PastPlace:
         return PhaseSeconds(**total)
 
 
+def _sampled(reader: JournalReader, trial: str) -> list[TurnSampled]:
+    """An attempt's model calls, in the order of their samples."""
+    return [e.event for e in reader.read_trial(trial) if isinstance(e.event, TurnSampled)]
+
+
+def _tokens(turn: TurnSampled) -> Tokens:
+    return Tokens(
+        prompt=turn.prompt_tokens,
+        cached=turn.cached_tokens,
+        sampled=turn.completion_tokens,
+        calls=1,
+    )
+
+
 class _Places(Mapping[tuple[str, int], RecordedPlace]):
     """Loads a rollout from the journal when its place is looked up, and does not keep it."""
 
@@ -324,7 +357,8 @@ class _Places(Mapping[tuple[str, int], RecordedPlace]):
         place = self._places[key]
         attempts = place.attempts[-1].number if place.attempts else 0
         rollout = place.rollout(self._reader) if place.stands else None
-        return RecordedPlace(attempts, rollout, place.seed())
+        tokens = rollout.tokens if rollout else place.tokens(self._reader)
+        return RecordedPlace(attempts, rollout, place.seed(), tokens)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter(self._places)

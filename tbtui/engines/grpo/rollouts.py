@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.segments import Call
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import TrialPlan
@@ -51,3 +52,5 @@ class Rollout:
     """Wall time on a worker, of the last attempt."""
     spent: PhaseSeconds
     """Where the time went, of all attempts; waiting to try again is time in the queue."""
+    tokens: Tokens = field(default_factory=Tokens)
+    """What the sampler read and wrote, of all attempts: given up or not, they are billed."""

@@ -14,6 +14,7 @@ from tbtui.journal.events import TurnSampled, TurnStarted
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
+    Answer,
     ContextOverflowError,
     Message,
     Policy,
@@ -118,19 +119,27 @@ class Conversation:
             )
         )
         await self._turns.wait()
-        text = self._policy.renderer.decode(sample.completion_ids)
+        answer = self._policy.renderer.answer(sample.completion_ids)
         summary = wanted.purpose != "turn"
-        self._record(wanted, prompt, text, sample, started)
+        self._record(wanted, prompt, answer, sample, started)
         self.calls.append(
-            Call(prompt, sample.completion_ids, sample.logprobs, sample.weights_version, summary)
+            Call(
+                prompt,
+                sample.completion_ids,
+                sample.logprobs,
+                sample.weights_version,
+                summary,
+                sample.cached_tokens,
+            )
         )
         if not summary:
             self._histories.clear()
-        said = (*messages, Message("assistant", text))
+        said = (*messages, Message("assistant", answer.text))
         self._histories.append(_History(said, prompt + sample.completion_ids))
         return Completion(
             request=wanted.request,
-            text=text,
+            text=answer.text,
+            thinking=answer.thinking,
             truncated=sample.stop_reason == "length",
             prompt_tokens=len(prompt),
             completion_tokens=len(sample.completion_ids),
@@ -157,13 +166,13 @@ class Conversation:
         if not known:
             return self._policy.renderer.render(messages)
         longest = max(known, key=lambda history: len(history.messages))
-        return self._policy.renderer.extend(longest.tokens, messages[len(longest.messages) :])
+        return self._policy.renderer.extend(longest.tokens, messages, len(longest.messages))
 
     def _record(
         self,
         wanted: SampleWanted,
         prompt: tuple[int, ...],
-        text: str,
+        answer: Answer,
         sample: Sample,
         started: float,
     ) -> None:
@@ -191,13 +200,15 @@ class Conversation:
                 turn=wanted.turn,
                 purpose=wanted.purpose,
                 sample=row,
-                text=text,
+                text=answer.text,
+                thinking=answer.thinking,
                 prompt_tokens=len(prompt),
                 completion_tokens=len(sample.completion_ids),
                 mean_logprob=float(drawn.mean()) if drawn.size else 0.0,
                 min_logprob=float(drawn.min()) if drawn.size else 0.0,
                 stop_reason=sample.stop_reason,
                 weights_version=sample.weights_version,
+                cached_tokens=sample.cached_tokens,
                 seconds=seconds,
             )
         )

@@ -46,6 +46,10 @@ class Steering:
         """The run is not paused."""
         return self._admission.is_open
 
+    async def at_rest(self) -> None:
+        """Until no trial is at work: each is queued, paused or over."""
+        await self._attempts.at_rest()
+
     def live(self, plan: TrialPlan) -> str:
         """The trial that fills this place now; empty when none does (it waits for a retry)."""
         place = self._attempts.place(plan)
@@ -153,7 +157,7 @@ class Steering:
         attempt = self._attempts.get(trial)
         if attempt is None:
             return
-        attempt.paused = paused
+        self._attempts.mark(attempt, paused)
         if paused is None:
             self._journal.append(TrialResumed(trial=trial))
             self._waiting.carried_out(trial, ("resume",), f"{trial} resumed")

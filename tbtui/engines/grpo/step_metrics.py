@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from tbtui.algorithm.costs import (
-    Prices,
-    Spent,
-    Tokens,
-    consumption,
-    outcome_metrics,
-    turn_metrics,
-)
+from tbtui.algorithm.costs import outcome_metrics, turn_metrics
 from tbtui.algorithm.metrics import group_metrics
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.scoring import ScoredGroup
@@ -29,6 +22,7 @@ def batch_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
         **turn_metrics([rollout.turns for rollout in rollouts]),
         **outcome_metrics((rollout.outcome for rollout in rollouts), Outcome),
         **group_metrics([group.result for group in groups]),
+        **_prefix_extended(groups),
     }
     if rewards:
         metrics["env/all/reward/total"] = _mean(rewards)
@@ -36,28 +30,23 @@ def batch_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     return metrics
 
 
-def consumed(
-    groups: Sequence[ScoredGroup],
-    trained_tokens: int,
-    before: Mapping[str, float],
-    prices: Mapping[str, float],
-) -> dict[str, float]:
-    """Tokens and money of a step, and of the run with it.
+def _prefix_extended(groups: Sequence[ScoredGroup]) -> dict[str, float]:
+    """Share of the prompts after a trial's first that go on from its earlier tokens exactly.
 
-    `before`: metrics of the step before; `trained_tokens`: in the sequences that it trained on.
-    Evaluations are not counted.
+    Each of the others opened a training sequence of its own: its history had been rewritten.
     """
-    calls = [call for group in groups for r in group.rollouts for call in r.calls]
-    tokens = Tokens(
-        prompt=sum(len(call.prompt_ids) for call in calls),
-        sampled=sum(len(call.completion_ids) for call in calls),
-        trained=trained_tokens,
-    )
-    useful = sum(any(group.result.advantages) for group in groups)
-    _, metrics = consumption(
-        tokens, len(calls), useful, Spent.after(before), Prices(**prices) if prices else None
-    )
-    return metrics
+    later = extended = 0
+    for group in groups:
+        for rollout, segments in zip(group.rollouts, group.segments, strict=True):
+            if rollout.calls:
+                later += len(rollout.calls) - 1
+                extended += len(rollout.calls) - len(segments)
+    return {"env/all/prefix_extended": extended / later} if later else {}
+
+
+def useful_groups(groups: Sequence[ScoredGroup]) -> int:
+    """How many had something to teach."""
+    return sum(any(group.result.advantages) for group in groups)
 
 
 def waited_for(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:

@@ -7,11 +7,12 @@ import contextlib
 import dataclasses
 from collections.abc import Callable
 
+from tbtui.algorithm.costs import Tokens, sampled_tokens
 from tbtui.engines.grpo.admission import Admission, Slot
 from tbtui.engines.grpo.attempts import Attempt, Attempts, Place, TrialEnd
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
 from tbtui.engines.grpo.plan import TrialPlan, derive_seed
-from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
+from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
 from tbtui.engines.grpo.rollouts import Rollout, TrialSettings
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns
 from tbtui.engines.grpo.steering import Pool, Steering
@@ -31,7 +32,7 @@ from tbtui.journal.events import (
     WorkerStarted,
 )
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import ContextOverflowError, Policy, PolicyError
+from tbtui.policies.base import ContextOverflowError, Policy, PolicyError, PolicyLostError
 from tbtui.rollout.messages import (
     CompletionFailed,
     ControlRefused,
@@ -79,21 +80,27 @@ class TrialRunner[P: Pool]:
         self._waiting = WaitingCommands(journal)
         self.steering = Steering(self._attempts, self._admission, self.pool, self._waiting, journal)
         self._answering: set[asyncio.Task[None]] = set()
+        self._cut_off_by = RUN_ENDED_FIRST
 
-    async def run(self, plan: TrialPlan, attempt: int = 1) -> Rollout:
+    async def run(
+        self, plan: TrialPlan, attempt: int = 1, consumed: Tokens | None = None
+    ) -> Rollout:
         """Attempt a trial, from attempt number `attempt` on, until its outcome stands.
+
+        `consumed`: by the attempts before.
 
         Raises:
             HaltError: its outcome ends the run.
+            PolicyLostError: the policy was lost under it, or under another trial.
         """
         settings = self._settings
         place = Place(plan)
         self._attempts.open_place(place)
-        retries, spent = 0, PhaseSeconds()
+        retries, spent, tokens = 0, PhaseSeconds(), consumed or Tokens()
         try:
             while True:
-                rollout = await self._attempt(place, attempt, spent)
-                spent = rollout.spent
+                rollout = await self._attempt(place, attempt, spent, tokens)
+                spent, tokens = rollout.spent, rollout.tokens
                 if (asked := place.again) is not None:
                     place.again, why, wait = None, asked, 0.0
                     seed = derive_seed(plan.seed, "again", attempt + 1)
@@ -124,7 +131,9 @@ class TrialRunner[P: Pool]:
         finally:
             self._attempts.close_place(place)
 
-    async def _attempt(self, place: Place, number: int, spent: PhaseSeconds) -> Rollout:
+    async def _attempt(
+        self, place: Place, number: int, spent: PhaseSeconds, tokens: Tokens
+    ) -> Rollout:
         plan = place.plan
         trial = plan.trial_id(number)
         budget = self._settings.trial_timeout_sec or plan.task.agent_timeout_sec
@@ -154,15 +163,16 @@ class TrialRunner[P: Pool]:
             else:
                 self.pool.start_trial(self._spec(plan, trial, budget))
                 end = await attempt.ended
-        except asyncio.CancelledError:
-            self._journal.append(_unfinished(trial))
+        except (asyncio.CancelledError, PolicyLostError):
+            self._journal.append(_unfinished(trial, self._cut_off_by))
             raise
         finally:
             if attempt.slot is not None:
                 attempt.slot.leave()
             self._attempts.vacate(place, attempt)
             self._journal.forget(trial)
-        return self._finished(place, attempt, number, end, started - queued, spent)
+        rollout = self._finished(place, attempt, number, end, started - queued, spent)
+        return dataclasses.replace(rollout, tokens=tokens + sampled_tokens(rollout.calls))
 
     def _new_attempt(self, trial: str, plan: TrialPlan, budget: float) -> Attempt:
         loop = asyncio.get_running_loop()
@@ -338,6 +348,8 @@ class TrialRunner[P: Pool]:
             return
         try:
             answer = await running.conversation.answer(wanted)
+        except PolicyLostError:
+            raise  # no trial's failure: every other one would only hear the same
         except ContextOverflowError as error:
             self.pool.reply(CompletionFailed(wanted.request, "context_overflow", str(error)))
         except PolicyError as error:
@@ -349,14 +361,28 @@ class TrialRunner[P: Pool]:
         self._answering.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        # Not the policy's failure but ours (a full disk, a defect): it ends the run.
+        # Not a completion's failure but ours (a full disk, a defect), or the end of the policy.
+        if isinstance(error, PolicyLostError):
+            self.policy_lost()
         self.fail(error)
+
+    def policy_lost(self) -> None:
+        """Trials that end from now on end because of that."""
+        self._cut_off_by = POLICY_LOST_FIRST
 
     def fail(self, error: BaseException) -> None:
         """Let whoever awaits a trial raise `error`: no trial can go on."""
         for attempt in self._attempts:
             if not attempt.ended.done():
                 attempt.ended.set_exception(error)
+                attempt.ended.exception()  # one that is still queued will not look at it
+
+    async def close(self) -> None:
+        """Give up the model calls that nobody waits for any more."""
+        answering = list(self._answering)
+        for task in answering:
+            task.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
 
 
 def _add(one: PhaseSeconds, other: PhaseSeconds) -> PhaseSeconds:
@@ -368,12 +394,12 @@ def _total(seconds: PhaseSeconds) -> float:
     return float(sum(seconds.model_dump().values()))
 
 
-def _unfinished(trial: str) -> TrialFinished:
-    """The run ended under a trial."""
+def _unfinished(trial: str, why: str) -> TrialFinished:
+    """The run, or its policy, ended under a trial."""
     return TrialFinished(
         trial=trial,
         outcome=Outcome.CANCELLED,
-        reason=RUN_ENDED_FIRST,
+        reason=why,
         verdict=None,
         reward=None,
         turns=0,

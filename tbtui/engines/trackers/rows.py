@@ -48,7 +48,7 @@ class RowCounter:
 
 
 def _evaluation(event: EvalFinished) -> dict[str, float]:
-    """`test/*`; without a scored trial only how many there were."""
+    """`test/*`, without a scored trial only how many there were; and what it cost."""
     values = {
         "test/scored_episodes": float(event.scored),
         "test/unscored_episodes": float(event.unscored),
@@ -61,4 +61,4 @@ def _evaluation(event: EvalFinished) -> dict[str, float]:
         values[f"test/pass_at_{k}"] = estimate.value
         values[f"test/pass_at_{k}/low"] = estimate.low
         values[f"test/pass_at_{k}/high"] = estimate.high
-    return values
+    return values | event.metrics

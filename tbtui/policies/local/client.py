@@ -18,6 +18,7 @@ from typing import IO, Literal
 from tbtui.policies.base import (
     ContextOverflowError,
     Datum,
+    Ended,
     GradientResult,
     LossSettings,
     OptimSettings,
@@ -186,6 +187,9 @@ class LocalPolicy:
         published), optimiser, version and reference become what they were when it was saved."""
         await self._call_alone("loading", Load(directory))
 
+    async def forget(self, directory: Path) -> None:
+        """There is nothing of it elsewhere."""
+
     def status(self) -> PolicyStatus:
         return PolicyStatus(
             in_flight=len(self._unanswered),
@@ -202,7 +206,7 @@ class LocalPolicy:
             return self._alone[0]
         return "sampling" if self._running else "idle"
 
-    async def close(self) -> None:
+    async def close(self, ended: Ended = "success") -> None:
         """End the process; what is still in flight fails with `PolicyError`."""
         if self._batcher is not None:
             self._batcher.cancel()
@@ -236,7 +240,7 @@ class LocalPolicy:
         except PolicyError as error:
             for _, answer in batch:
                 if not answer.done():
-                    answer.set_exception(PolicyError(str(error)))
+                    answer.set_exception(type(error)(str(error)))
         else:
             assert isinstance(samples, tuple)
             for (_, answer), drawn in zip(batch, samples, strict=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from tbtui.ipc import Channel, ChannelClosedError, spawn, wait_for_exit
-from tbtui.policies.base import PolicyError, PolicyInfo
+from tbtui.policies.base import PolicyError, PolicyInfo, PolicyLostError
 from tbtui.policies.local.messages import (
     Call,
     Done,
@@ -36,7 +36,7 @@ class PolicyProcess:
         self._channel = channel
         self._calls: dict[int, asyncio.Future[Result]] = {}
         self._number = 0
-        self._failure: str | None = None
+        self._failure: PolicyError | None = None
         self._ready: asyncio.Future[PolicyInfo] = asyncio.get_running_loop().create_future()
         self._receiver = asyncio.create_task(self._receive())
 
@@ -64,7 +64,7 @@ class PolicyProcess:
     async def call(self, order: Order) -> Result:
         """Have `order` done. Raises `PolicyError` when it fails or the process is gone."""
         if self._failure is not None:
-            raise PolicyError(self._failure)
+            raise self._failure
         self._number += 1
         number = self._number
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -73,13 +73,13 @@ class PolicyProcess:
             await self._channel.send(Call(number, order))
             return await future
         except ChannelClosedError as error:
-            raise PolicyError(self._failure or "the policy's process is gone") from error
+            raise self._failure or PolicyLostError("the policy's process is gone") from error
         finally:
             self._calls.pop(number, None)
 
     async def close(self) -> None:
         """End the process; calls in flight fail."""
-        self._fail("the policy has been closed")
+        self._fail(PolicyError("the policy has been closed"))
         self._receiver.cancel()
         await asyncio.gather(self._receiver, return_exceptions=True)
         await self._channel.close()
@@ -101,15 +101,17 @@ class PolicyProcess:
                 case Failed(number, reason):
                     if number in self._calls and not self._calls[number].done():
                         self._calls[number].set_exception(PolicyError(reason))
-        self._fail(_ending(await wait_for_exit(self._process, _EXIT_SECONDS)))
+        reason = _ending(await wait_for_exit(self._process, _EXIT_SECONDS))
+        # One that has never been ready would fail again.
+        self._fail(PolicyLostError(reason) if self._ready.done() else PolicyError(reason))
 
-    def _fail(self, reason: str) -> None:
-        self._failure = self._failure or reason
+    def _fail(self, failure: PolicyError) -> None:
+        self._failure = self._failure or failure
         if not self._ready.done():
-            self._ready.set_exception(PolicyError(reason))
+            self._ready.set_exception(failure)
         for future in self._calls.values():
             if not future.done():
-                future.set_exception(PolicyError(reason))
+                future.set_exception(failure)
 
 
 def _ending(status: int | None) -> str:

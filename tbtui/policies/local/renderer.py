@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tbtui.policies.base import Message
+from tbtui.policies.base import Answer, Message
 from tbtui.policies.local.terminus import normalise
 from tbtui.policies.local.tokenizer import LocalTokenizer
 
@@ -22,14 +22,16 @@ class LocalRenderer:
         self.tokenizer = tokenizer
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return self.extend((), messages)
+        return self.extend((), messages, 0)
 
-    def extend(self, history: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
+    def extend(
+        self, history: Sequence[int], messages: Sequence[Message], known: int
+    ) -> tuple[int, ...]:
         tokenizer = self.tokenizer
         ids = list(history)
         if ids and ids[-1] != tokenizer.end_id:
             ids.append(tokenizer.end_id)  # a completion that was cut off at its limit
-        for message in messages:
+        for message in messages[known:]:
             if message.role == "assistant":
                 ids += [tokenizer.assistant_id, *tokenizer.encode(message.content)]
             else:
@@ -37,8 +39,8 @@ class LocalRenderer:
             ids.append(tokenizer.end_id)
         return (*ids, tokenizer.assistant_id)
 
-    def decode(self, completion_ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(completion_ids)
+    def answer(self, completion_ids: Sequence[int]) -> Answer:
+        return Answer(self.tokenizer.decode(completion_ids))
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         return self.tokenizer.pieces(token_ids)

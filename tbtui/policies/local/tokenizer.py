@@ -6,7 +6,6 @@ happens to read `<|end|>` is encoded as plain characters.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,19 +14,12 @@ from typing import Self
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tbtui.policies.base import PolicyError
+from tbtui.policies.byte_level import byte_of_character, split_text
 
 END = "<|end|>"
 USER = "<|user|>"
 ASSISTANT = "<|asst|>"
 _SPECIAL = (END, USER, ASSISTANT)
-
-
-def _byte_of_character() -> dict[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for (as in GPT-2)."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    table = {chr(byte): byte for byte in printable}
-    return table | {chr(256 + rank): byte for rank, byte in enumerate(others)}
 
 
 class LocalTokenizer:
@@ -53,7 +45,7 @@ class LocalTokenizer:
             raise PolicyError(f"{path} is not a tokenizer of the embedded policy")
         self.end_id, self.user_id, self.assistant_id = (specials[name] for name in _SPECIAL)
         self._special_names = {id: name for name, id in specials.items()}
-        byte_of = _byte_of_character()
+        byte_of = byte_of_character()
         self._bytes: list[bytes] = [b""] * self.vocab_size
         for token, id in self._tokenizer.get_vocab().items():
             fixed = id in added
@@ -79,18 +71,7 @@ class LocalTokenizer:
 
         A character split over several tokens belongs to the last of them.
         """
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        pieces = []
-        for id in ids:
-            name = self._special_names.get(id)
-            if name is None:
-                pieces.append(decoder.decode(self._bytes[id]))
-            else:
-                pieces.append(decoder.decode(b"", final=True) + name)
-        rest = decoder.decode(b"", final=True)
-        if rest:
-            pieces[-1] += rest
-        return pieces
+        return split_text(ids, self._bytes, self._special_names)
 
 
 def train_tokenizer(

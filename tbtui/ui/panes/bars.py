@@ -11,13 +11,14 @@ from textual.strip import Strip
 from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.charts import reward_bins
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import ALARM_MARK, LEFT_OUT_MARK, trial_glyph
+from tbtui.ui.glyphs import ALARM_MARK, LEFT_OUT_MARK, Glyph, server_glyph, trial_glyph
 from tbtui.ui.keys import Key, Scope, in_scope
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.panes.rewards import STALENESS, interval, pass_rate_series
 from tbtui.ui.text import clock_time, level, number, rate
 from tbtui.view.current import active_seconds, attempts, awaited
 from tbtui.view.estimate import remaining_sec, time_left
+from tbtui.view.server import ServerView
 from tbtui.view.state import TrialView
 from tbtui.view.tasks import dataset_name
 from tbtui.view.waiting import doing, duration, retry_wait, waiting_for
@@ -81,13 +82,21 @@ class StatusLine(Line):
         if warnings:
             right.append((f"▲{warnings} ", palette.attention))
         if state.policy and width >= 150:
-            right.append(
-                (f"● {state.policy}", palette.good if state.status is None else palette.muted)
-            )
+            right.append(self._policy(frame))
             right.append((f" {state.model_name} · {state.environment} · ", palette.muted))
         if state.started_at is not None:
             right.append((f"{duration(frame.now - state.started_at)} ", palette.text))
         return [split_row(width, left, right, palette.on_surface)]
+
+    def _policy(self, frame: Frame) -> Span:
+        palette, state = frame.palette, frame.state
+        server = state.policy_now.server if state.policy_now is not None else None
+        if state.status is not None:
+            return f"● {state.policy}", palette.muted
+        if state.policy_lost is not None:
+            return f"! {state.policy}", palette.bad
+        glyph = Glyph("●", palette.good) if server is None else server_glyph(server, palette)
+        return f"{glyph.char} {state.policy}", glyph.style
 
     def _progress(self, frame: Frame) -> list[Span]:
         palette, state = frame.palette, frame.state
@@ -132,7 +141,10 @@ class Summary(Line):
 
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
-        return state.rollouts, len(state.evals), state.step, state.policy_now, len(state.steps)
+        return (
+            *(state.rollouts, len(state.evals), state.step, len(state.steps)),
+            *(state.policy_now, state.policy_lost, int(frame.now)),
+        )
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
@@ -181,18 +193,37 @@ class Summary(Line):
     def _queue(self, frame: Frame, width: int) -> Strip:
         palette, now = frame.palette, frame.state.policy_now
         spans: list[Span] = [(" queue     ", palette.muted)]
+        if (lost := frame.state.policy_lost) is not None:
+            spans += [("! policy lost", palette.bad), (f"  {lost.reason}", palette.text)]
+            return row(width, *spans)
         if now is None:
             return row(width, *spans, ("when the policy is loaded", palette.faint))
-        spans += [(now.activity, palette.text), ("  ", None)]
+        if now.server is not None:
+            spans += self._server(frame, now.server)
+        else:
+            spans += [(now.activity, palette.text), ("  ", None)]
         spans += [(f"{now.in_flight}", palette.text), (" in flight  ", palette.muted)]
-        if now.p50_sec is not None and now.p95_sec is not None:
+        oldest = now.server.oldest_at if now.server is not None else None
+        if oldest is not None:
+            spans += [("oldest ", palette.muted), (clock_time(frame.now - oldest), palette.text)]
+            spans.append(("  ", None))
+        elif now.p50_sec is not None:
             spans += [("p50 ", palette.muted), (number(now.p50_sec), palette.text)]
-            spans += [("s  p95 ", palette.muted), (number(now.p95_sec), palette.text)]
-            spans += [("s", palette.muted)]
+            spans.append(("s  ", palette.muted))
+        if now.p95_sec is not None and not (now.server is not None and now.server.held_up):
+            spans += [("p95 ", palette.muted), (number(now.p95_sec), palette.text)]
+            spans.append(("s", palette.muted))
         right: list[Span] = []
-        if now.tokens_per_sec is not None:
-            right = [(f"{now.tokens_per_sec:,.0f}", palette.text), (" tok/s ", palette.muted)]
+        if (tokens := now.tokens_per_sec(frame.now)) is not None:
+            right = [(f"{tokens:,.0f}", palette.text), (" tok/s ", palette.muted)]
         return split_row(width, spans, right)
+
+    def _server(self, frame: Frame, server: ServerView) -> list[Span]:
+        glyph = server_glyph(server, frame.palette)
+        spans: list[Span] = [(f"{glyph.char} {server.words}", glyph.style)]
+        if server.held_up:
+            spans.append((f" {clock_time(frame.now - server.since)}", glyph.style))
+        return [*spans, ("  ", None)]
 
 
 class TrialHead(Line):

@@ -1,4 +1,4 @@
-"""Panes of words and numbers: the queue, where the time went, the notes."""
+"""Panes of words and numbers: where the time went, the notes."""
 
 from __future__ import annotations
 
@@ -11,72 +11,11 @@ from tbtui.ui.charts import bar
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import ALARM_MARK
 from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import number, visible_lines, wrap
+from tbtui.ui.text import visible_lines, wrap
 from tbtui.view.current import time_shares
 from tbtui.view.estimate import holding_up, remaining_sec, time_left
 from tbtui.view.state import SPENDINGS, Spending
 from tbtui.view.waits import StepWait, step_wait
-
-
-class QueuePane(Pane):
-    """The policy's queue, the workers, and what the processes use."""
-
-    def title(self, frame: Frame) -> str:
-        return "queue"
-
-    def key(self, frame: Frame) -> Hashable:
-        state = frame.state
-        return state.policy_now, state.processes, len(state.workers), state.engine_lag_ms
-
-    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        state, palette = frame.state, frame.palette
-        now = state.policy_now
-        rows: list[Strip] = []
-
-        def pair(name: str, *value: Span) -> None:
-            rows.append(split_row(width, [(f" {name}", palette.muted)], [*value, (" ", None)]))
-
-        if now is None and not state.processes:
-            return [row(width, (" when the policy is loaded", palette.faint))]
-        if now is not None:
-            pair("policy", (now.activity, palette.accent if now.in_flight else palette.muted))
-            pair("in flight", (f"{now.in_flight}", palette.text))
-            if now.p50_sec is not None and now.p95_sec is not None:
-                pair(
-                    "p50 · p95",
-                    (number(now.p50_sec), palette.text),
-                    (" · ", palette.faint),
-                    (number(now.p95_sec), palette.text),
-                    (" s", palette.muted),
-                )
-            if now.tokens_per_sec is not None:
-                pair("tokens", (f"{now.tokens_per_sec:,.0f}", palette.text), ("/s", palette.muted))
-            pair("completions", (f"{now.completed:,}", palette.text))
-        if state.workers:
-            pair("workers", (f"{len(state.workers)}", palette.text))
-        if state.processes:
-            rows.append(
-                split_row(width, [(" process", palette.faint)], [("MB  cores ", palette.faint)])
-            )
-            rows.extend(
-                split_row(
-                    width,
-                    [(f" {process.role}", palette.muted)],
-                    [
-                        (f"{process.rss_mb:6,.0f}", palette.text),
-                        (f"  {process.cpu:5.2f} ", palette.text),
-                    ],
-                )
-                for process in state.processes
-            )
-            rows.append(
-                split_row(
-                    width,
-                    [(" engine lag, worst", palette.muted)],
-                    [(f"{state.engine_lag_ms:.0f} ms ", palette.text)],
-                )
-            )
-        return rows
 
 
 class TimesPane(Pane):

@@ -20,6 +20,12 @@ from tbtui.view.transcript import Transcript, TurnView
 
 _MOST_ROWS = 200
 """Of one text; the rest is counted."""
+_THINKING_ROWS = 5
+"""Of thinking that is folded: an answer should not have to be looked for below it."""
+_EVERY_ROW = (" │ ", " ┊ ")
+"""Marks that every row of a text bears."""
+_CACHED_WIDTH = 64
+"""From here on, a turn's line has room for how much of its prompt was cached."""
 
 
 class TurnPane(Pane):
@@ -41,6 +47,7 @@ class TurnPane(Pane):
         self.chosen = 0
         self.follow = True
         """The newest turn is the chosen one until somebody chooses another."""
+        self.thinking_open = False
         self._starts: list[int] = []
 
     def title(self, frame: Frame) -> str:
@@ -52,7 +59,7 @@ class TurnPane(Pane):
         return f"turns {self.chosen + 1}/{count}{following}"
 
     def key(self, frame: Frame) -> Hashable:
-        return self.transcript.seq, self.chosen
+        return self.transcript.seq, self.chosen, self.thinking_open
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
@@ -65,6 +72,7 @@ class TurnPane(Pane):
             chosen = index == self.chosen
             rows.append(_heading(turn, palette, width, chosen))
             if chosen:
+                rows.extend(_thinking(turn, palette, width, self.thinking_open))
                 rows.extend(_open(turn, palette, width))
         if self.transcript.finished:
             rows.extend(_verdict(self.transcript, palette, width))
@@ -107,6 +115,9 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
             (f"{turn.completion_tokens} tok  ", palette.muted),
             (f"{number(turn.model_seconds)} s ", palette.muted),
         ]
+        if turn.cached_tokens is not None and turn.prompt_tokens and width >= _CACHED_WIDTH:
+            cached = turn.cached_tokens / turn.prompt_tokens
+            right.insert(1, (f"{cached:.0%} cached  ", palette.muted))
     said = turn.plan or turn.analysis or ("…" if not turn.text else turn.text)
     if turn.purpose != "turn":
         said = f"({turn.purpose}) {said}"
@@ -118,6 +129,17 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
         left.append(("can't be read ", palette.bad))
     left.append((said.split("\n", 1)[0], palette.strong if chosen else palette.text))
     return split_row(width, left, right, palette.on_raised if chosen else None)
+
+
+def _thinking(turn: TurnView, palette: Palette, width: int, whole: bool) -> list[Strip]:
+    """What the model thought before it answered: read last, so folded and quiet."""
+    style = palette.muted + Style(italic=True)
+    rows = _text(turn.thinking.strip(), style, width, " ┊ ")
+    if whole or len(rows) <= _THINKING_ROWS + 1:
+        return rows
+    hidden = len(rows) - _THINKING_ROWS
+    more = row(width, (f" ┊ … {hidden} more rows of thinking", style), ("  o opens", palette.faint))
+    return [*rows[:_THINKING_ROWS], more]
 
 
 def _open(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
@@ -181,5 +203,5 @@ def _text(text: str, style: Style, width: int, lead: str) -> list[Strip]:
             rows.append(row(width, (lead, style), (part, style)))
             shown += len(part)
             # Only the first row of a command bears its mark.
-            lead = lead if lead == " │ " else "   "
+            lead = lead if lead in _EVERY_ROW else "   "
     return rows

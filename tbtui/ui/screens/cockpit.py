@@ -9,8 +9,9 @@ from textual.containers import Horizontal, Vertical
 
 from tbtui.ui.keys import bindings
 from tbtui.ui.panes.bars import KeyBar, StatusLine, Summary
-from tbtui.ui.panes.facts import NotesPane, QueuePane, TimesPane
+from tbtui.ui.panes.facts import NotesPane, TimesPane
 from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.queue import QueuePane
 from tbtui.ui.panes.rewards import CurvePane, RewardPane
 from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.terminal import TerminalPane

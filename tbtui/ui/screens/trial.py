@@ -85,6 +85,11 @@ class TrialScreen(LiveScreen):
     def action_turn(self, turns: int) -> None:
         self.query_one(TurnPane).action_step(turns)
 
+    def action_thinking(self) -> None:
+        turns = self.query_one(TurnPane)
+        turns.thinking_open = not turns.thinking_open
+        self.post_message(Redraw())
+
     def action_surprise(self, direction: int) -> None:
         if not self.query_one(TokenPane).jump(direction):
             self.notify("No token of this turn was surprising.", markup=False, timeout=2)

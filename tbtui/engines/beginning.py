@@ -1,0 +1,96 @@
+"""What a run tells of itself when it begins, and what its trials have in common."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import socket
+
+from tbtui.catalog.tasks import TaskInfo
+from tbtui.config import to_json
+from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.rollouts import TrialSettings
+from tbtui.engines.grpo.sampling import SamplingLimits
+from tbtui.engines.honoured import require_consistent, require_honoured
+from tbtui.engines.prepare import PreparedRun
+from tbtui.journal.events import Purpose, RunStarted, TaskRecord
+from tbtui.policies.base import Policy
+from tbtui.rollout.messages import EnvironmentSpec
+
+_COLLAPSING_RATE = 4e-4
+
+
+def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
+    split = prepared.split
+    uses: tuple[tuple[Purpose, tuple[TaskInfo, ...]], ...] = (
+        ("train", split.train),
+        ("eval", split.heldout),
+    )
+    return RunStarted(
+        run=prepared.directory.name,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        tbtui_version=importlib.metadata.version("tbtui"),
+        harbor_version=importlib.metadata.version("harbor"),
+        policy=policy.info.name,
+        model_name=policy.info.model_name,
+        parameters=policy.info.parameters,
+        context_limit=policy.info.context_limit,
+        environment=prepared.environment.name,
+        environment_reason=prepared.environment.reason,
+        tasks_dir=str(prepared.tasks_dir),
+        tasks=tuple(
+            TaskRecord(name=task.name, kind=task.kind, difficulty=task.difficulty, split=purpose)
+            for purpose, tasks in uses
+            for task in tasks
+        ),
+        settings=to_json(prepared.config),
+    )
+
+
+def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
+    config, environment = prepared.config, prepared.environment
+    return TrialSettings(
+        trials_dir=prepared.directory.trials,
+        environment=EnvironmentSpec(
+            environment.type, environment.import_path, dict(environment.kwargs)
+        ),
+        model_name=policy.info.model_name,
+        max_turns=config.max_turns,
+        trial_timeout_sec=config.trial_timeout_sec,
+        limits=SamplingLimits(policy.info.context_limit, config.max_tokens),
+        max_retries=config.max_retries,
+        n_parallel=config.n_parallel_envs,
+        outcomes=outcome_policy(config.on_outcome),
+        retry_wait_sec=config.retry_wait_sec,
+        halt_after=config.halt_after,
+        sample_timeout_sec=config.sample_timeout_sec,
+        starts_per_sec=config.env_starts_per_sec,
+        keep=config.keep,
+        enable_summarize=config.enable_summarize,
+        proactive_summarization_threshold=config.proactive_summarization_threshold,
+    )
+
+
+def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
+    """What a person should know before the run goes on.
+
+    Raises:
+        ConfigError: a setting that can't be honoured.
+    """
+    config = prepared.config
+    warnings = [f"{defect.path}: {defect.message}; {defect.remedy}" for defect in prepared.defects]
+    warnings += outcome_policy(config.on_outcome).warnings()
+    warnings += require_consistent(config)
+    if config.oversample and config.oversample_keep == "first_finished":
+        warnings.append(
+            "oversample_keep=first_finished: the first trials to finish fill a group, so short"
+            " ones are trained on more often"
+        )
+    # Measured: two of five runs at this rate fell to a fraction of what they had reached.
+    if config.policy == "local" and config.learning_rate >= _COLLAPSING_RATE:
+        warnings.append(
+            f"learning_rate={config.learning_rate:g}: from {_COLLAPSING_RATE:g} on the embedded"
+            " policy has been seen to collapse; 2e-4 learns well"
+        )
+    return warnings + require_honoured(config, policy.info) + list(policy.info.notes)

@@ -1,0 +1,84 @@
+"""What people ask of a run: each command is journalled, carried out or refused, and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from tbtui.engines.grpo.groups import Batch
+from tbtui.engines.grpo.pausing import Pause
+from tbtui.engines.grpo.steering import Steering
+from tbtui.journal.commands import RUN, Command
+from tbtui.journal.events import CommandDone, CommandIssued, RunPaused, RunResumed
+from tbtui.journal.writer import JournalWriter
+
+
+class RunCommands:
+    """Commands on the whole run, and on single trials wherever they are."""
+
+    def __init__(
+        self,
+        journal: JournalWriter,
+        steering: Steering,
+        pause: Pause,
+        batches: Callable[[], Sequence[Batch]],
+    ) -> None:
+        """`batches`: those whose trials can be steered now."""
+        self._journal = journal
+        self._steering = steering
+        self._pause = pause
+        self._batches = batches
+        self._early: list[Command] | None = []
+        """On trials, before there were any to be found; None: there are."""
+
+    def submit(self, command: Command) -> None:
+        self._journal.append(
+            CommandIssued(
+                command=command.id,
+                verb=command.verb,
+                target=command.target,
+                actor=command.actor,
+                reason=command.reason,
+            )
+        )
+        if command.target == RUN:
+            self._control_run(command)
+        elif self._early is not None:
+            self._early.append(command)
+        else:
+            self._control_trial(command)
+
+    def trials_are_there(self) -> None:
+        """Carry out what was asked of trials before."""
+        early, self._early = self._early or [], None
+        for command in early:
+            self._control_trial(command)
+
+    def pause(self, verb: Literal["pause", "freeze"]) -> None:
+        """The whole run."""
+        self._pause.begin()
+        self._steering.hold(verb)
+        self._journal.append(RunPaused())
+
+    def _control_trial(self, command: Command) -> None:
+        if command.verb not in ("retry", "exclude", "include"):
+            self._steering.control(command)
+        elif not any(batch.control(command) for batch in self._batches()):
+            text = f"{command.target} is no part of the step that is being sampled"
+            self._done(command, False, f"{text}: nothing to {command.verb}")
+
+    def _control_run(self, command: Command) -> None:
+        match command.verb:
+            case "pause" | "freeze":
+                self.pause(command.verb)
+                self._done(command, True, "the run is paused")
+            case "resume":
+                self._pause.end()
+                self._steering.release()
+                self._journal.append(RunResumed())
+                self._done(command, True, "the run goes on")
+            case verb:
+                self._done(command, False, f"{verb} needs a trial; to end the run, quit")
+
+    def _done(self, command: Command, ok: bool, result: str) -> None:
+        self._journal.append(CommandDone(command=command.id, ok=ok, result=result))

@@ -1,0 +1,285 @@
+"""One policy from its making to its end, with the workers and the engine that train it.
+
+A run has one session, unless its policy is lost: then it goes on in another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Any, Protocol
+
+from tbtui.config import ConfigError
+from tbtui.engines.beginning import started_event, trial_settings, warnings_of
+from tbtui.engines.continuation import continue_run
+from tbtui.engines.grpo.alarms import AlarmWatch, alarm_actions
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
+from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.recorded import StartingPoint
+from tbtui.engines.grpo.steering import Pool
+from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.make_policy import PolicyFactory
+from tbtui.engines.monitor import Monitor
+from tbtui.engines.prepare import PreparedRun
+from tbtui.journal.events import EvalFinished, RunPhase, RunPhaseChanged, StepFinished
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.writer import JournalWriter
+from tbtui.policies.base import Ended, PolicyError, PolicyLostError, PolicyRefusedError
+from tbtui.rollout.environments.ledger import reap_leftovers
+from tbtui.rollout.pool import WorkerPool
+
+log = logging.getLogger(__name__)
+
+
+class RunPool(Pool, Protocol):
+    """Worker processes; `rollout.pool.WorkerPool` is the one that a run uses."""
+
+    @property
+    def failed(self) -> asyncio.Future[None]: ...
+
+    @property
+    def pids(self) -> Mapping[int, int]: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+PoolFactory = Callable[[PreparedRun, TrialRunner[Any]], RunPool]
+
+
+def worker_pool(prepared: PreparedRun, runner: TrialRunner[Any]) -> WorkerPool:
+    config = prepared.config
+    return WorkerPool(
+        config.n_workers,
+        prepared.directory.path / "logs",
+        runner.on_message,
+        runner.on_worker_lost,
+        max_mb=config.worker_max_mb,
+        max_trials=config.worker_max_trials,
+        on_recycled=runner.on_worker_recycled,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Makers:
+    """What a session is made of."""
+
+    policy: PolicyFactory
+    pool: PoolFactory
+
+
+class Session:
+    """Enter it, `begin`, `train`; leaving it takes everything apart again."""
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        makers: Makers,
+        journal: JournalWriter,
+        log_file: IO[bytes],
+        on_engine: Callable[[GrpoEngine | None], None],
+    ) -> None:
+        """
+        Args:
+            log_file: gets what the policy writes.
+            on_engine: is told who takes commands from now on.
+        """
+        self._prepared = prepared
+        self._makers = makers
+        self._journal = journal
+        self._on_engine = on_engine
+        self._stack = contextlib.AsyncExitStack()
+        self._watch = AlarmWatch(alarm_actions(prepared.config.on_alarm))
+        self._start = StartingPoint()
+        self._engine: GrpoEngine | None = None
+        self._pool: RunPool | None = None
+        self.policy = makers.policy(prepared.config, log_file)
+
+    async def __aenter__(self) -> Session:
+        self._stack.push_async_exit(self._close_policy)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, traceback)
+
+    @property
+    def trained(self) -> int:
+        """The last step that the run has ever trained."""
+        return max(self._start.trained, self._engine.step if self._engine else 0)
+
+    async def begin(self, *, after_loss: bool) -> list[str]:
+        """Start the policy and journal how the run begins, or goes on from its last checkpoint.
+
+        Returns what a person should know before it goes on.
+
+        Raises:
+            PolicyError: the policy can't start; `after_loss` a `PolicyLostError`, for another
+                attempt may find its server up again.
+            ConfigError: it can't honour a setting, or can't be had as the settings ask.
+            CheckpointError, UnrecoverableError: the run can't go on from what there is.
+        """
+        config = self._prepared.config
+        doing = "loading the policy" if config.policy == "local" else "connecting to the server"
+        self._phase(RunPhase.STARTING, doing)
+        # From the start on: a server may let one wait for long.
+        monitor = Monitor(self._journal, self.policy.status, self._processes)
+        await self._stack.enter_async_context(_in_background(monitor))
+        try:
+            await self.policy.start()
+            warnings = warnings_of(self._prepared, self.policy)
+            if self._prepared.resumed or after_loss:
+                await self._go_on(after_loss)
+            else:
+                self._journal.append(started_event(self._prepared, self.policy))
+        except PolicyRefusedError as error:
+            if not after_loss:
+                raise ConfigError(str(error)) from error
+            raise PolicyLostError(str(error)) from error
+        except PolicyError as error:
+            if after_loss and not isinstance(error, PolicyLostError):
+                raise PolicyLostError(str(error)) from error
+            raise
+        return warnings
+
+    async def _go_on(self, after_loss: bool) -> None:
+        reader = JournalReader(self._prepared.directory)
+        self._stack.callback(reader.close)
+        self._start = await continue_run(
+            self._prepared,
+            self.policy,
+            self._journal,
+            reader,
+            started_event(self._prepared, self.policy),
+            policy_lost=after_loss,
+        )
+        # What was raised alarms about before was said then.
+        after = 0
+        while entries := reader.read_kinds(["step_finished", "eval_finished"], after):
+            after = entries[-1].seq
+            for entry in entries:
+                assert isinstance(entry.event, StepFinished | EvalFinished)
+                self._watch.see(entry.event)
+
+    async def train(self) -> str:
+        """The whole of training; returns one line that sums it up.
+
+        Raises:
+            PolicyLostError: the run can go on in another session.
+            HaltError, PolicyError, CheckpointError, JournalError, WorkersFailedError
+        """
+        prepared, config = self._prepared, self._prepared.config
+        self._phase(RunPhase.STARTING, "starting workers: importing Harbor takes a few seconds")
+        await asyncio.to_thread(reap_leftovers)
+        runner: TrialRunner[RunPool] = TrialRunner(
+            trial_settings(prepared, self.policy),
+            self.policy,
+            self._journal,
+            lambda runner: self._makers.pool(prepared, runner),
+        )
+        self._stack.push_async_callback(runner.close)
+        pool = await self._stack.enter_async_context(_running(runner.pool))
+        self._pool = pool
+        keeper = CheckpointKeeper(
+            prepared.directory,
+            self._journal,
+            self.policy,
+            config.keep_checkpoints,
+            fixed_settings(config),
+            keep_best=config.max_steps > 0,
+        )
+        self._engine = GrpoEngine(
+            config,
+            prepared.split,
+            self.policy,
+            runner,
+            self._journal,
+            keeper,
+            self._watch.see,
+            self._start,
+        )
+        self._on_engine(self._engine)
+        phase, detail = RunPhase.STOPPING, ""
+        try:
+            return await _unless(pool.failed, self._engine.run())
+        except PolicyLostError:
+            phase, detail = RunPhase.STARTING, "the policy was lost: its trials are taken down"
+            raise
+        finally:
+            self._on_engine(None)
+            self._phase(phase, detail)
+
+    def _processes(self) -> list[tuple[str, int]]:
+        processes = [("engine", os.getpid())]
+        if self._pool is not None:
+            processes += [(f"worker {worker}", pid) for worker, pid in self._pool.pids.items()]
+        if pid := self.policy.status().pid:
+            processes.append(("policy", pid))
+        return processes
+
+    def _phase(self, phase: RunPhase, detail: str) -> None:
+        step = self._engine.step if self._engine else self._start.step
+        self._journal.append(RunPhaseChanged(phase=phase, step=step, detail=detail))
+
+    async def _close_policy(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.policy.close(_ended(kind))
+        except PolicyError as closing:
+            # How the session ends is known already, and of a lost policy nothing else is expected.
+            log.warning("closing the policy: %s", closing)
+
+
+def _ended(kind: type[BaseException] | None) -> Ended:
+    if kind is None:
+        return "success"
+    return "errored" if issubclass(kind, Exception) else "interrupted"
+
+
+@contextlib.asynccontextmanager
+async def _running(pool: RunPool) -> AsyncIterator[RunPool]:
+    try:
+        await pool.start()
+        yield pool
+    finally:
+        await pool.stop()
+
+
+@contextlib.asynccontextmanager
+async def _in_background(monitor: Monitor) -> AsyncIterator[None]:
+    task = asyncio.create_task(monitor.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _unless(failure: asyncio.Future[None], work: Coroutine[Any, Any, str]) -> str:
+    """The result of `work`, unless `failure` comes first: then that is raised."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait((task, failure), return_when=asyncio.FIRST_COMPLETED)
+        if failure.done():
+            failure.result()
+        return await task
+    finally:
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,342 @@
+"""A model on a Tinker server, as engines see it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from tbtui.policies.base import (
+    ContextOverflowError,
+    Datum,
+    Ended,
+    GradientResult,
+    LossName,
+    LossSettings,
+    OptimSettings,
+    PolicyError,
+    PolicyInfo,
+    PolicyLostError,
+    PolicyStatus,
+    Sample,
+    SampleRequest,
+    StepResult,
+)
+from tbtui.policies.chat.base import ChatRenderer
+from tbtui.policies.tinker.abilities import Abilities
+from tbtui.policies.tinker.capabilities import ask_server, context_limit
+from tbtui.policies.tinker.checkpoints import starting_path
+from tbtui.policies.tinker.meter import LATENCIES_KEPT, RequestMeter
+from tbtui.policies.tinker.samplers import (
+    CurrentSampler,
+    Sampler,
+    SamplerGoneError,
+    sampling_error,
+)
+from tbtui.policies.tinker.sdk_log import sdk_log_to
+from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
+from tbtui.policies.tinker.settings import TinkerSettings
+from tbtui.policies.tinker.threads import in_daemon_thread
+from tbtui.policies.tinker.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    import tinker
+
+Activity = Literal["idle", "sampling", "training", "loading", "saving"]
+
+_HONOURED = frozenset(
+    {
+        "checkpoint",
+        "tinker_base_url",
+        "renderer",
+        "checkpoint_ttl_hours",
+        "lora_rank",
+        "kl_penalty_coef",
+        "importance_cap",
+    }
+)
+
+
+class TinkerPolicy:
+    """Implements `tbtui.policies.base.Policy`.
+
+    A version of the weights is the number of optimiser steps behind them. Once a training request
+    has raised `PolicyLostError`, all of them do; what has been published can still be sampled
+    from.
+    """
+
+    def __init__(
+        self, settings: TinkerSettings, log: IO[bytes], meter: RequestMeter | None = None
+    ) -> None:
+        """
+        Args:
+            log: where the SDK's log goes.
+            meter: counts requests; one of its own when None.
+        """
+        self._settings = settings
+        self._log = log
+        self._meter = meter or RequestMeter()
+        self._resources = contextlib.ExitStack()
+        self._session: TinkerSession | None = None
+        self._run: TrainingRun | None = None
+        self._info: PolicyInfo | None = None
+        self._renderer: ChatRenderer | None = None
+        self._published = CurrentSampler(self._publish_anew)
+        self._version = 0
+        """Of the trained weights, once everything asked for so far has been carried out."""
+        self._over: asyncio.Future[None] | None = None
+        """Raises why training can't be asked for anything any more, once it is done."""
+        self._closed = False
+        self._unanswered: set[asyncio.Future[tinker.SampleResponse]] = set()
+        self._completed = 0
+        self._sampled_tokens = 0
+        self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
+        self._alone: list[Activity] = []
+        """What has been asked for beside sampling, the first of it under way."""
+
+    @property
+    def info(self) -> PolicyInfo:
+        if self._info is None:
+            raise PolicyError("the policy has not been started")
+        return self._info
+
+    @property
+    def renderer(self) -> ChatRenderer:
+        if self._renderer is None:
+            raise PolicyError("the policy has not been started")
+        return self._renderer
+
+    async def start(self) -> None:
+        """Raises `PolicyError` when there is no key, the server can't be reached, lacks something
+        that the settings ask for, or has no weights for us."""
+        settings = self._settings
+        self._resources.enter_context(sdk_log_to(self._log))
+        self._over = asyncio.get_running_loop().create_future()
+        origin = starting_path(
+            settings.checkpoint,
+            model_name=settings.model_name,
+            lora_rank=settings.lora_rank,
+            server=server_address(settings.base_url),
+        )
+        session = await open_session(settings.base_url, settings.run_name, self._meter)
+        self._session = session
+        abilities = await ask_server(session.rest, settings.model_name)
+        limit = context_limit(abilities, settings.context_limit)
+        run = TrainingRun(session, settings, self._meter, origin)
+        if settings.tokenizer is not None or settings.renderer == "embedded":
+            # What doesn't depend on the server is refused before a place in its queue is taken.
+            renderer = await _renderer(settings, settings.tokenizer or settings.model_name)
+            await run.create()
+        else:
+            renderer = await _renderer(settings, await run.create() or settings.model_name)
+        abilities, sampler = await run.prepare(abilities)
+        self._published.publish(sampler)
+        self._run, self._renderer = run, renderer
+        self._info = PolicyInfo(
+            name="tinker",
+            model_name=settings.model_name,
+            parameters=None,
+            context_limit=limit,
+            losses=get_args(LossName),
+            divides_gradient=False,
+            honours=_honours(settings, abilities),
+            tokenizer=renderer.digest,
+            notes=(*abilities.notes, *renderer.notes),
+        )
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Raises `ContextOverflowError` when not one token fits behind the prompt. A completion
+        is cut off where the context ends. When the server has dropped the weights, they are
+        published once more."""
+        limit = self.info.context_limit
+        room = limit - len(request.prompt_ids)
+        if room < 1:
+            raise ContextOverflowError(
+                f"the prompt has {len(request.prompt_ids)} tokens; the context limit is {limit}"
+            )
+        if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
+            raise PolicyError(
+                "a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0"
+            )
+        max_tokens = min(room, request.max_tokens)
+        started = time.monotonic()
+        sampler = self._published.sampler
+        try:
+            response = await self._ask(sampler, request, max_tokens)
+        except SamplerGoneError:
+            sampler = await self._published.instead_of(sampler)
+            self._meter.retried()
+            response = await self._ask(sampler, request, max_tokens)
+        drawn = sampler.read(response, max_tokens)
+        self._completed += 1
+        self._sampled_tokens += len(drawn.completion_ids)
+        self._latencies.append(time.monotonic() - started)
+        self._meter.answered(len(request.prompt_ids), response.prompt_cache_hit_tokens)
+        return drawn
+
+    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        training = self._going_on().training
+        return await self._call_alone("training", training.accumulate(data, loss))
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        training = self._going_on().training
+        self._version += 1
+        try:
+            return await self._call_alone("training", training.apply(settings))
+        except PolicyLostError:
+            raise
+        except PolicyError:
+            self._version -= 1  # the step was not taken
+            raise
+
+    async def score(
+        self, data: Sequence[Datum], weights: Literal["trained", "reference"]
+    ) -> tuple[npt.NDArray[np.float32], ...]:
+        run = self._going_on()
+        if weights == "trained":
+            return await self._call_alone("training", run.training.score(data))
+        return await self._call_alone("training", run.score_reference(data))
+
+    async def publish(self) -> int:
+        run, version = self._going_on(), self._version
+        if version != self._published.version:
+            self._published.publish(await self._call_alone("saving", run.publish(version)))
+        return version
+
+    async def save(self, directory: Path) -> None:
+        run = self._going_on()
+        await self._call_alone("saving", run.save(directory, self._version))
+
+    async def load(self, directory: Path) -> None:
+        """Go on with the training that `directory` is a checkpoint of: weights (trained and
+        published), optimiser, version and reference become what they were when it was saved.
+
+        Raises:
+            PolicyError: it is of another model, rank or server, or the server no longer has it.
+        """
+        run = self._going_on()
+        sampler = await self._call_alone("loading", run.load(directory))
+        self._version = sampler.version
+        self._published.replace(sampler)
+
+    async def forget(self, directory: Path) -> None:
+        if self._closed or self._run is None:
+            raise PolicyError("the policy is not running")
+        await self._run.forget(directory)
+
+    def status(self) -> PolicyStatus:
+        in_flight = len(self._unanswered)
+        return PolicyStatus(
+            in_flight=in_flight,
+            # Which of them the server works on, it doesn't tell.
+            running=in_flight,
+            completed=self._completed,
+            sampled_tokens=self._sampled_tokens,
+            latencies=tuple(self._latencies),
+            activity=self._activity(),
+            server=self._meter.status(),
+        )
+
+    def _activity(self) -> Activity:
+        if self._alone:
+            return self._alone[0]
+        return "sampling" if self._unanswered else "idle"
+
+    async def close(self, ended: Ended = "success") -> None:
+        """End the session; what is still in flight fails with `PolicyError`."""
+        self._closed = True
+        self._end(PolicyError("the policy has been closed"))
+        for answer in tuple(self._unanswered):
+            answer.cancel()
+        session, self._session = self._session, None
+        try:
+            if session is not None:
+                await session.close(ended)
+        finally:
+            self._resources.close()
+
+    async def _ask(
+        self, sampler: Sampler, request: SampleRequest, max_tokens: int
+    ) -> tinker.SampleResponse:
+        if self._closed:
+            raise PolicyError("the policy has been closed")
+        with self._meter.request("sample"):
+            answer = sampler.ask(request, max_tokens, self.renderer.stop_ids)
+            self._unanswered.add(answer)
+            try:
+                return await answer
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                # It wasn't whoever asked that cancelled it.
+                raise PolicyError("sampling: the policy has been closed") from None
+            except Exception as error:
+                raise sampling_error(error, "sampling") from error
+            finally:
+                self._unanswered.discard(answer)
+
+    async def _publish_anew(self) -> Sampler:
+        """For samples: the server has dropped what was published."""
+        return await self._unless_over(self._going_on().publish(self._version))
+
+    def _going_on(self) -> TrainingRun:
+        """Raises unless training can be asked for something."""
+        if self._over is not None and self._over.done():
+            self._over.result()
+        if self._run is None:
+            raise PolicyError("the policy has not been started")
+        return self._run
+
+    async def _call_alone[T](self, activity: Activity, work: Coroutine[object, object, T]) -> T:
+        self._alone.append(activity)
+        try:
+            return await self._unless_over(work)
+        finally:
+            self._alone.remove(activity)
+
+    async def _unless_over[T](self, work: Coroutine[object, object, T]) -> T:
+        """The result of `work`, unless what is being trained is lost first, or the policy closed:
+        a server may never answer what came after a request that it lost."""
+        assert self._over is not None
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait((task, self._over), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self._over.result()
+            return await task
+        except PolicyLostError as error:
+            self._end(error)
+            raise
+        finally:
+            task.cancel()
+
+    def _end(self, error: PolicyError) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_exception(error)
+            self._over.exception()  # whoever asks for anything later has it
+
+
+async def _renderer(settings: TinkerSettings, tokenizer: str) -> ChatRenderer:
+    from tbtui.policies.chat.make import make_renderer
+
+    return await in_daemon_thread(
+        lambda: make_renderer(settings.renderer, tokenizer, settings.thinking), "tinker-renderer"
+    )
+
+
+def _honours(settings: TinkerSettings, abilities: Abilities) -> frozenset[str]:
+    honours = set(_HONOURED)
+    if settings.renderer != "embedded":
+        honours |= {"tokenizer", "thinking"}
+    # A server that averages is SkyRL's: it ignores the limit of the gradient's norm.
+    if abilities.reduction == "sum":
+        honours.add("grad_clip")
+    return frozenset(honours)

@@ -1,0 +1,58 @@
+"""The SDK's own log: into the run's log file, never on the screen."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+from collections.abc import Iterator
+from typing import IO
+
+# Every library under the SDK and the tokenizers that logs, or warns, by itself.
+_LOGGERS: tuple[tuple[str, int], ...] = (
+    ("tinker", logging.INFO),
+    ("httpx", logging.WARNING),
+    ("httpcore", logging.WARNING),
+    ("huggingface_hub", logging.WARNING),
+    ("transformers", logging.WARNING),
+    ("py.warnings", logging.WARNING),
+)
+_KEY = re.compile(r"\b(?:tml-[\w.-]+|eyJ[\w.-]{8,})")
+
+
+class _WithoutKeys(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _KEY.sub("[key]", super().format(record))
+
+
+@contextlib.contextmanager
+def sdk_log_to(file: IO[bytes]) -> Iterator[None]:
+    """What the SDK and the libraries under it log goes to `file`, and nowhere else, meanwhile.
+
+    `file` stays open afterwards. Credentials are left out.
+    """
+    text = io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)
+    handler = logging.StreamHandler(text)
+    handler.setFormatter(_WithoutKeys("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    with contextlib.ExitStack() as stack:
+        # Last of all: until then a thread of the SDK's may still be writing.
+        stack.callback(text.detach)
+        stack.callback(handler.close)
+        for name, level in _LOGGERS:
+            stack.enter_context(_only_to(handler, logging.getLogger(name), level))
+        logging.captureWarnings(True)
+        stack.callback(logging.captureWarnings, False)
+        yield
+
+
+@contextlib.contextmanager
+def _only_to(handler: logging.Handler, logger: logging.Logger, level: int) -> Iterator[None]:
+    handlers, before, propagate = logger.handlers, logger.level, logger.propagate
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(before)

@@ -1,0 +1,234 @@
+"""The training run on the server: its client, and what is made of its weights."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tbtui.policies.base import Datum, PolicyError, PolicyRefusedError
+from tbtui.policies.tinker.abilities import Abilities
+from tbtui.policies.tinker.capabilities import ask_training
+from tbtui.policies.tinker.checkpoints import (
+    TinkerCheckpoint,
+    checkpoint_name,
+    read_checkpoint,
+    require_fitting,
+    write_checkpoint,
+)
+from tbtui.policies.tinker.errors import sdk_errors, status_code
+from tbtui.policies.tinker.hooks import watch_creation, watch_sampling, watch_training
+from tbtui.policies.tinker.meter import RequestMeter
+from tbtui.policies.tinker.samplers import Sampler, SamplerGoneError
+from tbtui.policies.tinker.session import TinkerSession
+from tbtui.policies.tinker.settings import TinkerSettings
+from tbtui.policies.tinker.training import Training
+
+if TYPE_CHECKING:
+    import tinker
+
+Making = Callable[[], Awaitable["tinker.TrainingClient"]]
+
+_FORGETTING_SEC = 60.0
+_ALREADY_GONE = (404, 405, 410, 501)
+"""The server hasn't got the checkpoint, or deletes none."""
+
+
+class TrainingRun:
+    """One model in training. Begins with `create` and `prepare`."""
+
+    def __init__(
+        self,
+        session: TinkerSession,
+        settings: TinkerSettings,
+        meter: RequestMeter,
+        origin: str | None,
+    ) -> None:
+        """
+        Args:
+            origin: `tinker://...` of the weights that training starts from, which are the
+                reference; None: the base model.
+        """
+        self._session = session
+        self._settings = settings
+        self._meter = meter
+        self._origin = origin
+        self._client: tinker.TrainingClient | None = None
+        self._abilities: Abilities | None = None
+        self._training: Training | None = None
+        self._reference: Sampler | None = None
+
+    @property
+    def training(self) -> Training:
+        if self._training is None:
+            raise PolicyError("the policy has not been started")
+        return self._training
+
+    async def create(self) -> str | None:
+        """A training client with the weights to start from. Returns the model's tokenizer, as the
+        server names it.
+
+        Raises:
+            PolicyError: the server has no such weights, or they are of another rank.
+        """
+        settings, service, origin = self._settings, self._session.service, self._origin
+        if origin is None:
+            doing = f"creating a training run of {settings.model_name}"
+            client = await self._created(
+                doing,
+                lambda: service.create_lora_training_client(
+                    settings.model_name, rank=settings.lora_rank, seed=settings.seed
+                ),
+            )
+        else:
+            client = await self._created(
+                f"checkpoint={settings.checkpoint}",
+                lambda: service.create_training_client_from_state(origin),
+            )
+            rank = client.get_info().lora_rank
+            if rank is not None and rank != settings.lora_rank:
+                raise PolicyRefusedError(
+                    f"lora_rank={settings.lora_rank}: checkpoint={settings.checkpoint} has rank"
+                    f" {rank}; set lora_rank={rank}"
+                )
+        self._client = client
+        return client.get_info().model_data.tokenizer_id
+
+    async def prepare(self, abilities: Abilities) -> tuple[Abilities, Sampler]:
+        """Find out what else the server can do, and publish the weights to start from."""
+        assert self._client is not None
+        abilities = await ask_training(self._client, abilities, self._settings)
+        self._abilities = abilities
+        self._train(self._client)
+        self._reference = await self.publish(0)
+        return abilities, self._reference
+
+    async def publish(self, version: int) -> Sampler:
+        """The trained weights as `version`, once everything asked for before has been done."""
+        assert self._client is not None
+        submit = self._client.save_weights_and_get_sampling_client
+        with sdk_errors("publishing the weights"), self._meter.request("save"):
+            client = await self.training.in_order(submit)
+        watch_sampling(self._meter, client)
+        return Sampler(client, version)
+
+    async def save(self, directory: Path, version: int) -> None:
+        """The server keeps the weights, which are `version`, and the optimiser; `directory` keeps
+        where."""
+        import tinker as sdk
+
+        assert self._client is not None
+        client, settings = self._client, self._settings
+        name = checkpoint_name(settings.run_name, version)
+        hours = settings.checkpoint_ttl_hours
+        ttl = None if hours is None else hours * 3600
+        with sdk_errors("saving the training's state"), self._meter.request("save"):
+            saved = await self.training.in_order(lambda: client.save_state(name, ttl))
+        now = time.time()
+        checkpoint = TinkerCheckpoint(
+            state_path=saved.path,
+            model_name=settings.model_name,
+            lora_rank=settings.lora_rank,
+            server=self._session.address,
+            weights_version=version,
+            reference=self._origin,
+            sdk_version=sdk.__version__,
+            saved_at=now,
+            expires_at=None if ttl is None else now + ttl,
+        )
+        await asyncio.to_thread(write_checkpoint, directory, checkpoint)
+
+    async def load(self, directory: Path) -> Sampler:
+        """Go on from the checkpoint in `directory`; returns its weights, published."""
+        assert self._abilities is not None
+        service, settings = self._session.service, self._settings
+        checkpoint = read_checkpoint(directory)
+        require_fitting(
+            checkpoint,
+            directory,
+            model_name=settings.model_name,
+            lora_rank=settings.lora_rank,
+            server=self._session.address,
+        )
+        path = checkpoint.state_path
+        try:
+            client = await self._created(
+                f"{directory}: loading {path}",
+                lambda: service.create_training_client_from_state_with_optimizer(path),
+                kind="load",
+            )
+        except PolicyError as error:
+            raise PolicyError(
+                f"{error}{checkpoint.expiry}; if the server no longer has it, begin a new run, with"
+                " checkpoint=... to start from another one"
+            ) from error
+        self._client = client
+        self._train(client)
+        if checkpoint.reference != self._origin:
+            self._reference, self._origin = None, checkpoint.reference
+        return await self.publish(checkpoint.weights_version)
+
+    async def forget(self, directory: Path) -> None:
+        """Delete the checkpoint at the server. Nothing happens where it is gone already."""
+        try:
+            checkpoint = read_checkpoint(directory)
+        except PolicyError:
+            return  # it was never finished: nobody knows what it is called at the server
+        deleting = self._session.rest.delete_checkpoint_from_tinker_path(checkpoint.state_path)
+        doing = f"deleting the checkpoint {checkpoint.state_path}"
+        try:
+            async with asyncio.timeout(_FORGETTING_SEC):
+                with sdk_errors(doing, training=False):
+                    await deleting
+        except TimeoutError:
+            raise PolicyError(f"{doing}: no answer in {_FORGETTING_SEC:g} s") from None
+        except PolicyError as error:
+            if status_code(error) not in _ALREADY_GONE:
+                raise
+
+    async def score_reference(self, data: Sequence[Datum]) -> tuple[npt.NDArray[np.float32], ...]:
+        """Each datum's log-probabilities on its mask under the weights that training started
+        from. What tells them needs room for one more token: a sequence as long as the server's
+        context raises `PolicyError`."""
+        if self._reference is None:
+            self._reference = await self._make_reference()
+        try:
+            return await self._reference.score(data)
+        except SamplerGoneError:
+            self._reference = await self._make_reference()
+            return await self._reference.score(data)
+
+    async def _make_reference(self) -> Sampler:
+        service, origin, model = self._session.service, self._origin, self._settings.model_name
+        if origin is None:
+            with sdk_errors("the reference", training=False):
+                client = await service.create_sampling_client(base_model=model)
+        else:
+            doing = f"the reference {origin}"
+            start = await self._created(
+                doing, lambda: service.create_training_client_from_state(origin)
+            )
+            with sdk_errors(doing, training=False):
+                client = await start.save_weights_and_get_sampling_client()
+        watch_sampling(self._meter, client)
+        return Sampler(client, 0)
+
+    async def _created(
+        self, doing: str, submit: Making, kind: Literal["create", "load"] = "create"
+    ) -> tinker.TrainingClient:
+        with (
+            watch_creation(self._meter),
+            sdk_errors(doing, training=False),
+            self._meter.request(kind),
+        ):
+            return await submit()
+
+    def _train(self, client: tinker.TrainingClient) -> None:
+        assert self._abilities is not None
+        watch_training(self._meter, client)
+        self._training = Training(client, self._abilities, self._meter)

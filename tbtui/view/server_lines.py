@@ -1,0 +1,46 @@
+"""When the policy's server holds a run up, told in lines for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tbtui.journal.events import Entry, PolicyLost, PolicyMeasured, RunContinued
+from tbtui.view.server import ServerView
+from tbtui.view.waiting import duration
+
+WORTH_TELLING_SEC = 3.0
+"""A pause that is over before is nobody's concern."""
+
+
+class ServerLines:
+    """Fold every event of the journal in: that of any other kind tells that time has passed."""
+
+    def __init__(self) -> None:
+        self._now: ServerView | None = None
+        self._told: ServerView | None = None
+        """As it was told of last."""
+
+    def lines(self, entry: Entry) -> Iterator[str]:
+        """What is to be told now: `paused: no capacity (pool full), for 3s so far`."""
+        match entry.event:
+            case PolicyMeasured(server=None) | PolicyLost() | RunContinued():
+                self._now = self._told = None
+            case PolicyMeasured(server=measured) if measured is not None:
+                self._now = ServerView(measured.state, measured.reason, measured.since)
+            case _:
+                pass
+        now, told = self._now, self._told
+        if now is None:
+            return
+        reason = f" ({now.reason})" if now.reason else ""
+        if now.held_up:
+            lasted = entry.time - now.since
+            if lasted >= WORTH_TELLING_SEC and (told is None or told.state != now.state):
+                self._told = now
+                yield f"{now.words}{reason}, for {duration(lasted)} so far"
+        elif told is not None and told.held_up:
+            self._told = now
+            yield f"{now.words}{reason} after {duration(now.since - told.since)}"
+        elif now.state == "unknown" and reason and (told is None or told.reason != now.reason):
+            self._told = now
+            yield f"{now.words}{reason}"

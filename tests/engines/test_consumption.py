@@ -1,0 +1,143 @@
+"""That every token that was read, written or trained is counted once, whatever became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbtui.journal.commands import Command
+from tbtui.journal.events import (
+    EvalFinished,
+    StepFinished,
+    TrialFinished,
+    TrialRetried,
+    TurnSampled,
+)
+from tbtui.policies.base import Sample, SampleRequest
+from tbtui.rollout.messages import TrialSpec
+
+from .conftest import Bench, until
+from .fakes import FakePool, RotePolicy, facts
+from .test_engine import by_index
+from .test_resume import uninterrupted
+
+PRICES = {"prompt": 2.0, "sampled": 5.0, "trained": 3.0, "cached": 0.5}
+
+
+class CachingPolicy(RotePolicy):
+    """Has all of a prompt but its last ten tokens in its cache."""
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        sample = await super().sample(request)
+        return dataclasses.replace(sample, cached_tokens=max(0, len(request.prompt_ids) - 10))
+
+
+def told(turns: list[TurnSampled], kind: str) -> tuple[int, int, int]:
+    """Prompt, cached and sampled tokens of a kind of trials, by the journal."""
+    mine = [turn for turn in turns if turn.trial.startswith(kind)]
+    return (
+        sum(turn.prompt_tokens for turn in mine),
+        sum(turn.cached_tokens or 0 for turn in mine),
+        sum(turn.completion_tokens for turn in mine),
+    )
+
+
+async def test_steps_and_evaluations_by_kind(bench: Bench) -> None:
+    bench.policy, bench.script = CachingPolicy(), by_index
+    await bench.engine(max_steps=1, kl_penalty_coef=0.1, importance_cap=2.0, prices=PRICES).run()
+    turns = bench.events(TurnSampled)
+    (step,) = (event.metrics for event in bench.events(StepFinished))
+    before, after = (event.metrics for event in bench.events(EvalFinished))
+
+    prompt, cached, sampled = told(turns, "s0001")
+    assert cached > 0
+    lengths = sum(len(datum.tokens) for data, _ in bench.policy.trained for datum in data)
+    counts = {
+        "tokens/prompt": prompt,
+        "tokens/cached": cached,
+        "tokens/sampled": sampled,
+        "tokens/in_sequences": lengths,
+        "tokens/scored": 2 * lengths,  # of the reference, and of the trainer
+    }
+    assert {name: step[name] for name in counts} == counts
+    usd = 2 * (prompt - cached) + 0.5 * cached + 5 * sampled + 3 * lengths + 2 * 2 * lengths
+    assert step["cost/step_usd"] == pytest.approx(usd / 1e6)
+
+    for kind, metrics in (("e0000", before), ("e0001", after)):
+        prompt, cached, sampled = told(turns, kind)
+        assert metrics["tokens/eval/prompt"] == prompt
+        assert metrics["tokens/eval/cached"] == cached
+        usd = 2 * (prompt - cached) + 0.5 * cached + 5 * sampled
+        assert metrics["cost/eval_usd"] == pytest.approx(usd / 1e6)
+    assert after["cost/total_usd"] == pytest.approx(
+        before["cost/eval_usd"] + step["cost/step_usd"] + after["cost/eval_usd"]
+    )
+    assert after["tokens/total/prompt"] == sum(turn.prompt_tokens for turn in turns)
+
+
+async def test_attempts_that_were_given_up_are_billed_too(bench: Bench) -> None:
+    def script(pool: FakePool, spec: TrialSpec) -> object:
+        if spec.trial.endswith("-2"):
+            return pool.end(spec, facts(None, "provider_error", "silence"))
+        return by_index(pool, spec)
+
+    bench.script, bench.heldout = script, 0
+    await bench.engine(max_retries=2, oversample=1).run()
+    assert bench.events(TrialRetried)
+    (step,) = (event.metrics for event in bench.events(StepFinished))
+    turns = bench.events(TurnSampled)
+    assert step["tokens/prompt"] == sum(turn.prompt_tokens for turn in turns)
+    assert step["tokens/total/sampled"] == sum(turn.completion_tokens for turn in turns)
+    assert "tokens/cached" not in step
+
+
+async def test_an_attempt_that_a_person_wanted_again_is_billed_twice(bench: Bench) -> None:
+    gate = asyncio.Event()
+
+    def script(pool: FakePool, spec: TrialSpec) -> object:
+        if not spec.trial.endswith("-2"):
+            return by_index(pool, spec)
+        pool._spawn(later(pool, spec))
+        return True
+
+    async def later(pool: FakePool, spec: TrialSpec) -> None:
+        await gate.wait()
+        await pool.play(spec, facts(0.0))
+
+    bench.script, bench.heldout = script, 0
+    engine = bench.engine()
+    run = asyncio.create_task(engine.run())
+    await until(lambda: bench.events(TrialFinished))
+    over = bench.events(TrialFinished)[0].trial
+    engine.submit(Command("retry", over))
+    await until(lambda: bench.events(TrialRetried))
+    gate.set()
+    await run
+    (step,) = (event.metrics for event in bench.events(StepFinished))
+    assert step["tokens/prompt"] == sum(turn.prompt_tokens for turn in bench.events(TurnSampled))
+
+
+@pytest.mark.parametrize("save_every", [1, 0])
+async def test_a_resumed_run_has_counted_everything(tmp_path: Path, save_every: int) -> None:
+    settings: dict[str, Any] = {
+        "max_steps": 2,
+        "prices": PRICES,
+        "save_every": save_every,
+        "eval_every": 1,
+    }
+    whole, _ = await uninterrupted(tmp_path, **settings)
+    last = whole.events(EvalFinished)[-1].metrics
+    assert last["tokens/total/prompt"] == sum(t.prompt_tokens for t in whole.events(TurnSampled))
+    for cut in range(10, whole.length(), 23):
+        copy = whole.cut(tmp_path / f"cut-{cut}", cut)
+        await copy.resume()
+        metrics = copy.events(EvalFinished)[-1].metrics
+        # What was under way is sampled again, which is paid twice.
+        turns = copy.events(TurnSampled)
+        assert metrics["tokens/total/prompt"] == sum(t.prompt_tokens for t in turns), cut
+        assert metrics["tokens/total/trained"] >= last["tokens/total/trained"]
+        assert metrics["cost/total_usd"] >= last["cost/total_usd"] - 1e-12

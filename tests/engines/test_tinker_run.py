@@ -1,0 +1,168 @@
+"""Whole runs on a Tinker server: real trials, the genuine SDK, real HTTP, and the embedded model
+behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shutil
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tbtui.config import RunConfig, parse_settings
+from tbtui.engines.make_policy import make_policy
+from tbtui.engines.prepare import PreparedRun, prepare_run
+from tbtui.engines.request import request_run
+from tbtui.engines.run import Run
+from tbtui.journal.events import (
+    AnyEvent,
+    Entry,
+    PolicyLost,
+    PolicyMeasured,
+    RunContinued,
+    RunStarted,
+    StepFinished,
+    TrialFinished,
+    TrialQueued,
+    TurnSampled,
+)
+from tbtui.journal.reader import JournalReader
+from tbtui.policies.base import Policy, Sample, SampleRequest
+from tbtui.policies.tinker.samplers import SEEDS
+from tbtui.resources import tasks_dir
+from tests.tinker_server.server import TinkerServer, serving
+
+
+@pytest.fixture
+async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TinkerServer]:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-of-a-test")
+    monkeypatch.setenv("TINKER_TELEMETRY", "0")
+    async with serving(state_dir=tmp_path / "server", sampler_processes=1) as server:
+        yield server
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    """Four tasks to train on, one held out."""
+    for name in ("mkdir-01", "remove-01", "create-01", "append-01", "mkdir-07"):
+        shutil.copytree(tasks_dir() / "starter" / name, tmp_path / "tasks" / name)
+    return tmp_path / "tasks"
+
+
+def prepared(tmp_path: Path, tasks: Path, name: str, *settings: str) -> PreparedRun:
+    config = parse_settings(
+        [
+            *(f"logs_dir={tmp_path / 'runs'}", f"tasks_dir={tasks}", f"run_name={name}"),
+            *("batch_size=2", "group_size=4", "eval_every=0", "eval_group_size=1"),
+            *settings,
+        ]
+    )
+    return prepare_run(request_run(config))
+
+
+def on_server(server: TinkerServer) -> tuple[str, ...]:
+    return (
+        *("policy=tinker", "model_name=starter", "renderer=embedded"),
+        f"tinker_base_url={server.url}",
+    )
+
+
+def events[E: AnyEvent](run: PreparedRun, kind: type[E]) -> list[E]:
+    return [entry.event for entry in journal(run) if isinstance(entry.event, kind)]
+
+
+def journal(run: PreparedRun) -> Sequence[Entry]:
+    if not run.directory.database.exists():
+        return ()
+    reader = JournalReader(run.directory)
+    try:
+        return reader.read(0, 1_000_000)
+    finally:
+        reader.close()
+
+
+def with_a_servers_seeds(config: RunConfig, log: IO[bytes]) -> Policy:
+    """The embedded policy, asked with the seeds that a server is asked with."""
+    policy = make_policy(config, log)
+    sample = policy.sample
+
+    async def sampled(request: SampleRequest) -> Sample:
+        return await sample(dataclasses.replace(request, seed=request.seed % SEEDS))
+
+    policy.sample = sampled  # type: ignore[method-assign]
+    return policy
+
+
+def said(run: PreparedRun) -> Counter[tuple[str, int, str]]:
+    """Everything that the model said, by place in the run."""
+    labels = {event.trial: (event.step, event.label) for event in events(run, TrialQueued)}
+    return Counter(
+        (str(labels[turn.trial]), turn.turn, turn.text) for turn in events(run, TurnSampled)
+    )
+
+
+def rewards(run: PreparedRun) -> Sequence[float]:
+    return [event.metrics["env/all/reward/total"] for event in events(run, StepFinished)]
+
+
+@pytest.mark.parametrize(
+    "loss", ["importance_sampling", pytest.param("dro", marks=pytest.mark.slow)]
+)
+async def test_it_learns_what_the_embedded_policy_learns(
+    loss: str, server: TinkerServer, tmp_path: Path, tasks: Path
+) -> None:
+    """Native losses, and those that are computed on our side."""
+    asked = ("max_steps=3", f"loss_fn={loss}")
+    here = prepared(tmp_path, tasks, "here", *asked)
+    there = prepared(tmp_path, tasks, "there", *asked, *on_server(server))
+    assert (await Run(here, with_a_servers_seeds).run()).status == "finished"
+    end = await Run(there).run()
+    assert end.status == "finished", end.reason
+    assert said(there) == said(here)
+    assert rewards(there) == rewards(here)
+    for ours, its in zip(events(here, StepFinished), events(there, StepFinished), strict=True):
+        for name in ("optim/loss", "optim/grad_norm", "optim/kl_sample_train_v1"):
+            if name in ours.metrics:
+                assert its.metrics[name] == pytest.approx(ours.metrics[name], rel=1e-2, abs=1e-5)
+    (started,) = events(there, RunStarted)
+    assert (started.policy, started.model_name) == ("tinker", "starter")
+    assert events(there, PolicyMeasured)[-1].server is not None
+    assert [status for status, *_ in server.record.finished.values()] == ["success"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_server_that_dies_within_a_step_costs_nothing(
+    server: TinkerServer, tmp_path: Path, tasks: Path
+) -> None:
+    asked = ("max_steps=4", "save_every=1", *on_server(server))
+    whole = prepared(tmp_path, tasks, "whole", *asked)
+    assert (await Run(whole).run()).status == "finished"
+    broken = prepared(tmp_path, tasks, "broken", *asked)
+
+    running = asyncio.create_task(Run(broken, sleep=lambda _: asyncio.sleep(0)).run())
+    while len(events(broken, StepFinished)) < 2 or _turns_since(broken) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    await server.kill()
+    await asyncio.sleep(1.0)  # the SDK tries in vain meanwhile
+    server.start()
+    end = await running
+    assert end.status == "finished", end.reason
+    assert len(events(broken, PolicyLost)) == 1
+    (continued,) = events(broken, RunContinued)
+    assert continued.step >= 1
+    assert [event.step for event in events(broken, StepFinished)] == [1, 2, 3, 4]
+    trials = [event.trial for event in events(broken, TrialFinished) if event.reward is not None]
+    assert len(trials) == len(set(trials))
+    assert rewards(broken)[:2] == rewards(whole)[:2]
+
+
+def _turns_since(run: PreparedRun) -> int:
+    """Answers since the last finished step."""
+    entries = journal(run)
+    last = max((e.seq for e in entries if isinstance(e.event, StepFinished)), default=0)
+    return sum(isinstance(e.event, TurnSampled) and e.seq > last for e in entries)

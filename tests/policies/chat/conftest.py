@@ -1,0 +1,33 @@
+"""The imitations of `chat_models.py`, each built and loaded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from chat_models import write_model
+
+from tbtui.policies.chat import Thinking, make_renderer
+from tbtui.policies.chat.template import TemplateRenderer
+
+Make = Callable[..., TemplateRenderer]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def make(folder: Path) -> Make:
+    """`make(name, thinking)`"""
+
+    @cache
+    def build(name: str, thinking: Thinking = "keep") -> TemplateRenderer:
+        renderer = make_renderer("template", str(write_model(name, folder)), thinking)
+        assert isinstance(renderer, TemplateRenderer)
+        return renderer
+
+    return build

@@ -1,0 +1,332 @@
+"""Everything the server knows: sessions, training runs, sampling sessions, checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from tbtui.policies.local.checkpoint_file import read_checkpoint
+from tbtui.policies.local.shipped import SHIPPED, TOKENIZER
+from tbtui.policies.local.tokenizer import LocalTokenizer
+from tests.tinker_server.checkpoints import (
+    CheckpointRecord,
+    CheckpointStore,
+    Kind,
+    RunRecord,
+    drop_optimizer,
+    expiry,
+)
+from tests.tinker_server.errors import HttpError
+from tests.tinker_server.faults import Faults
+from tests.tinker_server.futures import Futures, Promise
+from tests.tinker_server.record import Record
+from tests.tinker_server.samplers import SamplerPool, Snapshot
+from tests.tinker_server.sampling import SamplingSession, draw, sampling_request
+from tests.tinker_server.settings import ServedModel as ServedModel
+from tests.tinker_server.settings import ServerSettings, Session
+from tests.tinker_server.training import TrainingRun, optim_settings
+from tests.tinker_server.wire import JsonAnswer, TrainingRequest
+from tests.tinker_server.work import Work, carry_out
+
+
+class Service:
+    """Lives on one event loop. Every method raises `HttpError` for what can't be."""
+
+    def __init__(self, settings: ServerSettings, faults: Faults, record: Record) -> None:
+        self.settings = settings
+        self.faults = faults
+        self.record = record
+        self.store = CheckpointStore(settings.state_dir)
+        self.futures = Futures(faults, settings.poll_seconds)
+        self._pool = SamplerPool(settings.sampler_processes, settings.log)
+        self._sessions: dict[str, Session] = {}
+        self._runs: dict[str, TrainingRun] = {}
+        self._samplers: dict[str, SamplingSession] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        config = read_checkpoint(SHIPPED).config
+        self.context_limit = config.context_limit
+        self._vocabulary = config.vocab_size
+        self._end_id = LocalTokenizer(TOKENIZER).end_id
+
+    # Sessions
+
+    def create_session(self, content: dict[str, Any]) -> Session:
+        session_id = str(uuid.uuid4())
+        session = Session(session_id, content.get("user_metadata"), content.get("display_name"))
+        self._sessions[session_id] = session
+        return session
+
+    def session(self, session_id: str) -> Session:
+        if session_id not in self._sessions:
+            raise HttpError(404, f"session {session_id} not found")
+        return self._sessions[session_id]
+
+    def open_session(self, session_id: str) -> Session:
+        session = self.session(session_id)
+        if session.finished:
+            raise HttpError(410, f"session {session_id} has finished")
+        return session
+
+    def sessions(self) -> list[str]:
+        return list(self._sessions)
+
+    def finish(self, session_id: str, status: str, detail: str | None) -> None:
+        session = self.session(session_id)
+        self.record.finished_with(session_id, status, detail)
+        if session.finished:
+            return
+        session.finished = True
+        for run_id in session.training_run_ids:
+            if run := self._runs.get(run_id):
+                self._close_later(run)
+
+    # Training runs
+
+    def run(self, model_id: str) -> TrainingRun:
+        if model_id not in self._runs:
+            raise HttpError(404, f"model {model_id} not found")
+        self.open_session(model_id.split(":")[0])
+        return self._runs[model_id]
+
+    def create_model(self, content: dict[str, Any]) -> Promise:
+        base_model = content["base_model"]
+        model = self.settings.models.get(base_model)
+        if model is None:
+            raise HttpError(404, f"base model {base_model} is not served here")
+        if not model.trainable:
+            raise HttpError(422, f"base model {base_model} can't be trained here")
+        optimizer = (content.get("optimizer_config") or {}).get("type", "adamw")
+        if optimizer != "adamw":
+            raise HttpError(422, f"optimizer {optimizer!r} is not supported; adamw is")
+        return self._new_run(
+            content, "create_model", base_model, lambda run: run.start(None, None), {}
+        )
+
+    def load_weights(self, content: dict[str, Any]) -> Promise:
+        """Into a model that there is, or (with a session's id) into a new one."""
+        record = self.store.find(content["path"])
+        optimizer: bool = content["optimizer"]
+        if optimizer and record.kind == "sampler_weights":
+            raise HttpError(422, f"{record.path} has no optimizer state")
+        directory = self.store.directory(record)
+        if content.get("model_id"):
+            run = self.run(content["model_id"])
+
+            async def load() -> JsonAnswer:
+                source = directory
+                if not optimizer:
+                    source = self.store.ephemeral(uuid.uuid4().hex)
+                    await asyncio.to_thread(drop_optimizer, directory, source)
+                await run.policy.load(source)
+                return JsonAnswer({"path": record.path, "type": "load_weights"})
+
+            return self.in_turn(run, content.get("seq_id"), "load_weights", load)
+
+        async def start(run: TrainingRun) -> None:
+            # Weights alone: a new training, whose reference they are.
+            await (run.start(None, directory) if optimizer else run.start(directory, None))
+
+        base_model = content.get("base_model") or record.base_model
+        return self._new_run(content, "load_weights", base_model, start, {"path": record.path})
+
+    def _new_run(
+        self,
+        content: dict[str, Any],
+        kind: str,
+        base_model: str,
+        start: Callable[[TrainingRun], Any],
+        answer: dict[str, Any],
+    ) -> Promise:
+        session = self.open_session(content["session_id"])
+        run_id = f"{session.session_id}:train:{content['model_seq_id']}"
+        if run_id in self._runs:
+            self.record.repeated(kind)
+            promise = self._runs[run_id].known(0)
+            assert promise is not None
+            return promise
+        run = self._runs[run_id] = TrainingRun(
+            run_id, base_model, self.futures, self.faults, self.record, self.settings.log
+        )
+        session.training_run_ids.append(run_id)
+
+        async def work() -> JsonAnswer:
+            await start(run)
+            metadata = content.get("user_metadata")
+            self.store.add_run(RunRecord(run_id, base_model, time.time(), metadata))
+            return JsonAnswer({"model_id": run_id, "type": kind, **answer})
+
+        return run.submit(0, kind, work, model_id=run_id)
+
+    def in_turn(self, run: TrainingRun, seq_id: int | None, kind: str, work: Work) -> Promise:
+        """Have `work` done in `run`'s order; what was asked before is not done again."""
+        if (promise := run.known(seq_id)) is not None:
+            self.record.repeated(kind)
+            return promise
+        return run.submit(seq_id, kind, work)
+
+    def gradient(self, request: TrainingRequest) -> Promise:
+        run = self.run(request.model_id)
+        kind = "forward" if request.forward_only else "forward_backward"
+        return self.in_turn(run, request.seq_id, kind, lambda: run.gradient(request))
+
+    def optim_step(self, content: dict[str, Any]) -> Promise:
+        run = self.run(content["model_id"])
+        settings = optim_settings(content.get("adam_params") or content["optimizer_params"])
+        return self.in_turn(run, content.get("seq_id"), "optim_step", lambda: run.step(settings))
+
+    # Checkpoints
+
+    def save_weights(self, content: dict[str, Any]) -> Promise:
+        run = self.run(content["model_id"])
+        record = self._checkpoint(run, "weights", content)
+        overwrite = content.get("overwrite", False)
+
+        async def save() -> JsonAnswer:
+            if not overwrite and self.store.exists(record):
+                raise HttpError(409, f"checkpoint {record.path} already exists")
+            await run.policy.save(self.store.directory(record))
+            self.store.write_record(record)
+            return JsonAnswer({"path": record.path, "type": "save_weights"})
+
+        return self.in_turn(run, content.get("seq_id"), "save_weights", save)
+
+    def save_weights_for_sampler(self, content: dict[str, Any]) -> Promise:
+        """With a name: a checkpoint. Without: a sampling session of a snapshot."""
+        run = self.run(content["model_id"])
+        if content.get("kind", "snapshot") != "snapshot":
+            raise HttpError(422, "in-flight sampling is not supported; kind must be snapshot")
+        if content.get("path") is None:
+            work = self._ephemeral(run, content)
+        else:
+            work = self._named_sampler(run, content)
+        return self.in_turn(run, content.get("seq_id"), "save_weights_for_sampler", work)
+
+    def _named_sampler(self, run: TrainingRun, content: dict[str, Any]) -> Work:
+        record = self._checkpoint(run, "sampler_weights", content)
+
+        async def save() -> JsonAnswer:
+            if self.store.exists(record):
+                raise HttpError(409, f"checkpoint {record.path} already exists")
+            directory = self.store.directory(record)
+            await run.policy.save(directory)
+            await asyncio.to_thread(drop_optimizer, directory, directory)
+            self.store.write_record(record)
+            return JsonAnswer({"path": record.path, "type": "save_weights_for_sampler"})
+
+        return save
+
+    def _ephemeral(self, run: TrainingRun, content: dict[str, Any]) -> Work:
+        session = self.session(run.run_id.split(":")[0])
+        sampler_id = f"{session.session_id}:sample:{content['sampling_session_seq_id']}"
+
+        async def save() -> JsonAnswer:
+            directory = self.store.ephemeral(sampler_id)
+            await run.policy.save(directory)
+            self._add_sampler(
+                session, SamplingSession(sampler_id, run.base_model, Snapshot(directory))
+            )
+            return JsonAnswer(
+                {"sampling_session_id": sampler_id, "type": "save_weights_for_sampler"}
+            )
+
+        return save
+
+    def _checkpoint(
+        self, run: TrainingRun, kind: Kind, content: dict[str, Any]
+    ) -> CheckpointRecord:
+        name = content.get("path") or uuid.uuid4().hex
+        if "/" in name or name.startswith("."):
+            raise HttpError(422, f"{name!r} can't be a checkpoint's name")
+        return CheckpointRecord(
+            run.run_id, kind, name, run.base_model, time.time(),
+            expiry(content.get("ttl_seconds")), content.get("user_metadata"),
+        )  # fmt: skip
+
+    # Sampling
+
+    def sampler(self, sampler_id: str) -> SamplingSession:
+        if sampler_id not in self._samplers:
+            raise HttpError(404, f"sampling session {sampler_id} not found")
+        return self._samplers[sampler_id]
+
+    def create_sampling_session(self, content: dict[str, Any]) -> SamplingSession:
+        session = self.open_session(content["session_id"])
+        sampler_id = f"{session.session_id}:sample:{content['sampling_session_seq_id']}"
+        if sampler_id in self._samplers:
+            self.record.repeated("create_sampling_session")
+            return self._samplers[sampler_id]
+        if path := content.get("model_path"):
+            record = self.store.find(path)
+            snapshot = Snapshot(self.store.directory(record), record.created_at)
+            sampler = SamplingSession(sampler_id, record.base_model, snapshot, path)
+        else:
+            base_model = content.get("base_model")
+            model = self.settings.models.get(base_model or "")
+            if base_model is None or model is None:
+                raise HttpError(404, f"base model {base_model} is not served here")
+            if not model.sampleable:
+                raise HttpError(422, f"base model {base_model} can't be sampled here")
+            sampler = SamplingSession(sampler_id, base_model, Snapshot(SHIPPED))
+        self._add_sampler(session, sampler)
+        return sampler
+
+    def _add_sampler(self, session: Session, sampler: SamplingSession) -> None:
+        self._samplers[sampler.sampling_session_id] = sampler
+        session.sampler_ids.append(sampler.sampling_session_id)
+
+    def sample(self, content: dict[str, Any]) -> Promise:
+        sampler = self.sampler(content["sampling_session_id"])
+        self.open_session(sampler.sampling_session_id.split(":")[0])
+        if sampler.model_path is not None and not sampler.expired:
+            self.store.find(sampler.model_path)
+        if sampler.expired:
+            raise HttpError(
+                404, f"the weights of sampling session {sampler.sampling_session_id} have expired"
+            )
+        request = sampling_request(content, self.context_limit, self._vocabulary, self._end_id)
+        request_id = f"{sampler.sampling_session_id}:{content['seq_id']}"
+        if (promise := self.futures.find(request_id)) is not None:
+            self.record.repeated("asample")
+            return promise
+        ids = [f"{request_id}:{index}" for index in range(request.count)]
+        promise = self.futures.add(request_id, "asample", sample_sequence_ids=ids)
+        task = asyncio.create_task(
+            carry_out(promise, lambda: draw(request, sampler, self._pool), self.faults)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return promise
+
+    # What a test does to it
+
+    def expire(self, path: str | None) -> None:
+        """Let the checkpoint, the sampling session or (None) all sampling weights expire."""
+        for sampler in self._samplers.values():
+            if path is None:
+                sampler.expired |= sampler.snapshot.directory != SHIPPED
+            else:
+                sampler.expired |= path in (sampler.sampling_session_id, sampler.model_path)
+        if path is not None and path.startswith("tinker://"):
+            self.store.set_expiry(path, time.time() - 1)
+
+    def delete_run(self, run_id: str) -> None:
+        """As if somebody had deleted it elsewhere: its checkpoints are gone, too."""
+        self.store.delete_run(run_id)
+        if run := self._runs.pop(run_id, None):
+            self._close_later(run)
+
+    def _close_later(self, run: TrainingRun) -> None:
+        task = asyncio.create_task(run.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._closing, return_exceptions=True)
+        await asyncio.gather(*(run.close() for run in self._runs.values()))
+        await self._pool.close()
