@@ -46,6 +46,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.view.costs import dollars
 from tbtui.view.server_lines import ServerLines
 from tbtui.view.state import INFRASTRUCTURE, planned_steps
 from tbtui.view.waiting import duration, number_range
@@ -232,6 +233,8 @@ class HumanLines:
             parts.append(f"surprise {surprise:.2f}")
         if stale := metrics.get("async/staleness_max"):
             parts.append(f"up to {stale:.0f} step{'s' * (stale != 1)} stale")
+        if (usd := metrics.get("cost/step_usd")) is not None:
+            parts.append(f"{dollars(usd)} (so far {dollars(metrics['cost/total_usd'])})")
         spent = f"trials {metrics['time/sampling']:.1f}, training {metrics['time/training']:.1f}"
         parts.append(f"{metrics['time/total']:.1f}s ({spent}{waited})")
         return _line("step", " · ".join(part for part in parts if part))

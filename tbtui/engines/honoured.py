@@ -183,6 +183,12 @@ def _not_the_policys(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
             yield _error(
                 f"{name}={values[name]}: the {info.name} policy can't honour it; leave it out"
             )
+    if config.max_steps_off_policy and not info.keeps_published:
+        yield _error(
+            f"max_steps_off_policy={config.max_steps_off_policy}: the {info.name} policy's server"
+            " has one place for the weights that are sampled and those that are trained, and would"
+            " mix them up; leave it out"
+        )
     if config.loss_fn not in info.losses:
         yield _error(f"loss_fn={config.loss_fn}: the {info.name} policy has {_listed(info.losses)}")
     if config.stream and not info.divides_gradient and config.loss_normalizer != "sum":

@@ -65,6 +65,8 @@ class PolicyInfo:
     losses: tuple[LossName, ...]
     divides_gradient: bool = True
     """`OptimSettings.divide_by` is honoured."""
+    keeps_published: bool = True
+    """Sampling with published weights goes on while, and after, others are trained."""
     honours: frozenset[str] = frozenset()
     """Which of the settings that depend on the policy (`config.POLICY_SETTINGS`) it honours."""
     tokenizer: str | None = None

@@ -91,6 +91,16 @@ def number(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1)
 
 
+def short_count(value: float) -> str:
+    """`950`, `12k`, `1.2M`, `34M`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return (
+                f"{value / size:.1f}{unit}" if value < 10 * size else f"{value / size:,.0f}{unit}"
+            )
+    return f"{value:,.0f}"
+
+
 def rate(value: float | None) -> str:
     """A pass rate in three cells: `.61`, `1.0`, `  –`."""
     if value is None:

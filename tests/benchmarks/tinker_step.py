@@ -281,9 +281,9 @@ def measured(mode: str, spans: Sequence[Span], skyrl: SkyRL) -> Measured:
     return found
 
 
-def measure(home: Path, steps: int, modes: Sequence[str]) -> Iterator[Measured]:
+def measure(home: Path, steps: int, modes: Sequence[str], rows: int) -> Iterator[Measured]:
     recording = Recording()
-    with serving(home, at_once=AT_ONCE) as skyrl:
+    with serving(home, at_once=rows) as skyrl:
         os.environ.update(skyrl.environment())
         asyncio.run(run_ours(skyrl, steps, AT_ONCE, Recording()))
         spans = asyncio.run(run_ours(skyrl, steps, AT_ONCE, recording))
@@ -311,11 +311,12 @@ def main() -> None:
     )
     parser.add_argument("--home", type=Path, default=default_home())
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--modes", default="ours,plain,plain16")
+    parser.add_argument("--modes", default="ours,plain,plain16,trials")
+    parser.add_argument("--rows", type=int, default=4, help="sequences in a batch of the server")
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
     end_politely()
-    rows = list(measure(arguments.home.resolve(), arguments.steps, modes))
+    rows = list(measure(arguments.home.resolve(), arguments.steps, modes, arguments.rows))
     ours = rows[0]
     print("mode      median s/step   trainer idle s   sampler idle s   ours / it")
     for row in rows:

@@ -24,7 +24,13 @@ EMBEDDED = PolicyInfo(
     True,
     frozenset({"checkpoint", "grad_clip", "kl_penalty_coef", "importance_cap"}),
 )
-SERVICE = replace(EMBEDDED, name="service", divides_gradient=False, honours=frozenset())
+SERVICE = replace(
+    EMBEDDED,
+    name="service",
+    divides_gradient=False,
+    keeps_published=False,
+    honours=frozenset(),
+)
 
 
 def test_the_defaults_are_honoured() -> None:
@@ -58,6 +64,8 @@ def test_the_defaults_are_honoured() -> None:
         ("proactive_summarization_threshold=9", "warning", "not used without enable_summarize"),
         ("oversample_keep=first_finished", "warning", "oversample_keep: not used"),
         ("at_deadline=mask", "warning", "at_deadline: not used"),
+        ("policy=tinker", "error", "model_name: name a model of the Tinker server"),
+        ("policy=tinker model_name=x temperature=0.7", "warning", "temperature=0.7: a Tinker"),
     ],
 )
 def test_settings_that_contradict_each_other(arguments: str, level: str, text: str) -> None:
@@ -72,6 +80,7 @@ def test_settings_that_contradict_each_other(arguments: str, level: str, text: s
     [
         "advantage=std normalize_advantages_by_std=true",
         "warmup_steps=50 n_epochs=3",
+        "policy=tinker model_name=Qwen/Qwen3-8B temperature=1",
         "prices.prompt=1 prices.sampled=2 prices.trained=0",
         "prices.prompt=1 prices.sampled=2 prices.trained=0 prices.cached=0 prices.scored=1",
         "wandb_name=x wandb_project=y",
@@ -97,6 +106,7 @@ def test_settings_that_go_together(arguments: str) -> None:
         ("importance_cap=2", SERVICE, "importance_cap=2.0: the service policy can't"),
         ("lora_rank=32", SERVICE, "lora_rank=32: the service policy can't"),
         ("grad_clip=1", SERVICE, "grad_clip=1.0: the service policy can't"),
+        ("max_steps_off_policy=1", SERVICE, "max_steps_off_policy=1: the service policy's server"),
     ],
 )
 def test_what_the_policy_cannot_do(arguments: str, info: PolicyInfo, text: str) -> None:

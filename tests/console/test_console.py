@@ -202,6 +202,13 @@ def test_a_resumed_run_says_where_it_goes_on() -> None:
     assert any(line.startswith("step    7/3 ") for line in lines)
 
 
+def test_a_step_says_what_it_cost() -> None:
+    line = human([started(), step_finished(2, {"cost/step_usd": 0.043, "cost/total_usd": 12.5})])[
+        -1
+    ]
+    assert " · $0.043 (so far $12.50) · 3.0s " in line
+
+
 def step_finished(step: int, metrics: dict[str, float]) -> StepFinished:
     times = {"time/total": 3.0, "time/sampling": 2.5, "time/training": 0.5}
     return StepFinished(step=step, weights_version=step, metrics=times | metrics)

@@ -127,6 +127,7 @@ sys.stdout.write(prompt + "\\0" + question)
 """
 
 
+@pytest.mark.slow
 def test_the_installed_harbors_texts_are_a_few_tokens() -> None:
     run = subprocess.run(
         [sys.executable, "-c", _HARBOR_TEXTS], capture_output=True, text=True, check=True

@@ -83,6 +83,7 @@ def test_held_out_tasks_are_never_demonstrated() -> None:
     assert not shown & held_out
 
 
+@pytest.mark.slow
 def test_the_tokenizer_is_reproduced_byte_for_byte(tmp_path: Path) -> None:
     make_tokenizer(tmp_path / "tokenizer.json", PREAMBLE, seed=0)
     assert (tmp_path / "tokenizer.json").read_bytes() == TOKENIZER.read_bytes()
@@ -108,6 +109,7 @@ def test_only_answers_are_imitated(tokenizer: LocalTokenizer) -> None:
     assert "".join(tokenizer.pieces(trained)) == "good<|end|>"
 
 
+@pytest.mark.slow
 def test_the_shipped_policy_starts_unsure_but_with_every_kind_within_reach(
     tokenizer: LocalTokenizer,
 ) -> None:

@@ -547,6 +547,7 @@ class Simulation:
                     "time/training": self.now - sampled,
                     "time/total": self.now - began,
                     **self._waited([t for trials in members.values() for t in trials]),
+                    **(self._paid(step) if self._policy == "tinker" else {}),
                 },
             )
         )
@@ -561,6 +562,15 @@ class Simulation:
                     action="warn",
                 )
             )
+
+    def _paid(self, step: int) -> dict[str, float]:
+        return {
+            "tokens/total/prompt": 412_300.0 * step,
+            "tokens/total/sampled": 18_040.0 * step,
+            "tokens/total/trained": 96_210.0 * step,
+            "cost/step_usd": 0.0431,
+            "cost/total_usd": 0.0431 * step + 0.02,
+        }
 
     def _waited(self, trials: list[SimTrial]) -> dict[str, float]:
         """The critical path: where the time of the trial that ended last went."""

@@ -141,6 +141,11 @@ def _of_status(status: tuple[int, str], doing: str, training: bool) -> PolicyErr
         case _ if code >= 500:
             text = f"{doing}: the Tinker server failed ({quote})"
             return PolicyLostError(text) if training else PolicyError(f"{text}; try again later")
+        case _ if training and "not loaded" in words:
+            # SkyRL's server after a restart, or without heartbeats for long.
+            return PolicyLostError(
+                f"{doing}: the Tinker server no longer has what was being trained ({quote})"
+            )
         case _:
             return PolicyRefusedError(_refused(doing, quote))
 

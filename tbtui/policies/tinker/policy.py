@@ -146,6 +146,8 @@ class TinkerPolicy:
             context_limit=limit,
             losses=get_args(LossName),
             divides_gradient=False,
+            # SkyRL's server, known by its averages, loads what is sampled over what is trained.
+            keeps_published=abilities.reduction == "sum",
             honours=_honours(settings, abilities),
             tokenizer=renderer.digest,
             notes=(*abilities.notes, *renderer.notes),

@@ -22,7 +22,7 @@ _GONE = (404, 410)
 # it every request of its client; a server may fail a request instead of refusing it.
 _GONE_WORDS = re.compile(
     r"retrieve_futures polling failed|(?:sampl|weights|session|checkpoint|model)\S* .*"
-    r"(?:not found|no longer|expired|deleted|does not exist|doesn't exist|evicted)",
+    r"(?:not found|not loaded|no longer|expired|deleted|does not exist|doesn't exist|evicted)",
     re.IGNORECASE | re.DOTALL,
 )
 SEEDS = 2**31

@@ -9,8 +9,9 @@ from textual.strip import Strip
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import server_glyph
 from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import clock_time, number, wrap
+from tbtui.ui.text import clock_time, number, short_count, wrap
 from tbtui.ui.theme import Palette
+from tbtui.view.costs import dollars
 from tbtui.view.server import PolicyLostView, PolicyView, RequestsView, ServerView
 from tbtui.view.waiting import duration, new_policy
 
@@ -39,7 +40,7 @@ class QueuePane(Pane):
         state = frame.state
         return (
             *(state.policy_now, state.policy_lost, state.processes),
-            *(len(state.workers), state.engine_lag_ms, int(frame.now)),
+            *(len(state.workers), state.engine_lag_ms, int(frame.now), state.step),
         )
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
@@ -60,6 +61,7 @@ class QueuePane(Pane):
             rows.append(_pair(width, palette, "policy", (now.activity, working)))
             rows.append(_pair(width, palette, "in flight", (f"{now.in_flight}", palette.text)))
             rows.extend(_sampling(now, frame, width))
+        rows.extend(_consumed(frame, width))
         rows.extend(_processes(frame, width))
         return rows
 
@@ -155,6 +157,27 @@ def _sampling(now: PolicyView, frame: Frame, width: int) -> Iterator[Strip]:
                 (f"{server.failed:,}", palette.attention if server.failed else palette.text),
             )
     yield _pair(width, palette, "completions", (f"{now.completed:,}", palette.text))
+
+
+def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
+    """Tokens and money of the finished steps and evaluations: where a server may be paid."""
+    state, palette = frame.state, frame.palette
+    usd = state.latest_metric("cost/total_usd")
+    on_server = state.policy_now is not None and state.policy_now.server is not None
+    if usd is not None:
+        step = state.latest_metric("cost/step_usd") or 0.0
+        yield _pair(
+            width,
+            palette,
+            "spent",
+            (dollars(usd), palette.text),
+            (f" · {dollars(step)} a step" if width >= _NAMES_WIDTH else "", palette.muted),
+        )
+    if not on_server:
+        return
+    for kind in ("prompt", "sampled", "trained"):
+        if tokens := state.latest_metric(f"tokens/total/{kind}"):
+            yield _pair(width, palette, f"{kind} tokens", (short_count(tokens), palette.text))
 
 
 def _processes(frame: Frame, width: int) -> Iterator[Strip]:

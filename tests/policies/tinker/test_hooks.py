@@ -165,6 +165,7 @@ async def test_a_server_that_is_gone_is_unreachable_until_its_next_answer(
         await asyncio.wait([sampling])
 
 
+@pytest.mark.slow
 async def test_an_account_that_does_not_pay_pauses_the_run(watched: Watched) -> None:
     client = await watched.create()
     watched.server.faults.answer("forward", 402, detail="the card has expired")

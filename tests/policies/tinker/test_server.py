@@ -270,6 +270,7 @@ def first_moment(directory: Path) -> np.ndarray:
     return moment
 
 
+@pytest.mark.slow
 async def test_five_steps_learn_what_the_embedded_policy_learns(
     service: tinker.ServiceClient, local: LocalPolicy
 ) -> None:
@@ -667,6 +668,7 @@ async def test_a_killed_server_comes_back_with_its_checkpoints_alone(tmp_path: P
         await server.kill()
 
 
+@pytest.mark.slow
 async def test_as_a_process_it_is_killed_and_started_again(tmp_path: Path) -> None:
     async with server_process(tmp_path, ["starter", "other"]) as server:
         service = tinker.ServiceClient(base_url=server.url, api_key=KEY)

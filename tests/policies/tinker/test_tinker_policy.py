@@ -302,6 +302,7 @@ async def test_it_is_closed_with_its_true_status(
     assert not [t for t in threading.enumerate() if "tinker" in t.name and not t.daemon]
 
 
+@pytest.mark.slow
 async def test_it_closes_in_seconds_when_its_server_is_dead(
     make_policy: MakePolicy, tinker_server: TinkerServer
 ) -> None:

@@ -56,6 +56,14 @@ async def test_no_tokens_come_from_a_server_that_stands_still(
         assert row.split() == ["tokens", "0/s"]
 
 
+async def test_what_has_been_spent_is_told(opened: Opener, served_run: RunDirectory) -> None:
+    async with opened(directory=served_run, clock=Watch(80.0)) as pilot:
+        rows = [line.split() for line in pilot.app.screen.query_one(QueuePane).text.splitlines()]
+        assert ["prompt", "tokens", "412k"] in rows
+        assert ["sampled", "tokens", "18k"] in rows
+        assert next(row for row in rows if row[:1] == ["spent"])[1] == "$0.063"
+
+
 async def test_an_active_server_is_told_in_a_small_window(opened: Opener, tmp_path: Path) -> None:
     run = write_run(tmp_path / "active", 24.0, policy="tinker").run
     async with opened((80, 24), directory=run, clock=Watch(24.0)) as pilot:
