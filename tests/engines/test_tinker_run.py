@@ -166,3 +166,36 @@ def _turns_since(run: PreparedRun) -> int:
     entries = journal(run)
     last = max((e.seq for e in entries if isinstance(e.event, StepFinished)), default=0)
     return sum(isinstance(e.event, TurnSampled) and e.seq > last for e in entries)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_failures_that_pass_leave_no_trace_in_what_is_learned(
+    server: TinkerServer, tmp_path: Path, tasks: Path
+) -> None:
+    asked = ("max_steps=3", "save_every=1", *on_server(server))
+    whole = prepared(tmp_path, tasks, "whole", *asked)
+    assert (await Run(whole).run()).status == "finished"
+    steps = Counter(server.record.applied_steps)
+    faults = server.faults
+    faults.answer("asample", 429, times=3)
+    faults.answer("asample", 503, times=2, after=10)
+    faults.answer("forward_backward", 500)
+    faults.answer("retrieve:forward_backward", 408)
+    faults.answer("optim_step", 409)
+    faults.lose("optim_step", after=1)
+    faults.lose("forward_backward", after=1)
+    faults.slow("save_weights_for_sampler", 0.5)
+    faults.answer("save_weights", 503)
+    faults.pause("paused_capacity", "full", kinds=("asample",), seconds=2.0)
+    shaken = prepared(tmp_path, tasks, "shaken", *asked)
+    end = await Run(shaken).run()
+    assert end.status == "finished", end.reason
+    assert not faults.pending
+    assert said(shaken) == said(whole)
+    assert rewards(shaken) == rewards(whole)
+    assert not events(shaken, PolicyLost)
+    assert sum((Counter(server.record.applied_steps) - steps).values()) == 3
+    told = [event.server for event in events(shaken, PolicyMeasured) if event.server]
+    assert ("paused_capacity", "full") in {(each.state, each.reason) for each in told}
+    assert told[-1].retries >= 5
