@@ -10,10 +10,11 @@ it), the model the embedded one, a batch 4 starter tasks of 8 trials each. Modes
   are recorded for `plain` and `plain16`.
 - `trials`: the same trials as a plain loop has them: one at a time, each call awaited before the
   next. (Its training is ours, so a little faster than such a loop's.)
-- `plain`: no trials at all. The recorded prompts are sampled one after the other, each awaited; then
-  one forward_backward with the recorded data, an optimiser step, saving the weights for sampling
-  and a sampling client for them, each awaited. The server is set up for one sampling request at a
-  time, so that it computes no more than is asked for. What is left is what the server computes.
+- `plain`: no trials at all. The recorded prompts are sampled one after the other, each awaited;
+  then one forward_backward with the recorded data, an optimiser step, saving the weights for
+  sampling and a sampling client for them, each awaited. The server is set up for one sampling
+  request at a time, so that it computes no more than is asked for. What is left is what the
+  server computes.
 - `plain16`: the same, but the turns of 16 trials are sampled at once, as they were in `ours`.
 
 Everything is done twice, and the first time and the first step are not counted: the server compiles
