@@ -187,7 +187,7 @@ async def test_failures_that_pass_leave_no_trace_in_what_is_learned(
     faults.lose("forward_backward", after=1)
     faults.slow("save_weights_for_sampler", 0.5)
     faults.answer("save_weights", 503)
-    faults.pause("paused_capacity", "full", kinds=("asample",), seconds=2.0)
+    faults.pause("paused_capacity", "full", kinds=("asample",), seconds=15.0)
     shaken = prepared(tmp_path, tasks, "shaken", *asked)
     end = await Run(shaken).run()
     assert end.status == "finished", end.reason
