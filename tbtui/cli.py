@@ -30,6 +30,12 @@ tasks_app = typer.Typer(
     help="List tasks, or check a directory of them.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(tasks_app, name="tasks")
+prime_rl_app = typer.Typer(
+    help="Write a configuration for Prime-RL, bring an old one up to date, or watch a run.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(prime_rl_app, name="prime-rl")
 
 
 class _RunCommand(TyperCommand):
@@ -249,6 +255,78 @@ def check_tasks(directory: TasksDirectory = None) -> None:
     except CatalogError as error:
         _refuse(error)
     raise typer.Exit(0 if usable else EXIT_FAILED)
+
+
+@prime_rl_app.command("config")
+def prime_rl_config(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE|FILE.toml", help="Settings, as for run."),
+    ] = None,
+) -> None:
+    """Print the TOML file for Prime-RL that these settings mean.
+
+    With PRIME_RL_DIR, or prime-rl-configs installed, Prime-RL's own classes check it. Exit status:
+    2 for settings that Prime-RL has no place for, 1 for a file that it refuses.
+    """
+    from tbtui.config import ConfigError
+    from tbtui.prime_rl_cli import print_config
+
+    try:
+        valid = print_config(settings or [])
+    except ConfigError as error:
+        _refuse(error)
+    raise typer.Exit(0 if valid else EXIT_FAILED)
+
+
+@prime_rl_app.command("migrate")
+def migrate_prime_rl(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file of Prime-RL.")],
+) -> None:
+    """Print an older configuration file of Prime-RL as today's takes it.
+
+    What became of which key goes to standard error, a line each. Comments are not kept. Checked and
+    exit status as for config.
+    """
+    from tbtui.config import ConfigError
+    from tbtui.prime_rl_cli import print_migrated
+
+    try:
+        valid = print_migrated(file)
+    except ConfigError as error:
+        _refuse(error)
+    raise typer.Exit(0 if valid else EXIT_FAILED)
+
+
+@prime_rl_app.command("watch")
+def watch_prime_rl(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Prime-RL's output_dir/run.name.")
+    ],
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the journal, fresh or an earlier watch's; else runs/NAME."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there and leave.")] = False,
+    vllm_url: Annotated[
+        list[str] | None,
+        typer.Option(help="Of an inference server, for its queue and cache; may be repeated."),
+    ] = None,
+    stall_after: Annotated[
+        float, typer.Option(min=1, help="Say why nothing goes forward after so many seconds.")
+    ] = 120.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON event a line.")] = False,
+) -> None:
+    """Follow a run of Prime-RL's by what it writes: steps, rollouts, checkpoints, crashes.
+
+    Nothing is written to its directory, and the run goes on when the watcher leaves. Exit status:
+    0 finished, 1 the run failed (the reason is the last line), 2 bad input, 130 interrupted.
+    """
+    from tbtui.prime_rl_watch import watch
+
+    raise typer.Exit(
+        watch(directory, into, once=once, urls=vllm_url or [], stall=stall_after, as_json=as_json)
+    )
 
 
 def main() -> None:

@@ -114,10 +114,11 @@ class HumanLines:
             case GroupAdded():
                 tasks = self._step(event.step).tasks
                 tasks[event.group] = event.task
-                replaced = tasks.get(event.replaces, event.replaces)
-                yield _line(
-                    "group", f"{event.task} is added for {replaced}, which has nothing to teach"
-                )
+                if event.replaces:
+                    replaced = tasks.get(event.replaces, event.replaces)
+                    yield _line(
+                        "group", f"{event.task} is added for {replaced}, which has nothing to teach"
+                    )
             case TrialQueued():
                 if event.purpose == "train":
                     self._step_of[event.trial] = event.step

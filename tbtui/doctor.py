@@ -27,7 +27,11 @@ _GLYPHS: dict[Verdict, tuple[str, str]] = {
     "missing": ("✗", "red"),
     "optional": ("·", "dim"),
 }
-_KEYS = {"TINKER_API_KEY": "the Tinker API", "WANDB_API_KEY": "logging to wandb"}
+_KEYS = {
+    "TINKER_API_KEY": "the Tinker API",
+    "OPENAI_API_KEY": "a vLLM server that asks for one",
+    "WANDB_API_KEY": "logging to wandb",
+}
 
 
 @dataclass(frozen=True, slots=True)

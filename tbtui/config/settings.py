@@ -29,6 +29,7 @@ POLICY_SETTINGS = frozenset(
     {
         "checkpoint",
         "tinker_base_url",
+        "vllm_base_url",
         "tokenizer",
         "renderer",
         "thinking",
@@ -61,9 +62,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     # What is trained
     policy: Annotated[
-        Literal["local", "tinker"],
+        Literal["local", "tinker", "vllm"],
         About(
-            "Where the model runs: the embedded one here, or behind a Tinker server",
+            "Where the model runs: the embedded one here, behind a Tinker server, or, only to be"
+            " evaluated, on a vLLM server",
             "needs no key and no GPU",
         ),
     ] = "local"
@@ -79,6 +81,13 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     tinker_base_url: Annotated[
         str | None, About("Address of the Tinker server", "none: the hosted service")
+    ] = None
+    vllm_base_url: Annotated[
+        str | None,
+        About(
+            "Address of the vLLM server (its key, if it wants one: OPENAI_API_KEY)",
+            "none: OPENAI_BASE_URL, else http://localhost:8000/v1",
+        ),
     ] = None
     tokenizer: Annotated[
         str | None,
@@ -619,6 +628,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "model_name",
         "checkpoint",
         "tinker_base_url",
+        "vllm_base_url",
         "lora_rank",
         "context_limit",
         "tokenizer",

@@ -19,6 +19,7 @@ FIXED: Mapping[str, str] = MappingProxyType(
             "model_name",
             "checkpoint",
             "tinker_base_url",
+            "vllm_base_url",
             "lora_rank",
             "context_limit",
             "tokenizer",

@@ -54,11 +54,14 @@ def contradictions(config: RunConfig) -> list[Problem]:
     return [
         *_embedded(config),
         *_on_a_server(config),
-        *_schedule(config),
-        *_learning(config),
-        *_evaluation(config),
-        *_where(config),
+        *_on_a_vllm_server(config),
+        *contradictions_of_any_engine(config),
     ]
+
+
+def contradictions_of_any_engine(config: RunConfig) -> list[Problem]:
+    """What of that holds whoever samples and trains."""
+    return [*_schedule(config), *_learning(config), *_evaluation(config), *_where(config)]
 
 
 def unhonoured(config: RunConfig, info: PolicyInfo) -> list[Problem]:
@@ -94,12 +97,42 @@ def _embedded(config: RunConfig) -> Iterator[Problem]:
 def _on_a_server(config: RunConfig) -> Iterator[Problem]:
     if config.policy != "tinker":
         return
-    if "model_name" not in config.given:
+    # Another server may well serve the embedded model, whose name nobody has to give.
+    if "model_name" not in config.given and config.tinker_base_url is None:
         yield _error("model_name: name a model of the Tinker server, such as Qwen/Qwen3-8B")
     if config.temperature not in (0.0, 1.0):
         yield _warning(
             f"temperature={config.temperature:g}: a Tinker server trains on log-probabilities at"
             " temperature 1, so what was sampled at another one is off-policy"
+        )
+
+
+def _on_a_vllm_server(config: RunConfig) -> Iterator[Problem]:
+    if config.policy != "vllm":
+        if config.vllm_base_url is not None:
+            yield _error(
+                f"vllm_base_url: policy={config.policy} asks no vLLM server; leave it out, or give"
+                " policy=vllm"
+            )
+        return
+    if config.step_limit != 0:
+        yield _error(
+            "policy=vllm: a model on a vLLM server can only be evaluated; use tbtui eval, or train"
+            " with policy=tinker"
+        )
+    if "model_name" not in config.given:
+        yield _error("model_name: give the name under which the vLLM server serves the model")
+    if config.checkpoint is not None:
+        yield _error(
+            f"checkpoint={config.checkpoint}: a vLLM server has the weights that it was started"
+            " with; leave it out"
+        )
+    if config.tinker_base_url is not None:
+        yield _error("tinker_base_url: policy=vllm asks a vLLM server; give vllm_base_url")
+    if config.eval_temperature != 1:
+        yield _warning(
+            f"eval_temperature={config.eval_temperature:g}: a vLLM server tells log-probabilities"
+            " at temperature 1, unless it was started with --logprobs-mode processed_logprobs"
         )
 
 
@@ -189,7 +222,8 @@ def _not_the_policys(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
             " has one place for the weights that are sampled and those that are trained, and would"
             " mix them up; leave it out"
         )
-    if config.loss_fn not in info.losses:
+    # Without any loss it is only evaluated.
+    if info.losses and config.loss_fn not in info.losses:
         yield _error(f"loss_fn={config.loss_fn}: the {info.name} policy has {_listed(info.losses)}")
     if config.stream and not info.divides_gradient and config.loss_normalizer != "sum":
         yield _error(

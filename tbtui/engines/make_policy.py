@@ -39,3 +39,16 @@ def make_policy(config: RunConfig, log_file: IO[bytes]) -> Policy:
                 ),
                 log_file,
             )
+        case "vllm":
+            from tbtui.policies.vllm import VllmPolicy, VllmSettings
+
+            return VllmPolicy(
+                VllmSettings(
+                    model_name=config.model_name,
+                    base_url=config.vllm_base_url,
+                    context_limit=config.context_limit,
+                    tokenizer=config.tokenizer,
+                    renderer=config.renderer,
+                    thinking=config.thinking,
+                )
+            )

@@ -49,7 +49,7 @@ def request_run(config: RunConfig) -> RunRequest:
         raise ConfigError(
             f"model_name={config.model_name}: the embedded policy has one model,"
             f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY;"
-            " for another model, policy=tinker"
+            " for another model, policy=tinker, or policy=vllm to evaluate one"
         )
     require_consistent(config)
     _require_checkpoint(config)

@@ -286,6 +286,7 @@ class GroupAdded(Event):
     group: str
     task: str
     replaces: str
+    """Empty: no other one; in a run that is watched, groups become known one by one."""
 
 
 class TrialScore(BaseModel):
@@ -468,6 +469,10 @@ class ServerMeasured(BaseModel):
     retries: int
     prompt_tokens: int
     cached_tokens: int
+    kv_cache_use: float | None = None
+    """Of its memory for histories, from 0 to 1, where it tells (vLLM)."""
+    preemptions: int | None = None
+    """Requests that it put back because that memory was full, since its start."""
 
 
 class PolicyLost(Event):

@@ -21,7 +21,7 @@ from tests.tinker_server.service import Service
 from tests.tinker_server.settings import STARTER, ServedModel, ServerSettings
 
 
-class _DroppingProtocol(H11Protocol):
+class DroppingProtocol(H11Protocol):
     """Lets the application drop the connection instead of answering."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -99,7 +99,7 @@ class TinkerServer:
         """Until it is told to end (in a process of its own: by SIGTERM or SIGINT)."""
         service = Service(self.settings, self.faults, self.record)
         config = uvicorn.Config(
-            make_app(service), http=_DroppingProtocol, lifespan="off", log_config=None,
+            make_app(service), http=DroppingProtocol, lifespan="off", log_config=None,
             access_log=False, timeout_graceful_shutdown=1, timeout_keep_alive=60,
         )  # fmt: skip
         self._server = uvicorn.Server(config)

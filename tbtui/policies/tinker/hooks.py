@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tbtui.policies.base import ServerState
-from tbtui.policies.tinker.meter import RequestMeter, StateSource
+from tbtui.policies.meter import RequestMeter, StateSource
 
 if TYPE_CHECKING:
     from tinker import SamplingClient, ServiceClient, TrainingClient

@@ -30,10 +30,11 @@ from tbtui.policies.base import (
     StepResult,
 )
 from tbtui.policies.chat.base import ChatRenderer
+from tbtui.policies.meter import LATENCIES_KEPT, RequestMeter
+from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.tinker.abilities import Abilities
 from tbtui.policies.tinker.capabilities import ask_server, context_limit
 from tbtui.policies.tinker.checkpoints import starting_path
-from tbtui.policies.tinker.meter import LATENCIES_KEPT, RequestMeter
 from tbtui.policies.tinker.samplers import (
     CurrentSampler,
     Sampler,
@@ -43,7 +44,6 @@ from tbtui.policies.tinker.samplers import (
 from tbtui.policies.tinker.sdk_log import sdk_log_to
 from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
 from tbtui.policies.tinker.settings import TinkerSettings
-from tbtui.policies.tinker.threads import in_daemon_thread
 from tbtui.policies.tinker.training_run import TrainingRun
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tbtui.policies.base import Ended, PolicyError
+from tbtui.policies.meter import RequestMeter
+from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.tinker.errors import sdk_errors, without_key
 from tbtui.policies.tinker.hooks import watch_connection
-from tbtui.policies.tinker.meter import RequestMeter
-from tbtui.policies.tinker.threads import in_daemon_thread
 
 if TYPE_CHECKING:
     import tinker

@@ -21,6 +21,7 @@ from tbtui.policies.base import (
     RequestKind,
     StepResult,
 )
+from tbtui.policies.meter import RequestMeter
 from tbtui.policies.tinker.abilities import Abilities
 from tbtui.policies.tinker.client_loss import loss_and_slopes
 from tbtui.policies.tinker.data import (
@@ -34,7 +35,6 @@ from tbtui.policies.tinker.data import (
     policy_data,
 )
 from tbtui.policies.tinker.errors import policy_error
-from tbtui.policies.tinker.meter import RequestMeter
 
 if TYPE_CHECKING:
     import tinker

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.policies.base import Datum, PolicyError, PolicyRefusedError
+from tbtui.policies.meter import RequestMeter
 from tbtui.policies.tinker.abilities import Abilities
 from tbtui.policies.tinker.capabilities import ask_training
 from tbtui.policies.tinker.checkpoints import (
@@ -23,7 +24,6 @@ from tbtui.policies.tinker.checkpoints import (
 )
 from tbtui.policies.tinker.errors import sdk_errors, status_code
 from tbtui.policies.tinker.hooks import watch_creation, watch_sampling, watch_training
-from tbtui.policies.tinker.meter import RequestMeter
 from tbtui.policies.tinker.samplers import Sampler, SamplerGoneError
 from tbtui.policies.tinker.session import TinkerSession
 from tbtui.policies.tinker.settings import TinkerSettings

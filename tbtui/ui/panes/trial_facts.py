@@ -47,7 +47,11 @@ def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     seconds = breakdown(trial, frame.now)
     left: list[Span] = [
         (f" {clock_time(active_seconds(trial, frame.now))}", palette.strong),
-        (f" of at most {clock_time(trial.budget_sec)} at work", palette.muted),
+        # Zero: whoever runs the trial tells of no budget.
+        (
+            f" of at most {clock_time(trial.budget_sec)} at work" * (trial.budget_sec > 0),
+            palette.muted,
+        ),
     ]
     right: list[Span] = []
     remaining = remaining_sec(trial, frame.state, frame.now)

@@ -13,13 +13,13 @@ import tinker
 from tinker.lib.public_interfaces import service_client
 
 from tbtui.policies.base import ServerState, ServerStatus
+from tbtui.policies.meter import RequestMeter, StateSource
 from tbtui.policies.tinker.hooks import (
     watch_connection,
     watch_creation,
     watch_sampling,
     watch_training,
 )
-from tbtui.policies.tinker.meter import RequestMeter, StateSource
 from tests.tinker_server.server import TinkerServer, serving
 
 

@@ -12,9 +12,9 @@ import tinker
 from tinker.types import RequestErrorCategory
 
 from tbtui.policies.base import PolicyError, PolicyLostError
+from tbtui.policies.meter import RequestMeter
 from tbtui.policies.tinker import TinkerPolicy, TinkerSettings
 from tbtui.policies.tinker.errors import policy_error
-from tbtui.policies.tinker.meter import RequestMeter
 from tbtui.policies.tinker.samplers import SamplerGoneError, sampling_error
 from tbtui.policies.tinker.session import open_session, server_address
 from tests.policies.tinker.conftest import MakePolicy

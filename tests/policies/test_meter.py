@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.policies.base import RequestStatus
-from tbtui.policies.tinker.meter import LATENCIES_KEPT, RequestMeter
+from tbtui.policies.meter import LATENCIES_KEPT, RequestMeter
 from tbtui.policies.tinker.sdk_log import sdk_log_to
 
 

@@ -1,0 +1,79 @@
+"""What people ask of trials in environment servers: a file that only grows.
+
+`control.jsonl` in the servers' common directory holds one JSON object a line, a
+`tbtui.journal.commands.Command`:
+
+    {"verb": "pause", "target": "copy-01__3f2a9c10", "actor": "ada", "reason": "", "id": "..."}
+    {"verb": "pause", "target": "run", "actor": "ada", "reason": "", "id": "..."}
+
+`verb` is pause, freeze, resume, stop or cancel for a trial; pause or resume for `run`, which
+closes and opens the gate that new trials go through. Whoever commands appends a whole line with
+one write (`append_command`). Every server reads the file from its beginning, so that one that
+starts later finds the gate as it was left, and takes from it what concerns its own trials.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from tbtui.journal.commands import Command
+
+FILE_NAME = "control.jsonl"
+_COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
+_log = logging.getLogger(__name__)
+
+
+def append_command(directory: Path, command: Command) -> None:
+    """Ask all environment servers that use `directory`.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(dataclasses.asdict(command)).encode() + b"\n"
+    descriptor = os.open(
+        directory / FILE_NAME, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+    )
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+class ControlFile:
+    """One reader of a directory's control file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+        self._read = 0
+        """Bytes of whole lines that have been read."""
+
+    def poll(self) -> list[Command]:
+        """The commands that were added since the last call. A broken line is logged and left out.
+
+        Raises:
+            OSError: the file is there and can't be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return [command for line in whole.splitlines() if (command := self._parse(line))]
+
+    def _parse(self, line: bytes) -> Command | None:
+        try:
+            return _COMMAND.validate_json(line)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]["msg"]
+            _log.warning("%s: not a command: %r: %s", self._path, line[:200], problem)
+            return None

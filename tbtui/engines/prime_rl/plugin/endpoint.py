@@ -1,0 +1,138 @@
+"""The model behind an OpenAI-compatible chat endpoint, as the one that a trial's agent asks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted
+
+CONNECT_SEC = 30.0
+RETRY_WAITS_SEC = (0.5, 2.0)
+"""Before each further attempt at a request that may succeed when it is repeated."""
+_TRANSIENT = frozenset({408, 409, 429})
+_RETRY_COUNT = "x-stainless-retry-count"
+"""Verifiers answers a repeated request that it had already taken with the same turn."""
+_REASON_CHARS = 300
+_OVERFLOWS = (
+    "maximum context length",
+    "context_length_exceeded",
+    "context length",
+    "maximum model length",
+    "prompt is too long",
+    "overlong",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The endpoint takes no more of this trial's requests, and that is nobody's failure."""
+
+    request: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatEndpoint:
+    """`url` ends where `/chat/completions` begins. `client` is shared and not closed here."""
+
+    client: aiohttp.ClientSession
+    url: str
+    secret: str
+    model: str
+    max_tokens: int
+    stopped_prefix: str = "rollout stopped"
+    """How the endpoint's message begins when it ended the trial by a limit of its own."""
+
+    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | Refused:
+        """Ask for the completion. Never raises for what the endpoint does; takes its time.
+
+        What may pass is tried again a few times; what is wrong with the request never is.
+        """
+        answer = await self._ask(wanted, attempt=0)
+        for attempt, wait in enumerate(RETRY_WAITS_SEC, 1):
+            if not isinstance(answer, _Passing):
+                return answer
+            await asyncio.sleep(wait)
+            answer = await self._ask(wanted, attempt)
+        if isinstance(answer, _Passing):
+            return CompletionFailed(wanted.request, "provider_error", answer.reason)
+        return answer
+
+    async def _ask(
+        self, wanted: SampleWanted, attempt: int
+    ) -> Completion | CompletionFailed | Refused | _Passing:
+        messages = [{"role": role, "content": content} for role, content in wanted.messages]
+        headers = {"Authorization": f"Bearer {self.secret}", _RETRY_COUNT: str(attempt)}
+        body = {
+            "model": self.model,
+            "messages": messages,
+            "max_completion_tokens": self.max_tokens,
+        }
+        try:
+            async with self.client.post(
+                f"{self.url}/chat/completions",
+                json=body,
+                headers=headers,
+                # How long a completion may take is the trial's budget's business.
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SEC),
+            ) as response:
+                status, text = response.status, await response.text(errors="replace")
+        except aiohttp.ClientError as error:
+            return _Passing(f"{type(error).__name__}: {error}")
+        if status < 400:
+            return _completion(wanted.request, text)
+        return self._failure(wanted.request, status, text)
+
+    def _failure(
+        self, request: int, status: int, text: str
+    ) -> CompletionFailed | Refused | _Passing:
+        message = _error_message(text)
+        reason = f"HTTP {status}: {message}"[:_REASON_CHARS]
+        if message.startswith(self.stopped_prefix):
+            return Refused(request, message[:_REASON_CHARS])
+        if status in _TRANSIENT or status >= 500:
+            return _Passing(reason)
+        if any(sign in message.lower() for sign in _OVERFLOWS):
+            return CompletionFailed(request, "context_overflow", reason)
+        return CompletionFailed(request, "provider_error", reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """A failure that may not happen again."""
+
+    reason: str
+
+
+def _completion(request: int, text: str) -> Completion | CompletionFailed:
+    try:
+        body = json.loads(text)
+        choice = body["choices"][0]
+        message = choice["message"]
+        usage = body.get("usage") or {}
+        return Completion(
+            request,
+            text=message.get("content") or "",
+            truncated=choice.get("finish_reason") == "length",
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+            completion_tokens=int(usage.get("completion_tokens") or 0),
+            thinking=message.get("reasoning_content") or message.get("reasoning") or "",
+        )
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        reason = f"no chat completion: {type(error).__name__}: {error}: {text}"
+        return CompletionFailed(request, "provider_error", reason[:_REASON_CHARS])
+
+
+def _error_message(text: str) -> str:
+    try:
+        body: Any = json.loads(text)
+    except json.JSONDecodeError:
+        return text or "no reason given"
+    error = body.get("error", body) if isinstance(body, dict) else body
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return message if isinstance(message, str) else json.dumps(message)

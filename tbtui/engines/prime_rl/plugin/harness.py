@@ -1,0 +1,153 @@
+"""tbtui's rollout as a verifiers harness: a Harbor trial with Terminus-2, seen and steered.
+
+verifiers gives the harness an endpoint, an OpenAI-compatible server of its own that passes model
+calls on and records them as training data. The agent's calls go there and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+import verifiers.v1 as vf
+from pydantic import Field
+
+from tbtui.engines.prime_rl.plugin.endpoint import ChatEndpoint
+from tbtui.engines.prime_rl.plugin.host import HostedTask, TrialHost
+from tbtui.engines.prime_rl.plugin.taskset import INFO, HarborTaskData
+from tbtui.rollout.messages import EnvironmentSpec, TrialSpec
+
+DIRECTORY_VARIABLE = "TBTUI_TRIALS_DIR"
+DEFAULT_DIRECTORY = "tbtui-trials"
+
+
+class TrialUnscoredError(RuntimeError):
+    """The trial has no reward: its infrastructure failed, or a person ended it."""
+
+
+class NoEnvironmentError(RuntimeError):
+    """The harness runs without `HarborEnvironment` around it."""
+
+
+class HarborHarnessConfig(vf.HarnessConfig):
+    environment_type: str | None = None
+    """sandbox, docker, podman, a type that Harbor knows, or module:Class; none: the best here."""
+    environment_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Passed through to the environment."""
+    max_turns: int = Field(default=30, ge=1)
+    """Model calls of the agent, summaries not counted."""
+    trial_timeout_sec: float | None = Field(default=None, gt=0)
+    """Active seconds of the agent, pauses not counted; none: the task's own."""
+    n_parallel_envs: int = Field(default=16, ge=1)
+    """Trials that run at once in one environment server."""
+    n_workers: int = Field(default=1, ge=1)
+    """Processes that run them."""
+    context_limit: int = Field(default=32_768, ge=1)
+    """Tokens of prompt and completion together: what the model is served with."""
+    max_tokens: int = Field(default=4_096, ge=1)
+    """Tokens in one completion; Prime-RL's own sampling setting goes before it."""
+    enable_summarize: bool = False
+    proactive_summarization_threshold: int = Field(default=8_000, ge=0)
+    """The agent summarises its history with fewer free tokens than this; 0: only when it must."""
+    parser_name: Literal["json", "xml"] = "json"
+    keep: Literal["all", "failed", "none"] = "all"
+    """Which trials keep their recordings and Harbor's logs on disk."""
+    trials_dir: Path | None = None
+    """Trials, their events and the control file; none: $TBTUI_TRIALS_DIR, else `tbtui-trials`."""
+
+    def directory(self) -> Path:
+        """What `trials_dir` or the environment say, absolute."""
+        given = self.trials_dir or os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY
+        return Path(given).expanduser().absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all rollouts of an environment server have in common."""
+
+    host: TrialHost
+    client: aiohttp.ClientSession
+    environment: EnvironmentSpec
+    directory: Path
+
+
+SHARED: ContextVar[Shared] = ContextVar("tbtui_shared")
+"""verifiers makes a harness for each rollout; the environment hands it this."""
+
+
+class HarborHarness(vf.Harness[HarborHarnessConfig]):
+    """Runs each rollout as a tbtui trial."""
+
+    # Harbor makes the sandbox; nothing ever runs in verifiers' own runtime.
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: Any,
+        trace: Any,
+        runtime: Any,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: HarborTaskData,
+    ) -> vf.ProgramResult:
+        """Run the trial; what became of it is in `trace.info["tbtui"]`.
+
+        Raises:
+            NoEnvironmentError: `HarborEnvironment` is not around it.
+            TrialUnscoredError: there is no reward. verifiers makes it the trace's error, and
+                whoever samples drops the rollout.
+        """
+        shared = SHARED.get(None)
+        if shared is None:
+            raise NoEnvironmentError(
+                "this harness needs its own environment beside it: name the plugin as the"
+                " taskset too, and no other environment (env.id)"
+            )
+        config = self.config
+        name = _trial_name(str(data.name), trace.id)
+        info: dict[str, Any] = {"trial": name, "reward": None}
+        trace.info[INFO] = info
+        trace.notify()
+        spec = TrialSpec(
+            trial=name,
+            task_dir=Path(data.task_dir),
+            trials_dir=shared.directory / "trials",
+            environment=shared.environment,
+            model_name=f"prime-rl/{ctx.model}",
+            max_turns=config.max_turns,
+            budget_sec=config.trial_timeout_sec or data.agent_timeout_sec,
+            context_limit=config.context_limit,
+            max_tokens=config.max_tokens,
+            enable_summarize=config.enable_summarize,
+            proactive_summarization_threshold=config.proactive_summarization_threshold,
+            parser_name=config.parser_name,
+            keep=config.keep,
+        )
+        task = HostedTask(str(data.name), "eval" if data.split == "heldout" else "train")
+        model = ChatEndpoint(shared.client, endpoint, secret, ctx.model, config.max_tokens)
+        end = await shared.host.run(spec, task, model)
+        decision, facts = end.decision, end.facts
+        info |= {
+            "outcome": str(decision.outcome),
+            "reason": decision.reason,
+            "verdict": decision.verdict,
+            "reward": decision.reward,
+            "turns": facts.turns if facts is not None else 0,
+            "seconds": facts.seconds.model_dump() if facts is not None else {},
+        }
+        trace.notify()
+        if decision.reward is None:
+            raise TrialUnscoredError(f"{decision.outcome}: {decision.reason}")
+        return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+
+def _trial_name(task: str, trace_id: str) -> str:
+    """Unique, and the name of files."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in task)
+    return f"{plain}__{trace_id[:12]}"

@@ -1,0 +1,184 @@
+"""One trial of an environment server: its place, its log, and what people asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tbtui.engines.grpo.admission import Slot
+from tbtui.engines.prime_rl.plugin.endpoint import Refused
+from tbtui.engines.prime_rl.plugin.trial_log import TrialLog
+from tbtui.journal.commands import Command
+from tbtui.journal.events import (
+    CommandDone,
+    CommandIssued,
+    PhaseSeconds,
+    TrialFinished,
+    TrialPaused,
+    TrialPhase,
+    TrialPhaseChanged,
+    TrialResumed,
+    TurnObserved,
+    TurnParsed,
+    TurnStarted,
+)
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    ControlRefused,
+    FromWorker,
+    PauseEntered,
+    PauseLeft,
+    PhaseEntered,
+    SampleWanted,
+    TrialFacts,
+    TurnSeen,
+    TurnUnderstood,
+)
+from tbtui.rollout.outcome import Decision
+
+_ENDING = frozenset({"stop", "cancel"})
+
+
+class Model(Protocol):
+    """Who answers the agent."""
+
+    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | Refused: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnd:
+    """What a trial came to. `facts` is None when it never began, or its worker died under it."""
+
+    decision: Decision
+    facts: TrialFacts | None
+
+
+@dataclass(slots=True, eq=False)
+class HostedTrial:
+    """A trial that is queued or running. Raises `OSError` where its log can't be written."""
+
+    trial: str
+    model: Model
+    log: TrialLog
+    ended: asyncio.Future[TrialEnd]
+    withdrawn: asyncio.Future[None]
+    """Done when a person took it out of the queue."""
+    slot: Slot | None = None
+    ended_because: str = ""
+    """Why somebody else than the agent ended it, if somebody did."""
+    answering: set[asyncio.Task[None]] = field(default_factory=set)
+    _waiting: list[Command] = field(default_factory=list)
+    """Passed on to the worker, and not carried out yet."""
+
+    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | Refused:
+        """Ask the model, and log it."""
+        self.log.append(TurnStarted(trial=self.trial, turn=wanted.turn, purpose=wanted.purpose))
+        asked = time.monotonic()
+        answer = await self.model.answer(wanted)
+        if isinstance(answer, Completion):
+            self.log.sampled(wanted, answer, time.monotonic() - asked)
+        return answer
+
+    def heard(self, message: FromWorker) -> None:
+        """Log what the worker says of the trial."""
+        match message:
+            case PhaseEntered(trial, phase, detail):
+                if phase is TrialPhase.TEARDOWN and self.slot is not None:
+                    self.slot.make_room()
+                self.log.append(TrialPhaseChanged(trial=trial, phase=phase, detail=detail))
+            case TurnUnderstood():
+                self.log.append(
+                    TurnParsed(
+                        trial=message.trial,
+                        turn=message.turn,
+                        analysis=message.analysis,
+                        plan=message.plan,
+                        commands=message.commands,
+                        task_complete=message.task_complete,
+                        error=message.error,
+                        warning=message.warning,
+                    )
+                )
+            case TurnSeen(trial, turn, observation, seconds):
+                self.log.append(
+                    TurnObserved(trial=trial, turn=turn, observation=observation, seconds=seconds)
+                )
+            case PauseEntered(trial, frozen):
+                self.log.append(TrialPaused(trial=trial, frozen=frozen))
+                verbs = ("pause", "freeze") if frozen else ("pause",)
+                self._carried_out(verbs, f"{trial} {'frozen' if frozen else 'paused'}")
+            case PauseLeft(trial):
+                self.log.append(TrialResumed(trial=trial))
+                self._carried_out(("resume",), f"{trial} resumed")
+            case ControlRefused(trial, verb, reason):
+                for command in self._take((verb,)):
+                    self._done(command, False, f"{trial}: {reason}")
+            case _:
+                pass
+
+    def issued(self, command: Command) -> None:
+        """Somebody asks something of this trial."""
+        self.log.append(
+            CommandIssued(
+                command=command.id,
+                verb=command.verb,
+                target=command.target,
+                actor=command.actor,
+                reason=command.reason,
+            )
+        )
+        self._waiting.append(command)
+        if command.verb in _ENDING:
+            done = {"stop": "stopped", "cancel": "cancelled"}[command.verb]
+            said = f": {command.reason}" if command.reason else ""
+            self.ended_because = f"{done} by {command.actor}{said}"
+
+    def refuse(self, command: Command, reason: str) -> None:
+        """It can't be done."""
+        self._waiting.remove(command)
+        self._done(command, False, reason)
+
+    def finished(self, end: TrialEnd, queued_sec: float) -> None:
+        """Log the end; nothing may follow."""
+        outcome, facts = end.decision.outcome, end.facts
+        for command in self._take():
+            ends = command.verb in _ENDING
+            self._done(command, ends, f"{self.trial} ended as {outcome}" + " first" * (not ends))
+        seconds = facts.seconds if facts is not None else PhaseSeconds()
+        self.log.append(
+            TrialFinished(
+                trial=self.trial,
+                outcome=outcome,
+                reason=end.decision.reason,
+                verdict=end.decision.verdict,
+                reward=end.decision.reward,
+                turns=facts.turns if facts is not None else 0,
+                seconds=seconds.model_copy(update={"queue": queued_sec}),
+                verifier_output=facts.verifier_output if facts is not None else "",
+            )
+        )
+
+    def end(self, end: TrialEnd) -> None:
+        if not self.ended.done():
+            self.ended.set_result(end)
+
+    def fail(self, error: BaseException) -> None:
+        """An error of ours: whoever waits for the trial gets it."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def _carried_out(self, verbs: Collection[str], result: str) -> None:
+        for command in self._take(verbs):
+            self._done(command, True, result)
+
+    def _take(self, verbs: Collection[str] | None = None) -> list[Command]:
+        taken = [c for c in self._waiting if verbs is None or c.verb in verbs]
+        self._waiting = [c for c in self._waiting if c not in taken]
+        return taken
+
+    def _done(self, command: Command, ok: bool, result: str) -> None:
+        self.log.append(CommandDone(command=command.id, ok=ok, result=result))

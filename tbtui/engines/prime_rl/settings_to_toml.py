@@ -1,0 +1,184 @@
+"""Prime-RL's TOML from the settings of a run.
+
+Which setting becomes what is in `settings_table`, what can't be said in it in `settings_problems`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tbtui.config import ConfigError, RunConfig
+from tbtui.engines.prime_rl.settings_problems import (
+    chat_template_renders,
+    context_of,
+    evaluates,
+    is_directory,
+    prime_rl_problems,
+)
+
+PLUGIN = "tbtui-harbor"
+"""The id by which verifiers finds our taskset and harness: it imports the module `tbtui_harbor`."""
+ALPHA_PER_RANK = 2
+"""LoRA's alpha is this times its rank: the ratio of Prime-RL's own defaults (32 and 16)."""
+
+_RETENTION = MappingProxyType({"keep": "all", "strip": None})
+
+
+def prime_rl_config(config: RunConfig) -> dict[str, Any]:
+    """The tables of the file that `uv run rl @ FILE` takes.
+
+    Raises:
+        ConfigError: the first error of `prime_rl_problems`.
+    """
+    for problem in prime_rl_problems(config):
+        if problem.level == "error":
+            raise ConfigError(problem.text)
+    context = context_of(config)
+    toml: dict[str, Any] = {
+        "max_steps": config.max_steps,
+        "seq_len": context,
+        "output_dir": str(config.logs_dir.absolute()),
+        "model": {"name": _model(config)},
+        "ckpt": _checkpoints(config),
+        "trainer": _trainer(config),
+        "orchestrator": _orchestrator(config, context),
+        "inference": {"vllm": {"max_model_len": context, "seed": config.seed}},
+        "deployment": {"num_train_gpus": 1, "num_infer_gpus": 1, "gpus_per_node": 2},
+    }
+    if config.run_name is not None:
+        toml["run"] = {"name": config.run_name}
+    if config.checkpoint is not None:
+        toml["resume"] = {"dir": str(Path(config.checkpoint).absolute())}
+    if config.tokenizer is not None:
+        toml["tokenizer"] = {"name": config.tokenizer}
+    if config.wandb_project is not None:
+        toml["monitors"] = {"wandb": _present(project=config.wandb_project, name=config.wandb_name)}
+    return toml
+
+
+def _model(config: RunConfig) -> str:
+    if not is_directory(config):
+        return config.model_name
+    # Prime-RL's processes run elsewhere.
+    return str(Path(config.model_name).expanduser().absolute())
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _checkpoints(config: RunConfig) -> dict[str, Any]:
+    # Without an interval there is one at the end; without keep_last all of them stay.
+    return _present(interval=config.save_every or None, keep_last=config.keep_checkpoints or None)
+
+
+def _trainer(config: RunConfig) -> dict[str, Any]:
+    rank = config.lora_rank
+    return {
+        "model": {"lora": {"rank": rank, "alpha": ALPHA_PER_RANK * rank}},
+        # Prime-RL reads the text "None" as no value, which TOML hasn't got.
+        "optim": {"lr": config.learning_rate, "max_norm": config.grad_clip or "None"},
+        "scheduler": _scheduler(config),
+    }
+
+
+def _scheduler(config: RunConfig) -> dict[str, Any]:
+    warmup = config.warmup_steps
+    match config.lr_schedule:
+        case "constant" if not warmup:
+            return {"type": "constant"}
+        case "constant":
+            # Prime-RL's constant schedule doesn't warm up; a linear one that never falls does.
+            return {"type": "linear", "warmup_steps": warmup, "decay_steps": 0}
+        case "linear":
+            falling = config.max_steps - warmup
+            return {"type": "linear", "warmup_steps": warmup, "decay_steps": falling}
+        case "cosine":
+            return {"type": "cosine", "warmup_steps": warmup}
+
+
+def _orchestrator(config: RunConfig, context: int) -> dict[str, Any]:
+    toml: dict[str, Any] = {
+        # Ours counts groups, Prime-RL's trials.
+        "batch_size": config.batch_size * config.group_size,
+        "group_size": config.group_size,
+        "max_off_policy_steps": config.max_steps_off_policy,
+    }
+    if config.env_starts_per_sec:
+        # It counts rollouts, whatever its name says. Never more than was asked for.
+        toml["tasks_per_minute"] = int(60 * config.env_starts_per_sec + 1e-9)
+    toml["concurrency"] = {"max_inflight": config.n_parallel_envs}
+    toml["renderer"] = _renderer(config)
+    toml["train"] = {
+        "filter_zero_advantages": config.remove_constant_reward_groups,
+        "sampling": {
+            "temperature": config.temperature,
+            "max_completion_tokens": config.max_tokens,
+        },
+        "source": [{"name": "tbtui", **_source(config, context, heldout=False)}],
+    }
+    if evaluates(config):
+        toml["eval"] = {
+            # Before the first step in any case.
+            "interval": config.eval_every or config.max_steps,
+            "group_size": config.eval_group_size,
+            "sampling": {
+                "temperature": config.eval_temperature,
+                "max_completion_tokens": config.max_tokens,
+            },
+            "source": [{"name": "tbtui-heldout", **_source(config, context, heldout=True)}],
+        }
+    return toml
+
+
+def _renderer(config: RunConfig) -> dict[str, Any]:
+    if chat_template_renders(config):
+        return {"name": "default"}
+    name = config.renderer if "renderer" in config.given else "auto"
+    # Without a word on it, the renderer does with earlier turns' thinking what the template does.
+    return {"name": name, **_present(thinking_retention=_RETENTION[config.thinking])}
+
+
+def _source(config: RunConfig, context: int, *, heldout: bool) -> dict[str, Any]:
+    harness = {
+        "id": PLUGIN,
+        **_present(environment_type=config.environment_type),
+        "max_turns": config.max_turns,
+        "max_tokens": config.max_tokens,
+        "context_limit": context,
+        "enable_summarize": config.enable_summarize,
+        "proactive_summarization_threshold": config.proactive_summarization_threshold,
+        **_present(trial_timeout_sec=config.trial_timeout_sec),
+        "n_parallel_envs": config.n_parallel_envs,
+        "n_workers": config.n_workers,
+        "keep": config.keep,
+        "environment_kwargs": dict(config.environment_kwargs),
+    }
+    return {
+        # One environment server, so that n_parallel_envs are all there are.
+        "serve": {"pool": {"type": "static", "num_workers": 1}},
+        "env": {
+            "taskset": {"id": PLUGIN, **_tasks(config, heldout=heldout)},
+            "agent": {
+                # Harbor makes the trials' environments; verifiers needs none of its own.
+                "runtime": {"type": "subprocess"},
+                "retries": {"max_retries": config.max_retries},
+                "harness": harness,
+            },
+        },
+    }
+
+
+def _tasks(config: RunConfig, *, heldout: bool) -> dict[str, Any]:
+    assert config.tasks_dir is not None  # else it was refused
+    tasks: dict[str, Any] = {"tasks_dir": str(config.tasks_dir.expanduser().absolute())}
+    names = list(config.eval_tasks)
+    if not names:
+        split = "heldout" if heldout else "train"
+        return tasks | {"split": split, "eval_split": config.eval_split, "seed": config.seed}
+    if heldout:
+        return tasks | {"split": "all", "tasks": names}
+    # Tasks that declare that they are held out are not trained on either.
+    return tasks | {"split": "train", "eval_split": 0.0, "exclude": names}

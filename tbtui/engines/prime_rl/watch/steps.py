@@ -1,0 +1,231 @@
+"""The steps of a run of Prime-RL's, put together from its metrics, rollouts and batches."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tbtui.engines.prime_rl.watch.metrics import (
+    ORCHESTRATOR_MARK,
+    TRAINER_MARK,
+    chosen,
+    complete,
+    evaluated,
+)
+from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.trials import Ended
+from tbtui.journal.events import (
+    EvalFinished,
+    GroupAdded,
+    GroupScored,
+    StepFinished,
+    StepStarted,
+    TrialScore,
+)
+from tbtui.journal.reader import JournalReader
+
+_REMEMBERED = 50_000
+"""Finished trials that may still be handed to the trainer."""
+_ORCHESTRATOR_LEADS = 2
+"""So many steps at most is the orchestrator ahead of the trainer."""
+
+
+@dataclass(slots=True)
+class _Step:
+    metrics: dict[str, float] = field(default_factory=dict)
+    shipped: bool = False
+    """The orchestrator told of it."""
+    trained: bool = False
+    """The trainer told of it."""
+    at: float = 0.0
+    """When it was last told of."""
+    rewards: list[float] = field(default_factory=list)
+    unscored: int = 0
+    groups: dict[str, dict[str, TrialScore]] = field(default_factory=lambda: defaultdict(dict))
+    tasks: dict[str, str] = field(default_factory=dict)
+
+
+class Steps:
+    """Journals each step's start, groups and end."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._open: dict[int, _Step] = {}
+        self._started: set[int] = set()
+        self._finished: set[int] = set()
+        self._groups: set[str] = set()
+        self._trials: OrderedDict[str, Ended] = OrderedDict()
+        self._evals: dict[int, list[Ended]] = defaultdict(list)
+        self._evaluated: set[tuple[int, str]] = set()
+
+    def restore(self, reader: JournalReader) -> None:
+        """Know what an earlier watcher wrote."""
+        kinds = ("step_started", "group_added", "step_finished", "eval_finished")
+        after = 0
+        while entries := reader.read_kinds(kinds, after):
+            after = entries[-1].seq
+            for entry in entries:
+                match entry.event:
+                    case StepStarted(step=step):
+                        self._started.add(step)
+                    case GroupAdded(group=group):
+                        self._groups.add(group)
+                    case StepFinished(step=step):
+                        self._finished.add(step)
+                    case EvalFinished(step=step, by_kind=rates):
+                        self._evaluated |= {(step, env) for env in rates}
+                    case _:
+                        pass
+
+    @property
+    def done(self) -> int:
+        """The last step whose weights are new."""
+        return max(self._finished, default=0)
+
+    @property
+    def collected(self) -> int:
+        """The last step whose batch was handed to the trainer."""
+        return max((n for n, step in self._open.items() if step.shipped), default=self.done)
+
+    def is_finished(self, step: int) -> bool:
+        return step in self._finished
+
+    def rewind(self, step: int) -> None:
+        """Prime-RL goes on from the checkpoint of `step`: what came after it is done again."""
+        for numbers in (self._started, self._finished):
+            numbers.intersection_update({n for n in numbers if n <= step})
+        for number in [n for n in self._open if n > step]:
+            del self._open[number]
+
+    def start(self, step: int, at: float | None) -> None:
+        """`at`: when its first rollout began."""
+        if step not in self._started:
+            self._started.add(step)
+            self._recorder.record(StepStarted(step=step, groups={}), at)
+
+    def group(self, step: int, group: str, task: str, at: float | None) -> None:
+        if group not in self._groups:
+            self._groups.add(group)
+            event = GroupAdded(step=step, group=group, task=task, replaces="")
+            self._recorder.record(event, at)
+
+    def ended(self, name: str, trial: Ended) -> None:
+        if trial.purpose == "eval":
+            self._evals[trial.step].append(trial)
+            return
+        self._trials[name] = trial
+        while len(self._trials) > _REMEMBERED:
+            self._trials.popitem(last=False)
+        if trial.step in self._finished:
+            return
+        step = self._step(trial.step)
+        if trial.reward is None:
+            step.unscored += 1
+        else:
+            step.rewards.append(trial.reward)
+
+    def shipped(self, name: str, step: int, advantage: float | None) -> None:
+        """A trial is part of the batch `step`."""
+        trial = self._trials.pop(name, None)
+        if trial is None or step in self._finished:
+            return
+        entry = self._step(step)
+        entry.tasks[trial.group] = trial.task
+        entry.groups[trial.group][name] = TrialScore(
+            reward=trial.reward, advantage=advantage, tokens=trial.tokens
+        )
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        """A row of the metrics."""
+        number, at = row.get("step"), row.get("time")
+        if not isinstance(number, int):
+            return
+        moment = float(at) if isinstance(at, int | float) else 0.0
+        for env, scores in evaluated(row).items():
+            self._evaluation(number, env, scores, moment)
+        if number in self._finished or not (metrics := chosen(row)):
+            return
+        step = self._step(number)
+        step.metrics |= metrics
+        step.at = max(step.at, moment)
+        step.shipped |= ORCHESTRATOR_MARK in row
+        step.trained |= TRAINER_MARK in row
+
+    def settle(self, *, over: bool = False) -> list[int]:
+        """Finish the steps of which all is known; with `over` those too that get no more."""
+        newest = max((n for n, step in self._open.items() if step.shipped), default=0)
+        whole = [n for n, step in self._open.items() if step.shipped and step.trained]
+        last = max(whole, default=0)
+        ready = sorted(
+            number
+            for number, step in self._open.items()
+            if step.metrics
+            and (
+                number <= last
+                or (step.shipped and newest - number >= _ORCHESTRATOR_LEADS)
+                or (over and (step.shipped or step.trained))
+            )
+        )
+        for number in ready:
+            self._finish(number, self._open.pop(number))
+        return ready
+
+    def _step(self, number: int) -> _Step:
+        return self._open.setdefault(number, _Step())
+
+    def _finish(self, number: int, step: _Step) -> None:
+        self.start(number, step.at)
+        for group, trials in step.groups.items():
+            self._recorder.record(_scored(number, group, step.tasks[group], trials), step.at)
+        metrics = complete(step.metrics)
+        metrics["env/all/unscored_episodes"] = float(step.unscored)
+        if step.rewards:
+            solved = sum(reward >= 1 for reward in step.rewards)
+            metrics["env/all/pass_rate"] = solved / len(step.rewards)
+            mean = sum(step.rewards) / len(step.rewards)
+            metrics.setdefault("env/all/reward/total", mean)
+        self._finished.add(number)
+        # The version that a step makes has its number.
+        event = StepFinished(step=number, weights_version=number, metrics=metrics)
+        self._recorder.record(event, step.at)
+
+    def _evaluation(self, step: int, env: str, scores: Mapping[str, float], at: float) -> None:
+        if (step, env) in self._evaluated:
+            return
+        self._evaluated.add((step, env))
+        trials = [trial for trial in self._evals[step] if trial.env in ("", env)]
+        self._evals[step] = [trial for trial in self._evals[step] if trial not in trials]
+        rewards = [trial.reward for trial in trials if trial.reward is not None]
+        by_task: dict[str, list[bool]] = defaultdict(list)
+        for trial in trials:
+            if trial.reward is not None:
+                by_task[trial.task].append(trial.reward >= 1)
+        rate = sum(reward >= 1 for reward in rewards) / len(rewards) if rewards else None
+        event = EvalFinished(
+            step=step,
+            weights_version=int(scores.get("policy_version", step)),
+            temperature=1.0,
+            pass_rate=rate,
+            scored=len(rewards),
+            unscored=len(trials) - len(rewards),
+            by_kind={} if rate is None else {env: rate},
+            by_task={task: sum(passed) / len(passed) for task, passed in by_task.items()},
+            mean_reward=sum(rewards) / len(rewards) if rewards else None,
+            metrics={f"eval/{name}": value for name, value in scores.items() if "@" in name},
+        )
+        self._recorder.record(event, at)
+
+
+def _scored(step: int, group: str, task: str, trials: dict[str, TrialScore]) -> GroupScored:
+    known = [trial for trial in trials.values() if trial.advantage is not None]
+    rewards = [trial.reward for trial in trials.values() if trial.reward is not None]
+    return GroupScored(
+        step=step,
+        group=group,
+        task=task,
+        disposition="trained" if any(trial.advantage for trial in known) else "constant",
+        baseline=sum(rewards) / len(rewards) if rewards else None,
+        trials=trials,
+    )

@@ -1,0 +1,353 @@
+"""Follows a run directory of Prime-RL's and writes what happens there into a journal of ours."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tbtui.engines.prime_rl.watch.configuration import read_configuration, run_started
+from tbtui.engines.prime_rl.watch.layout import SourceDirectory
+from tbtui.engines.prime_rl.watch.logs import PARTS, LastLines, Part, Warnings, read_line
+from tbtui.engines.prime_rl.watch.pipeline import Files, Pipeline
+from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.records import read_records
+from tbtui.engines.prime_rl.watch.rollouts import Rollouts
+from tbtui.engines.prime_rl.watch.savepoint import Savepoint
+from tbtui.engines.prime_rl.watch.steps import Steps
+from tbtui.engines.prime_rl.watch.tails import Tails
+from tbtui.engines.prime_rl.watch.trials import Trials
+from tbtui.journal.commands import RunEnd
+from tbtui.journal.events import (
+    CheckpointSaved,
+    Noted,
+    PolicyMeasured,
+    RunContinued,
+    RunFinished,
+    RunPhase,
+    RunPhaseChanged,
+    RunStarted,
+)
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+
+_MAX_ROWS = 1000
+"""Rows of metrics that wait for the rollouts before them."""
+
+
+@dataclass(slots=True)
+class _Log:
+    last: LastLines
+    crashed_at: float | None = None
+
+
+class Watcher:
+    """Reads in rounds; never writes to the directory it watches.
+
+    A part that crashes is given `crash_settles_sec` to write its last lines.
+
+    Everything here happens on one thread. A round is short: it reads at most a chunk of each file.
+    """
+
+    def __init__(
+        self,
+        source: SourceDirectory,
+        directory: RunDirectory,
+        recorder: Recorder,
+        savepoint: Savepoint,
+        stall_sec: float = 120.0,
+        crash_settles_sec: float = 2.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._recorder = recorder
+        self._savepoint = savepoint
+        self._saved_at = directory.path / "watch.json"
+        self._clock = clock
+        self._tails = Tails(savepoint.positions)
+        self._steps = Steps(recorder)
+        self._trials = Trials(recorder)
+        self._rollouts = Rollouts(
+            source, self._tails, self._trials, self._steps, self._warn, savepoint.floor
+        )
+        self._rows: deque[dict[str, Any]] = deque()
+        self._pipeline = savepoint.pipeline
+        self._warnings = Warnings()
+        self._logs: dict[Part, _Log] = {part: _Log(LastLines()) for part in PARTS}
+        self._begun: RunStarted | None = None
+        self._phase: tuple[RunPhase, str] | None = None
+        self._continuing = False
+        self._checkpoints = set(savepoint.checkpoints)
+        self._broadcasts: list[tuple[int, bool]] = []
+        self._server: PolicyMeasured | None = None
+        self._moved_at: float | None = None
+        """When something last went forward; None while the past is being read."""
+        self._stall_sec = stall_sec
+        self._crash_settles_sec = crash_settles_sec
+        self._next_stall = stall_sec
+        self.end: RunEnd | None = None
+        """Of the run, once it is in the journal."""
+        self._restore(directory)
+
+    def poll(self) -> bool:
+        """One round. Returns whether there is more to read at once."""
+        now = self._clock()
+        self._tails.behind = False
+        before = self._progress()
+        self._attempt()
+        if self._begin():
+            if self._continuing:
+                self._read_logs(now)
+                self._continue()
+            if not self._continuing:
+                self._read_all(now)
+        more = self._tails.behind or bool(self._rows)
+        moved = self._progress() != before
+        if self._moved_at is not None and moved:
+            self._moved_at, self._next_stall = now, self._stall_sec
+        elif self._moved_at is None and not more and self._begun is not None:
+            # The past is read: it has been still for as long as its files are old.
+            self._moved_at = min(now, self._tails.modified or now)
+        if not more and self._begun is not None:
+            self._finish(now, quiet=not moved)
+            self._tell_stall(now)
+        if moved or more:
+            self._save()
+        return more
+
+    def measured(self, server: PolicyMeasured) -> None:
+        """What the inference servers said of themselves, now."""
+        if server != self._server:
+            self._server = server
+            if self._begun is not None:
+                self._recorder.record(server)
+
+    def leave(self, reason: str) -> None:
+        """The watcher goes, the run goes on."""
+        if self.end is None and self._begun is not None:
+            self._recorder.record(Noted(level="info", text=reason))
+        self.close()
+
+    def close(self) -> None:
+        self._save()
+        self._tails.close_all()
+
+    def _restore(self, directory: RunDirectory) -> None:
+        reader = JournalReader(directory)
+        try:
+            started = reader.read_kinds(("run_started",), 0, limit=1)
+            if not started:
+                return
+            assert isinstance(started[0].event, RunStarted)
+            self._begun = started[0].event
+            self._steps.restore(reader)
+            for name, ended in self._trials.restore(reader, self._steps.done):
+                self._steps.ended(name, ended)
+        finally:
+            reader.close()
+        if self._savepoint.over and not self._new_attempt():
+            self.end = RunEnd("finished", "the run was over when it was watched last")
+
+    def _begin(self) -> bool:
+        """Whether the run's beginning is in the journal."""
+        if self._begun is not None:
+            return True
+        found = read_configuration(self._source)
+        if found is None and self._source.empty:
+            return False
+        config, at = found or ({}, self._clock())
+        detail = f"watching {self._source.path}"
+        event = RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail=detail)
+        self._recorder.record(event, at)
+        self._begun = run_started(self._source, config)
+        self._recorder.record(self._begun, at)
+        if self._server is not None:
+            self._recorder.record(self._server)
+        return True
+
+    def _read_all(self, now: float) -> None:
+        # A step's row is written after its rollouts: what is read first was written last.
+        self._read_metrics()
+        # As are these markers.
+        self._broadcasts = self._source.broadcasts()
+        horizon = self._rollouts.read(now)
+        while self._rows and (horizon is None or _step_of(self._rows[0]) < horizon):
+            self._steps.row(self._rows.popleft())
+        self._steps.settle()
+        self._read_checkpoints()
+        self._read_logs(now)
+        self._change_phase()
+
+    def _read_metrics(self) -> None:
+        for path in self._source.metrics():
+            if len(self._rows) < _MAX_ROWS:
+                # A step's rows come one by one: all are read again by a watcher that starts again.
+                lines, _ = self._tails.read(path, remember=False)
+                rows, bad = read_records(dict[str, Any], lines)
+                self._rows.extend(rows)
+                if bad:
+                    self._warn(f"{bad} lines of {path.name} can't be read; they are left out")
+
+    def _read_logs(self, now: float) -> None:
+        if self._savepoint.attempt is None:
+            return
+        attempt = Path(self._savepoint.attempt)
+        for part in PARTS:
+            lines, _ = self._tails.read(attempt / f"{part}.log")
+            for line in (each for raw in lines for each in read_line(raw)):
+                log = self._logs[part]
+                log.last.add(line)
+                if log.last.crashed and log.crashed_at is None:
+                    log.crashed_at = now
+                self._pipeline.add(part, line)
+                if line.level == "WARNING" and (text := self._warnings.tell(line.text, now)):
+                    self._warn(f"{part}: {text}")
+
+    def _read_checkpoints(self) -> None:
+        for step, path in self._source.checkpoints(self._checkpoints):
+            self._checkpoints.add(step)
+            saved = CheckpointSaved(step=step, weights_version=step, path=str(path))
+            self._recorder.record(saved, path.stat().st_mtime)
+
+    def _new_attempt(self) -> bool:
+        attempt = self._source.attempt()
+        return attempt is not None and str(attempt) != self._savepoint.attempt
+
+    def _attempt(self) -> None:
+        """Another launch of the run has logs of its own."""
+        attempt = self._source.attempt()
+        if attempt is None or str(attempt) == self._savepoint.attempt:
+            return
+        if self._savepoint.attempt is not None:
+            self._continuing, self._savepoint.over, self.end = True, False, None
+            for part in PARTS:
+                self._tails.close(Path(self._savepoint.attempt) / f"{part}.log")
+            self._logs = {part: _Log(LastLines()) for part in PARTS}
+            self._pipeline = Pipeline()
+        self._savepoint.attempt = str(attempt)
+
+    def _continue(self) -> None:
+        """Once the orchestrator has said from where: the run goes on."""
+        step = self._pipeline.resumed_from
+        if step is None or self._begun is None:
+            return
+        self._continuing = False
+        self._steps.rewind(step)
+        self._rollouts.rewind(step)
+        self._pipeline.shipped = self._pipeline.trained = step
+        self._recorder.record(
+            RunContinued(
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                tbtui_version=self._begun.tbtui_version,
+                harbor_version=self._begun.harbor_version,
+                checkpoint=str(self._source.path / "checkpoints" / f"step_{step}")
+                if step
+                else None,
+                step=step,
+                replayed=(),
+                reused=0,
+                requeued=(),
+                settings=self._begun.settings,
+            )
+        )
+
+    def _change_phase(self) -> None:
+        phase = self._pipeline.phase()
+        if phase != self._phase and self.end is None:
+            self._phase = phase
+            event = RunPhaseChanged(phase=phase[0], step=self._steps.done, detail=phase[1])
+            self._recorder.record(event)
+
+    def _finish(self, now: float, *, quiet: bool) -> None:
+        if self.end is not None:
+            return
+        if self._pipeline.over and quiet:
+            self._steps.settle(over=True)
+            self._conclude("finished", f"{self._steps.done} steps")
+            return
+        crashes = {
+            part: log.crashed_at for part, log in self._logs.items() if log.crashed_at is not None
+        }
+        if crashes and now - max(crashes.values()) >= self._crash_settles_sec:
+            # Those that are merely pulled down say so later, and the orchestrator last.
+            culprit = min(crashes, key=lambda part: (part == "orchestrator", PARTS.index(part)))
+            last = self._logs[culprit].last
+            for line in last.relevant():
+                self._recorder.record(Noted(level="error", text=f"{culprit}.log: {line}"))
+            self._conclude("failed", f"the {culprit} crashed: {last.cause()}")
+
+    def _conclude(self, status: Literal["finished", "failed"], reason: str) -> None:
+        self._recorder.record(RunFinished(status=status, reason=reason))
+        self._savepoint.over = True
+        self.end = RunEnd(status, reason)
+        self._save()
+
+    def _tell_stall(self, now: float) -> None:
+        if self.end is not None or self._moved_at is None:
+            return
+        still = now - self._moved_at
+        if still < self._next_stall:
+            return
+        # Half as often each time.
+        self._next_stall = still * 2
+        because = self._pipeline.waiting_for(self._files())
+        self._warn(f"no progress for {still:.0f} s, because {because}{self._server_words()}")
+
+    def _server_words(self) -> str:
+        measured = self._server
+        if measured is None or measured.server is None:
+            return ""
+        if measured.server.state == "unreachable":
+            return f"; the inference server doesn't answer ({measured.server.reason})"
+        waiting = measured.in_flight - measured.running
+        use = measured.server.kv_cache_use
+        cache = "" if use is None else f", KV cache {use:.0%} full"
+        return f"; the inference server has {measured.running} running, {waiting} waiting{cache}"
+
+    def _files(self) -> Files:
+        attempt = self._savepoint.attempt
+        silent = tuple(
+            part
+            for part in PARTS
+            if attempt is not None and not (Path(attempt) / f"{part}.log").exists()
+        )
+        return Files(
+            broadcast_begun=max((step for step, _ in self._broadcasts), default=None),
+            broadcast_whole=max((step for step, whole in self._broadcasts if whole), default=None),
+            silent=silent,
+        )
+
+    def _progress(self) -> tuple[object, ...]:
+        """Differs when anything has gone forward."""
+        pipeline = self._pipeline
+        return (
+            self._rollouts.news,
+            self._steps.done,
+            self._steps.collected,
+            len(self._checkpoints),
+            tuple(self._broadcasts),
+            (pipeline.shipped, pipeline.trained, pipeline.batch, pipeline.buffered),
+            (pipeline.server_ready, pipeline.looping, pipeline.trainer_ready, pipeline.over),
+            self._begun is None,
+        )
+
+    def _warn(self, text: str) -> None:
+        self._recorder.record(Noted(level="warning", text=text))
+
+    def _save(self) -> None:
+        self._savepoint.positions = self._tails.positions
+        self._savepoint.floor = self._rollouts.floor
+        self._savepoint.pipeline = self._pipeline
+        self._savepoint.checkpoints = sorted(self._checkpoints)
+        self._savepoint.save(self._saved_at)
+
+
+def _step_of(row: dict[str, Any]) -> int:
+    step = row.get("step")
+    return step if isinstance(step, int) else 0

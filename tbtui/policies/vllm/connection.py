@@ -1,0 +1,136 @@
+"""HTTP to a vLLM server: one client, and a line for a person where something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tbtui.policies.base import PolicyError, PolicyRefusedError
+from tbtui.policies.meter import RequestMeter
+from tbtui.policies.vllm.errors import one_line, status_error
+
+if TYPE_CHECKING:
+    import httpx
+
+DEFAULT_URL = "http://localhost:8000"
+"""Where a vLLM server listens that was told nothing else."""
+_CONNECT_SEC = 10.0
+_QUESTION_SEC = 30.0
+_WAITS_SEC = (0.25, 1.0, 3.0)
+"""Before each further attempt when a connection fails: sampling is by seed, so that a request may
+be sent again. What lasts longer is for the trials' own retries."""
+# uvicorn, which vLLM runs on, drops an idle connection after five seconds: not to be used by us
+# in that very moment.
+_IDLE_SEC = 3.0
+
+
+class Connection:
+    """To one server. Raises `PolicyError` of what fails; every method names what is `doing`."""
+
+    def __init__(self, base_url: str | None, meter: RequestMeter) -> None:
+        """
+        Args:
+            base_url: None: `OPENAI_BASE_URL`, else `DEFAULT_URL`.
+            meter: is told of the connection's state, and of requests sent again.
+
+        Raises:
+            PolicyRefusedError: it is no address, or `OPENAI_API_KEY` no key.
+        """
+        import httpx
+
+        url = (base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL).rstrip("/")
+        self._root = url.removesuffix("/v1")
+        self.address = re.sub(r"//[^/]*@", "//", self._root)
+        """Of the server, without credentials."""
+        try:
+            parts = httpx.URL(self._root)
+        except httpx.InvalidURL:
+            parts = httpx.URL()
+        if parts.scheme not in ("http", "https") or not parts.host:
+            raise PolicyRefusedError(
+                f"vllm_base_url={self.address}: no address of a server; write it like"
+                f" {DEFAULT_URL}/v1"
+            )
+        self._meter = meter
+        self._client = httpx.AsyncClient(
+            headers=_authorization(),
+            timeout=httpx.Timeout(_QUESTION_SEC, connect=_CONNECT_SEC, pool=None),
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=_IDLE_SEC),
+        )
+
+    async def get(self, path: str, doing: str) -> Any:
+        """Content of a JSON answer."""
+        return _content(await self._ask("GET", path, doing), doing)
+
+    async def post(
+        self, path: str, body: Mapping[str, Any], doing: str, *, patient: bool = False
+    ) -> Any:
+        """Content of the JSON answer. `patient`: the caller limits how long it may take."""
+        return _content(await self._ask("POST", path, doing, body, patient=patient), doing)
+
+    async def text(self, path: str, doing: str) -> str:
+        """Asked once: whoever wants it asks again."""
+        return (await self._ask("GET", path, doing, again=False)).text
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        patient: bool = False,
+        again: bool = True,
+    ) -> httpx.Response:
+        import httpx
+
+        timeout = httpx.Timeout(None, connect=_CONNECT_SEC) if patient else self._client.timeout
+        left = iter(_WAITS_SEC if again else ())
+        while True:
+            try:
+                response = await self._client.request(
+                    method, self._root + path, json=body, timeout=timeout
+                )
+            except httpx.ReadTimeout as error:
+                raise PolicyError(
+                    f"{doing}: the server at {self.address} didn't answer in {_QUESTION_SEC:g} s"
+                ) from error
+            except httpx.TransportError as error:
+                why = one_line(str(error)) or type(error).__name__
+                self._meter.state("unreachable", why, "connection")
+                wait = next(left, None)
+                if wait is None:
+                    raise PolicyError(
+                        f"{doing}: no answer from {self.address} ({why}); is the server up, and"
+                        " vllm_base_url right?"
+                    ) from error
+                self._meter.retried()
+                await asyncio.sleep(wait)
+            else:
+                self._meter.state("active", source="connection")
+                if response.status_code != httpx.codes.OK:
+                    raise status_error(response.status_code, response.text, doing)
+                return response
+
+
+def _authorization() -> dict[str, str]:
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise PolicyRefusedError("OPENAI_API_KEY: that is no key; it has characters that none has")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _content(response: httpx.Response, doing: str) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        raise PolicyError(
+            f"{doing}: the answer is no JSON ({one_line(response.text)[:80]}); is that a vLLM"
+            " server?"
+        ) from error

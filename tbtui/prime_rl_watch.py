@@ -1,0 +1,81 @@
+"""`tbtui prime-rl watch`: a run of Prime-RL's in our journal and in lines."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from tbtui.engines.prime_rl.watch.run import PreparedWatch
+    from tbtui.journal.events import Entry
+
+EXIT = {"finished": 0, "failed": 1, "refused": 2, "interrupted": 130}
+
+
+def watch(
+    path: Path, into: Path | None, *, once: bool, urls: Sequence[str], stall: float, as_json: bool
+) -> int:
+    """Follow the run in `path`; the exit status: 0 finished, 1 failed, 2 bad input,
+    130 interrupted."""
+    from tbtui.engines.prime_rl.watch.run import BAD_INPUT, WatchOptions, prepare_watch
+
+    try:
+        prepared = prepare_watch(path, into, WatchOptions(once, stall, tuple(urls)))
+        status = asyncio.run(_watch(prepared, as_json))
+    except BAD_INPUT as error:
+        typer.echo(f"tbtui: {error}", err=True)
+        status = "refused"
+    except BrokenPipeError:
+        # Whoever read our output has left; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = "interrupted"
+    return EXIT[status]
+
+
+async def _watch(prepared: PreparedWatch, as_json: bool) -> str:
+    from tbtui.console import HumanLines, end_line, follow, json_line
+    from tbtui.engines.prime_rl.watch.run import watch as watch_run
+    from tbtui.journal.events import RunFinished
+    from tbtui.journal.reader import JournalReader
+
+    gc.enable()
+    before = 0
+    if prepared.continues:
+        reader = JournalReader(prepared.directory)
+        before = reader.last_seq()
+        reader.close()
+    if not as_json:
+        typer.echo(f"journal {prepared.directory.path}")
+    human = HumanLines()
+    last: Entry | None = None
+
+    def lines(entry: Entry) -> Iterator[str]:
+        nonlocal last
+        last = entry
+        return iter([json_line(entry)]) if as_json else human.lines(entry)
+
+    complete = asyncio.Event()
+    task = asyncio.create_task(watch_run(prepared))
+    following = asyncio.ensure_future(
+        follow(prepared.directory, complete, lines, sys.stdout, before)
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    following.add_done_callback(lambda _: task.cancel())
+    try:
+        end = await task
+    finally:
+        complete.set()
+        await following
+    if last is None or last.seq <= before or not isinstance(last.event, RunFinished):
+        typer.echo(end_line(end.status, end.reason), err=as_json)
+    return end.status

@@ -1,0 +1,63 @@
+"""What a rollout through the verifiers plugin costs over bare Harbor's `Trial`.
+
+`uv run --isolated --extra prime-rl python tests/benchmarks/plugin_overhead.py`
+
+The same three-turn starter trial in the same sandbox, taken in turns: through
+`harbor.trial.trial.Trial` with stock Terminus-2 and an instant model in this process, and through
+verifiers' environment client and server, the plugin, its worker, verifiers' interception and an
+instant scripted model behind HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from trial_overhead import SCRIPT, TASK, bare, rate, timed
+
+from tests.engines.prime_rl.environment_server import serving_environment
+from tests.engines.prime_rl.scripted_model import serving
+
+TRIALS = 31
+AT_ONCE = 32
+
+
+async def main() -> None:
+    logging.disable(logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        async with (
+            serving({"": SCRIPT}) as model,
+            serving_environment(TASK, root / "plugin", model.url, max_turns=8) as server,
+        ):
+
+            async def through_plugin(_: str) -> float | None:
+                return (await server.rollout(TASK.name)).reward
+
+            async def through_harbor(name: str) -> float | None:
+                return await bare(name, root / "bare")
+
+            seconds: dict[str, list[float]] = {"bare": [], "plugin": []}
+            for number in range(TRIALS):  # in turns, so that both see the same machine
+                seconds["bare"].append(await timed(through_harbor, f"bare-{number}"))
+                seconds["plugin"].append(await timed(through_plugin, f"plugin-{number}"))
+            medians = {name: statistics.median(times[1:]) for name, times in seconds.items()}
+            rates = {
+                "bare": await rate(through_harbor, "bare-at-once", AT_ONCE),
+                "plugin": await rate(through_plugin, "plugin-at-once", AT_ONCE),
+            }
+    print(f"{'':14}{'one trial, median':>20}{'trials/s, 8 at once':>22}")
+    for name in ("bare", "plugin"):
+        print(f"{name:14}{medians[name]:>18.3f} s{rates[name]:>22.2f}")
+    print(f"{'overhead':14}{medians['plugin'] / medians['bare'] - 1:>19.1%}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,121 @@
+"""Watching a run of Prime-RL's that writes a lot: `python tests/benchmarks/prime_rl_tail.py`.
+
+This process appends rollouts to a run directory at a steady rate, the watcher is the real command
+in a process of its own. Told are the share of a core that the watcher takes (its start not
+counted) and how long after a rollout was written its end can be read in the journal. The figures
+to reach at 20 MB a minute: at most 10% of a core, and at most 1 s behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tests.engines.prime_rl.recorded_run import LAYOUTS, RecordedRun
+
+LOOK_SEC = 0.02
+TURNS = 20
+TOKENS = 400
+"""Sampled in each turn."""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--mb-per-minute", type=float, default=20.0)
+    arguments.add_argument("--seconds", type=float, default=60.0)
+    arguments.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0])
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        figures = measure(Path(directory), given.layout, given.mb_per_minute, given.seconds)
+    print(json.dumps(figures))
+
+
+def measure(root: Path, layout: Any, mb_per_minute: float, seconds: float) -> dict[str, float]:
+    run = RecordedRun(root / "run", layout)
+    run.launch()
+    run.ready()
+    into = root / "journal"
+    command = [sys.executable, "-m", "tbtui", "prime-rl", "watch", str(run.path)]
+    with subprocess.Popen([*command, "--into", str(into)], stdout=subprocess.DEVNULL) as watcher:
+        try:
+            return _measure(run, RunDirectory(into), watcher.pid, mb_per_minute, seconds)
+        finally:
+            watcher.terminate()
+
+
+def _measure(
+    run: RecordedRun, journal: RunDirectory, pid: int, mb_per_minute: float, seconds: float
+) -> dict[str, float]:
+    template = episode(run)
+    size = len(json.dumps(template))
+    every = size / (mb_per_minute * 1e6 / 60)
+    while not journal.database.exists():
+        time.sleep(LOOK_SEC)
+    reader, process = JournalReader(journal), psutil.Process(pid)
+    while not reader.last_seq():
+        time.sleep(LOOK_SEC)
+    # The start is over, and the first rollouts have warmed it up.
+    written: dict[str, float] = {}
+    behind: list[float] = []
+    seq = number = 0
+    begin = time.monotonic()
+    cpu, counted = _cpu(process), begin
+    while (now := time.monotonic()) < begin + seconds or written:
+        if now < begin + seconds and now >= begin + number * every:
+            name = f"trial{number}"
+            template["id"] = f"episode-{name}"
+            template["traces"][0]["id"] = name
+            run.arrived(template, 1 + number // 32)
+            written[name] = time.monotonic()
+            number += 1
+        for entry in reader.read_kinds(("trial_finished",), seq):
+            seq = entry.seq
+            at = written.pop(entry.event.trial)  # type: ignore[union-attr]
+            behind.append(time.monotonic() - at)
+        time.sleep(LOOK_SEC)
+    share = (_cpu(process) - cpu) / (time.monotonic() - counted)
+    behind.sort()
+    return {
+        "mb_per_minute": round(number * size / seconds * 60 / 1e6, 1),
+        "rollouts": number,
+        "kb_per_rollout": round(size / 1e3, 1),
+        "core_share": round(share, 4),
+        "behind_p50_sec": round(behind[len(behind) // 2], 3),
+        "behind_p95_sec": round(behind[int(len(behind) * 0.95)], 3),
+        "behind_max_sec": round(behind[-1], 3),
+        "rss_mb": round(process.memory_info().rss / 1e6, 1),
+    }
+
+
+def episode(run: RecordedRun) -> dict[str, Any]:
+    """A long rollout, with tokens and texts as large as a terminal task's are."""
+    made = run.episode("trial", 1, turns=TURNS)
+    for node in made["traces"][0]["nodes"]:
+        count = TOKENS if node["sampled"] else 2 * TOKENS
+        node["message"]["content"] = "lorem ipsum " * (count // 3)
+        node["token_ids"] = [1000 + (7919 * i) % 150_000 for i in range(count)]
+        node["mask"] = [node["sampled"]] * count
+        node["is_content"] = [True] * count
+        node["logprobs"] = [-0.123456789 - i / 1e4 for i in range(count * node["sampled"])]
+    return made
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""The plugin through verifiers' own loader, environment server and client.
+
+A scripted model stands behind verifiers' interception; the trials, the sandboxes and the
+verifiers of the tasks are real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import multiprocessing
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+
+pytest.importorskip("verifiers", reason="verifiers is not installed: the extra `prime-rl` has it")
+
+from verifiers.v1.serve.client import EnvClient
+from verifiers.v1.serve.server import EnvServer
+from verifiers.v1.utils.loaders import load_taskset
+
+from tbtui.engines.prime_rl.plugin.control_file import append_command
+from tbtui.journal.commands import RUN, Command
+from tbtui.journal.events import EVENT, CommandVerb
+from tests.engines.prime_rl.environment_server import (
+    EnvironmentServer,
+    environment_config,
+    serving_environment,
+)
+from tests.engines.prime_rl.scripted_model import Answer, ScriptedModel, Status, serving
+from tests.engines.prime_rl.tasks import make_task
+
+
+def act(keys: str = "", *, done: bool = False) -> str:
+    commands = [{"keystrokes": keys, "duration": 0.05}] if keys else []
+    return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": done})
+
+
+HELLO, DONE = act("echo hi > /app/hello.txt\n"), act(done=True)
+SCRIPTS: dict[str, list[Answer]] = {
+    "solved": [HELLO, DONE, DONE],
+    "failed": [act("echo no\n"), DONE, DONE],
+    "partial": [HELLO, DONE, DONE],
+    "broken": [HELLO, DONE, DONE],
+    "refused": [HELLO, Status(400, "this model takes no such request")],
+    "flaky": [Status(503), HELLO, DONE, DONE],
+    "overlong": [Status(400, "This model's maximum context length is 64 tokens")],
+    "endless": [act("true\n")],
+    "held": [HELLO, DONE, DONE],
+    "queued": [HELLO, DONE, DONE],
+    "ended": [HELLO, DONE, DONE],
+}
+VERIFIERS = {
+    "partial": "echo 0.25 > $R",
+    "broken": "exit 3",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def model() -> AsyncIterator[ScriptedModel]:
+    async with serving(SCRIPTS) as model:
+        yield model
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(
+    model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[EnvironmentServer]:
+    tasks = tmp_path_factory.mktemp("tasks")
+    for name in SCRIPTS:
+        make_task(tasks / name, f"[{name}] Create /app/hello.txt.", VERIFIERS.get(name))
+    directory = tmp_path_factory.mktemp("trials")
+    async with serving_environment(tasks, directory, model.url, max_turns=4) as server:
+        yield server
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def events(server: EnvironmentServer, task: str) -> list[dict[str, Any]]:
+    """The events of the task's newest trial."""
+    logs = sorted((server.directory / "events").glob(f"{task}__*.jsonl"), key=_modified)
+    if not logs:
+        return []
+    return [json.loads(line)["event"] for line in logs[-1].read_text().splitlines()]
+
+
+def _modified(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+async def seen(server: EnvironmentServer, task: str, kind: str, **fields: Any) -> dict[str, Any]:
+    """The first such event of the task's newest trial, as soon as it is in the file."""
+    while True:
+        for event in events(server, task):
+            if event["kind"] == kind and fields.items() <= event.items():
+                return event
+        await asyncio.sleep(0.02)  # a file announces nothing
+
+
+def unscored(trace: Any) -> str:
+    """What verifiers says of a rollout that must be dropped."""
+    assert trace.has_error
+    assert not [reward for reward in trace.rewards.values() if reward is not None]
+    return str(trace.errors[-1].message)
+
+
+async def test_solved(server: EnvironmentServer) -> None:
+    trace = await server.rollout("solved")
+    assert (trace.has_error, trace.reward, trace.num_turns) == (False, 1.0, 3)
+    assert trace.info["tbtui"]["outcome"] == "solved"
+    assert len(trace.branches) == 1  # each prompt extends the one before: one training sample
+    trial = trace.info["tbtui"]["trial"]
+    assert "echo hi" in (server.directory / "trials" / trial / "recording.cast").read_text()
+
+
+async def test_failed_is_reward_zero(server: EnvironmentServer) -> None:
+    trace = await server.rollout("failed")
+    assert (trace.has_error, trace.reward) == (False, 0.0)
+    assert trace.info["tbtui"]["outcome"] == "failed"
+
+
+async def test_fractional_rewards_stay_fractional(server: EnvironmentServer) -> None:
+    trace = await server.rollout("partial")
+    assert (trace.has_error, trace.reward) == (False, 0.25)
+
+
+async def test_out_of_turns_is_the_policys_doing(server: EnvironmentServer) -> None:
+    trace = await server.rollout("endless")
+    assert (trace.has_error, trace.reward, trace.num_turns) == (False, 0.0, 4)
+    assert trace.info["tbtui"]["outcome"] == "agent_timeout"
+
+
+async def test_full_context_is_the_policys_doing(server: EnvironmentServer) -> None:
+    trace = await server.rollout("overlong")
+    assert (trace.has_error, trace.reward) == (False, 0.0)
+    assert trace.info["tbtui"]["outcome"] == "context_overflow"
+
+
+async def test_broken_verifier_is_dropped(server: EnvironmentServer) -> None:
+    assert "verifier_error" in unscored(await server.rollout("broken"))
+
+
+async def test_refused_request_is_dropped_and_asked_once(
+    server: EnvironmentServer, model: ScriptedModel
+) -> None:
+    trace = await server.rollout("refused")
+    assert "this model takes no such request" in unscored(trace)
+    assert trace.info["tbtui"]["outcome"] == "provider_error"
+    assert model.asked["refused"] == 2
+
+
+async def test_passing_failure_is_tried_again(
+    server: EnvironmentServer, model: ScriptedModel
+) -> None:
+    trace = await server.rollout("flaky")
+    assert (trace.has_error, trace.reward, trace.num_turns) == (False, 1.0, 3)
+    assert model.asked["flaky"] == 4
+
+
+async def test_events_are_the_journals(server: EnvironmentServer) -> None:
+    await server.rollout("solved")
+    found = events(server, "solved")
+    kinds = [event["kind"] for event in found]
+    assert kinds[0] == "trial_queued"
+    assert kinds[-1] == "trial_finished"
+    assert kinds.count("turn_sampled") == kinds.count("turn_parsed") == 3
+    for event in found:
+        if event["kind"] == "turn_sampled":  # its tokens are the trainer's
+            numbers = {"sample": 1, "mean_logprob": -1.0, "min_logprob": -1.0}
+            event = {**event, **numbers, "weights_version": 0}
+        EVENT.validate_python(event)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def asking(model: ScriptedModel) -> AsyncIterator[asyncio.Event]:
+    """The model does not answer until the test says so; set when it was asked."""
+    model.gate.clear()
+    model.arrived.clear()
+    yield model.arrived
+    model.gate.set()
+
+
+async def test_pause_and_resume(
+    server: EnvironmentServer, model: ScriptedModel, asking: asyncio.Event
+) -> None:
+    rollout = asyncio.create_task(server.rollout("held"))
+    await asking.wait()
+    trial = (await seen(server, "held", "trial_queued"))["trial"]
+    append_command(server.directory, Command("pause", trial, "ada"))
+    await seen(server, "held", "command_issued", verb="pause")
+    model.gate.set()
+    await seen(server, "held", "trial_paused")
+    asked = model.asked["held"]
+    resume = Command("resume", trial, "ada")
+    append_command(server.directory, resume)
+    trace = await rollout
+    assert (trace.reward, asked, model.asked["held"]) == (1.0, 1, 3)
+    done = await seen(server, "held", "command_done", command=resume.id)
+    assert done["ok"]
+
+
+@pytest.mark.parametrize(("verb", "said"), [("stop", "stopped"), ("cancel", "cancelled")])
+async def test_what_a_person_ends_is_dropped(
+    server: EnvironmentServer, asking: asyncio.Event, verb: CommandVerb, said: str
+) -> None:
+    rollout = asyncio.create_task(server.rollout("ended"))
+    await asking.wait()
+    trial = (await seen(server, "ended", "trial_queued"))["trial"]
+    append_command(server.directory, Command(verb, trial, "ada", "off the track"))
+    trace = await rollout
+    assert f"{said} by ada: off the track" in unscored(trace)
+    assert trace.info["tbtui"]["outcome"] == "cancelled"
+    assert events(server, "ended")[-1]["kind"] == "trial_finished"
+
+
+async def test_closed_gate_holds_new_trials(
+    server: EnvironmentServer, model: ScriptedModel, asking: asyncio.Event
+) -> None:
+    first = asyncio.create_task(server.rollout("held"))
+    await asking.wait()
+    trial = (await seen(server, "held", "trial_queued"))["trial"]
+    append_command(server.directory, Command("pause", RUN, "ada"))
+    fence = Command("resume", trial, "ada")  # once this is heard, so is the other one
+    append_command(server.directory, fence)
+    await seen(server, "held", "command_issued", command=fence.id)
+    second = asyncio.create_task(server.rollout("queued"))
+    await seen(server, "queued", "trial_queued")
+    model.gate.set()
+    assert (await first).reward == 1.0
+    assert [event["kind"] for event in events(server, "queued")] == ["trial_queued"]
+    append_command(server.directory, Command("resume", RUN, "ada"))
+    assert (await second).reward == 1.0
+
+
+async def test_rollout_given_up_by_the_orchestrator_ends_its_trial(
+    server: EnvironmentServer, asking: asyncio.Event
+) -> None:
+    rollout = asyncio.create_task(server.rollout("ended"))
+    await asking.wait()
+    rollout.cancel()
+    finished = await seen(server, "ended", "trial_finished")
+    assert (finished["outcome"], finished["reward"]) == ("cancelled", None)
+
+
+async def test_verifiers_own_turn_limit_ends_the_agent_and_the_trial_is_judged(
+    server: EnvironmentServer, model: ScriptedModel, tmp_path: Path
+) -> None:
+    tasks = make_task(tmp_path / "tasks" / "solved", "[solved] Create /app/hello.txt.")
+    async with serving_environment(tasks, tmp_path / "t", model.url, {"max_turns": 2}) as limited:
+        trace = await limited.rollout("solved")
+    # The policy never said that it was done, so that the right file is no success.
+    assert (trace.has_error, trace.reward, trace.num_turns) == (False, 0.0, 2)
+    assert trace.info["tbtui"]["verdict"] == 1.0
+    assert trace.info["tbtui"]["reason"] == "rollout stopped: max_turns"
+
+
+async def test_killed_server_takes_its_workers_and_sandboxes_along(
+    server: EnvironmentServer, model: ScriptedModel, asking: asyncio.Event, tmp_path: Path
+) -> None:
+    tasks = make_task(tmp_path / "tasks" / "solved", "[solved] Create /app/hello.txt.")
+    config = environment_config(tasks, tmp_path / "trials", {})
+    spawn = multiprocessing.get_context("spawn")
+    addresses = spawn.Queue()
+    arguments = {"config": config, "address": "tcp://127.0.0.1:0", "address_queue": addresses}
+    process = spawn.Process(target=EnvServer.run_server, kwargs=arguments)
+    process.start()
+    client = EnvClient(await asyncio.to_thread(addresses.get))
+    other = dataclasses.replace(
+        server, client=client, tasks={"solved": next(iter(load_taskset(config.taskset)))}
+    )
+    rollout = asyncio.create_task(other.rollout("solved"))
+    await asking.wait()
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert any("tbtui.rollout.worker" in " ".join(member.cmdline()) for member in family)
+    process.kill()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, family, 60)
+    assert not [member for member in alive if member.status() != psutil.STATUS_ZOMBIE]
+    rollout.cancel()
+    await client.close()
