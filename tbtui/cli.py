@@ -35,7 +35,9 @@ prime_rl_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.add_typer(prime_rl_app, name="prime-rl")
+app.add_typer(
+    prime_rl_app, name="prime-rl", short_help="Configure, migrate and watch Prime-RL runs."
+)
 
 
 class _RunCommand(TyperCommand):
@@ -139,6 +141,7 @@ def run(
 
 @app.command(
     "eval",
+    short_help="Evaluate weights on held-out tasks.",
     help="Evaluate weights on held-out tasks, without training them: a run's best (or --latest)"
     " checkpoint, a checkpoint directory or, with neither, the starting weights.\n\n"
     "Settings are those of the run that the checkpoint is of, with yours over them; tasks_dir,"
@@ -175,7 +178,7 @@ def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-@app.command("settings")
+@app.command("settings", short_help="Print every setting, as Markdown.")
 def list_settings() -> None:
     """Print every setting with its default, unit, meaning and reason, as Markdown."""
     from tbtui.config import settings_markdown
@@ -191,7 +194,7 @@ def doctor() -> None:
     raise typer.Exit(print_report())
 
 
-@app.command()
+@app.command(short_help="Recompute a recorded step with other settings.")
 def whatif(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory, or its name.")],
     step: Annotated[
@@ -230,7 +233,7 @@ TasksDirectory = Annotated[
 ]
 
 
-@tasks_app.command("list")
+@tasks_app.command("list", short_help="List the tasks of a directory.")
 def list_tasks(directory: TasksDirectory = None) -> None:
     """List the tasks of a directory and how each would be used."""
     from tbtui.catalog.tasks import CatalogError
@@ -242,7 +245,7 @@ def list_tasks(directory: TasksDirectory = None) -> None:
         _refuse(error)
 
 
-@tasks_app.command("check")
+@tasks_app.command("check", short_help="Find every defect of a directory's tasks.")
 def check_tasks(directory: TasksDirectory = None) -> None:
     """Check every task of a directory: each defect with its file, its reason and a remedy."""
     import asyncio
@@ -257,7 +260,7 @@ def check_tasks(directory: TasksDirectory = None) -> None:
     raise typer.Exit(0 if usable else EXIT_FAILED)
 
 
-@prime_rl_app.command("config")
+@prime_rl_app.command("config", short_help="Print Prime-RL's file for these settings.")
 def prime_rl_config(
     settings: Annotated[
         list[str] | None,
@@ -279,7 +282,7 @@ def prime_rl_config(
     raise typer.Exit(0 if valid else EXIT_FAILED)
 
 
-@prime_rl_app.command("migrate")
+@prime_rl_app.command("migrate", short_help="Bring an older file up to date.")
 def migrate_prime_rl(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file of Prime-RL.")],
 ) -> None:
@@ -298,7 +301,7 @@ def migrate_prime_rl(
     raise typer.Exit(0 if valid else EXIT_FAILED)
 
 
-@prime_rl_app.command("watch")
+@prime_rl_app.command("watch", short_help="Follow a run by what it writes.")
 def watch_prime_rl(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Prime-RL's output_dir/run.name.")

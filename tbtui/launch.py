@@ -55,7 +55,11 @@ def _start(request: RunRequest, view: View) -> int:
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    return _in_app(request) if view == "app" else _in_console(request, view)
+    status = _in_app(request) if view == "app" else _in_console(request, view)
+    if status == EXIT["refused"]:
+        # It never began, and why has been said.
+        request.discard()
+    return status
 
 
 def _refused(error: object) -> int:

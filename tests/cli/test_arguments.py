@@ -57,6 +57,14 @@ def test_bad_input_is_one_line_and_exit_status_2(
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_the_policy_refuses_leaves_nothing(tmp_path: Path) -> None:
+    result = tbtui("run", "--no-ui", "context_limit=99999", cwd=tmp_path)
+    assert result.returncode == 2
+    last = result.stdout.splitlines()[-1]
+    assert last == "failed: context_limit=99999: starter has 1024 tokens"
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_directory_of_broken_tasks_is_named(tmp_path: Path) -> None:
     task = tmp_path / "tasks" / "broken"
     task.mkdir(parents=True)
