@@ -9,6 +9,9 @@ from hypothesis import HealthCheck, settings
 # Harbor's LiteLLM would otherwise try the network three times at import.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
+# What the hub could tell is no test's business, and without a network it takes a minute to say so.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 # No deadline: a machine's pace is not a property of the code.
 settings.register_profile(
     "tbtui", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]

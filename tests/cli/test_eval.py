@@ -88,6 +88,7 @@ def events(run: RunDirectory, kinds: Sequence[type]) -> list[object]:
         reader.close()
 
 
+@pytest.mark.slow
 def test_a_runs_checkpoints_are_evaluated(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks"
     for name in ("mkdir-01", "remove-01", "mkdir-07", "mkdir-08"):

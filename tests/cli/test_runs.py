@@ -249,6 +249,7 @@ def test_the_app_runs_the_same_engine(start: Callable[..., LiveRun]) -> None:
     gone(run)
 
 
+@pytest.mark.slow
 def test_a_terminated_app_cleans_up_too(start: Callable[..., LiveRun]) -> None:
     terminal, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))

@@ -44,10 +44,16 @@ def notes(bench: Bench) -> list[str]:
 async def paused_in_step_2(bench: Bench, **settings: object) -> tuple[GrpoEngine, Any]:
     """Step 1 is trained; the trials of step 2 are in their first turn, and the run is paused."""
     bench.script = two_turns
+
+    def hold(event: StepFinished | EvalFinished) -> Sequence[AlarmRaised]:
+        # As step 1 ends, so that no answer of step 2 is given before the pause.
+        if isinstance(event, StepFinished) and event.step == 1:
+            bench.policy.thinking = asyncio.Event()
+        return ()
+
+    bench.watch = hold
     engine = bench.engine(**{"max_steps": 3, "eval_every": 0, "save_every": 0, **settings})
     run = asyncio.create_task(engine.run())
-    await until(lambda: bench.events(StepFinished))
-    bench.policy.thinking = asyncio.Event()
     await until(lambda: [e for e in bench.events(TurnStarted) if e.trial.startswith("s0002")])
     engine.submit(Command("pause", RUN))
     return engine, run

@@ -89,6 +89,7 @@ def test_the_tokenizer_is_reproduced_byte_for_byte(tmp_path: Path) -> None:
     assert (tmp_path / "tokenizer.json").read_bytes() == TOKENIZER.read_bytes()
 
 
+@pytest.mark.slow
 def test_imitation_learns_and_is_reproducible(tokenizer: LocalTokenizer) -> None:
     config = ModelConfig(vocab_size=tokenizer.vocab_size, width=32, layers=1, heads=2)
     phase = Phase("skill", 12, 1e-2, FLAWED_SHARE, with_terminal=True)

@@ -155,6 +155,7 @@ async def test_a_policy_that_fails_in_a_summary(
     assert asked(engine, spec)[-1] == (STEPS[0], 2)
 
 
+@pytest.mark.slow
 async def test_a_summary_counts_against_the_budget(
     engine: ScriptedEngine, filling: TrialSpec
 ) -> None:

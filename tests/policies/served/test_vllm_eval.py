@@ -49,6 +49,7 @@ def said(run: Path) -> list[tuple[str, int, str]]:
     )
 
 
+@pytest.mark.slow
 async def test_a_served_model_is_worth_what_the_same_weights_are_here(
     vllm_server: VllmServer, tmp_path: Path
 ) -> None:

@@ -226,6 +226,7 @@ async def test_a_checkpoint_of_something_else_is_refused(
         await policy.load(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 async def test_a_training_that_starts_from_a_checkpoint_has_it_as_its_reference(
     make_policy: MakePolicy, tinker_server: TinkerServer, tmp_path: Path
 ) -> None:
