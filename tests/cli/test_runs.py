@@ -191,6 +191,7 @@ def test_an_interruption_is_heard_before_the_first_trial(start: Callable[..., Li
     gone(run)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_its_trials_only(start: Callable[..., LiveRun]) -> None:
     run = start("--no-ui", "max_steps=3")
     run.until(run.acting)
@@ -205,6 +206,7 @@ def test_a_killed_worker_costs_its_trials_only(start: Callable[..., LiveRun]) ->
     gone(run)
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_killed_run(start: Callable[..., LiveRun]) -> None:
     run = start("--no-ui")
     run.until(run.acting)
@@ -287,6 +289,7 @@ class Terminal:
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 def test_a_full_disk_ends_the_run_with_the_reason(tmp_path: Path, few_tasks: Path) -> None:
     disk = tmp_path / "0"

@@ -146,6 +146,7 @@ def test_a_signal_stops_cleans_up_and_restores_the_terminal(
     assert b"stray" not in session.seen
 
 
+@pytest.mark.slow
 def test_a_terminal_that_goes_away_stops_the_run(start: Callable[[str], Session]) -> None:
     session = start("stay")
     session.wait_for(b"append-07")
@@ -156,6 +157,7 @@ def test_a_terminal_that_goes_away_stops_the_run(start: Callable[[str], Session]
     assert session.outcome() == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_broken_screen_ends_the_engine_and_says_why(start: Callable[[str], Session]) -> None:
     session = start("crash")
     assert session.finish() == 1

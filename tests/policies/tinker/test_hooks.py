@@ -135,6 +135,7 @@ async def test_a_pause_of_sampling_is_told_and_taken_back(watched: Watched) -> N
         assert watched.meter.status().state == "active"
 
 
+@pytest.mark.slow
 async def test_requests_that_the_sdk_sends_again_are_counted(watched: Watched) -> None:
     client, sampler = await watched.create(), await watched.sampler()
     assert watched.meter.status().retries == 0

@@ -262,6 +262,7 @@ async def test_no_step_is_applied_twice_and_one_that_is_in_doubt_loses_the_polic
     assert record.applied_steps[run] == 2
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_in_mid_step_and_comes_back(
     make_policy: MakePolicy, tinker_server: TinkerServer, tmp_path: Path
 ) -> None:

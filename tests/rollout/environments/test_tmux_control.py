@@ -99,6 +99,7 @@ async def same_screen(programs: Programs, control: TmuxControl, session: str, te
     return by_client.stdout or ""
 
 
+@pytest.mark.slow
 async def test_any_keys_arrive_as_by_a_process_each() -> None:
     chance = random.Random(1)
     generated = [
