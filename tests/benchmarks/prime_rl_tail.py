@@ -21,6 +21,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tbtui.journal.events import TrialFinished
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tests.engines.prime_rl.recorded_run import LAYOUTS, RecordedRun
@@ -82,7 +83,8 @@ def _measure(
             number += 1
         for entry in reader.read_kinds(("trial_finished",), seq):
             seq = entry.seq
-            at = written.pop(entry.event.trial)  # type: ignore[union-attr]
+            assert isinstance(entry.event, TrialFinished)
+            at = written.pop(entry.event.trial)
             behind.append(time.monotonic() - at)
         time.sleep(LOOK_SEC)
     share = (_cpu(process) - cpu) / (time.monotonic() - counted)

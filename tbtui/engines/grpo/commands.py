@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.groups import Batch
 from tbtui.engines.grpo.pausing import Pause
 from tbtui.engines.grpo.steering import Steering
 from tbtui.journal.commands import RUN, Command
-from tbtui.journal.events import CommandDone, CommandIssued, RunPaused, RunResumed
+from tbtui.journal.events import CommandDone, RunPaused, RunResumed
 from tbtui.journal.writer import JournalWriter
 
 
@@ -32,15 +33,7 @@ class RunCommands:
         """On trials, before there were any to be found; None: there are."""
 
     def submit(self, command: Command) -> None:
-        self._journal.append(
-            CommandIssued(
-                command=command.id,
-                verb=command.verb,
-                target=command.target,
-                actor=command.actor,
-                reason=command.reason,
-            )
-        )
+        self._journal.append(issued(command))
         if command.target == RUN:
             self._control_run(command)
         elif self._early is not None:

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable
 
 from tbtui.algorithm.costs import Tokens, sampled_tokens
+from tbtui.engines.events_of import turn_event
 from tbtui.engines.grpo.admission import Admission, Slot
 from tbtui.engines.grpo.attempts import Attempt, Attempts, Place, TrialEnd
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
@@ -25,8 +26,6 @@ from tbtui.journal.events import (
     TrialPhaseChanged,
     TrialQueued,
     TrialRetried,
-    TurnObserved,
-    TurnParsed,
     WorkerLost,
     WorkerRecycled,
     WorkerStarted,
@@ -292,23 +291,8 @@ class TrialRunner[P: Pool]:
                 task = asyncio.get_running_loop().create_task(self._answer(message))
                 self._answering.add(task)
                 task.add_done_callback(self._answered)
-            case TurnUnderstood():
-                self._journal.append(
-                    TurnParsed(
-                        trial=message.trial,
-                        turn=message.turn,
-                        analysis=message.analysis,
-                        plan=message.plan,
-                        commands=message.commands,
-                        task_complete=message.task_complete,
-                        error=message.error,
-                        warning=message.warning,
-                    )
-                )
-            case TurnSeen(trial, turn, observation, seconds):
-                self._journal.append(
-                    TurnObserved(trial=trial, turn=turn, observation=observation, seconds=seconds)
-                )
+            case TurnUnderstood() | TurnSeen():
+                self._journal.append(turn_event(message))
             case PauseEntered(trial, frozen):
                 self.steering.paused(trial, "freeze" if frozen else "pause")
             case PauseLeft(trial):

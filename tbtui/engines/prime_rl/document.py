@@ -41,14 +41,15 @@ class Document:
         Raises:
             ConfigError: there is something else.
         """
-        node: Any = self.root
+        node: Table = self.root
         for place, key in _steps(path):
             if key not in node:
                 return None
-            node = node[key]
-            if not isinstance(node, dict):
+            below = node[key]
+            if not isinstance(below, dict):
                 raise ConfigError(f"{place}: should be a table")
-        return node  # type: ignore[no-any-return]
+            node = below
+        return node
 
     def tables(self, path: str) -> list[Table]:
         """The list of tables of that name; empty: there is none.

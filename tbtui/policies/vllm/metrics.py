@@ -1,20 +1,36 @@
-"""vLLM's own count of the requests that it computes, from `/metrics`."""
+"""What a vLLM server counts of itself, from its `/metrics`."""
 
 from __future__ import annotations
 
-_RUNNING = "vllm:num_requests_running"
 
+def vllm_metrics(text: str) -> dict[str, float]:
+    """Gauges and counters by name, without `vllm:`, added up over the server's engines; the use of
+    the KV cache is the fullest engine's.
 
-def requests_running(metrics: str) -> int | None:
-    """Requests being computed at the moment, by all engines of the server; None: it doesn't tell.
-
-    `metrics`: in Prometheus' text format.
+    Raises:
+        ValueError: it isn't Prometheus' text format.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        if not family.name.startswith("vllm:") or family.type == "histogram":
+            continue
+        for sample in family.samples:
+            name = sample.name.removeprefix("vllm:")
+            found[name] = added(name, found.get(name, 0.0), sample.value)
+    return found
+
+
+def added(name: str, before: float, value: float) -> float:
+    """A metric of several engines."""
+    return max(before, value) if name == "kv_cache_usage_perc" else before + value
+
+
+def requests_running(text: str) -> int | None:
+    """Requests being computed at the moment; None: the server doesn't tell."""
     try:
-        families = list(text_string_to_metric_families(metrics))
+        running = vllm_metrics(text).get("num_requests_running")
     except ValueError:  # something else answers there
         return None
-    counts = [each.value for family in families for each in family.samples if each.name == _RUNNING]
-    return int(sum(counts)) if counts else None
+    return None if running is None else int(running)

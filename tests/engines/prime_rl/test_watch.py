@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from tbtui.console import HumanLines
 from tbtui.engines.prime_rl.watch.layout import SourceDirectory
@@ -239,12 +241,12 @@ def test_groups_are_scored_with_prime_rls_advantages(run: RecordedRun, watching:
 def test_a_failure_of_the_machinery_is_no_reward(
     run: RecordedRun,
     watching: Watching,
-    changes: dict[str, object],
+    changes: dict[str, Any],
     outcome: Outcome,
     reward: float | None,
 ) -> None:
     run.launch()
-    run.arrived(run.episode("t", 1, **changes), 1)  # type: ignore[arg-type]
+    run.arrived(run.episode("t", 1, **changes), 1)
     watching.read()
 
     (finished,) = watching.of(TrialFinished)
@@ -604,7 +606,6 @@ def test_a_rollout_that_vanishes_was_given_up(run: RecordedRun, watching: Watchi
 
 @LATER_LAYOUT
 def test_a_chunk_that_is_sealed_is_read_on(run: RecordedRun, watching: Watching) -> None:
-    zstandard = pytest.importorskip("zstandard")
     run.launch()
     run.arrived(run.episode("a", 1), 1)
     watching.read()

@@ -16,8 +16,6 @@ from tbtui.journal.reader import JournalReader
 
 from .recorded_run import RecordedRun
 
-parser = pytest.importorskip("prometheus_client.parser")
-
 # As vLLM 0.32 writes it: two engines behind one port, and a histogram.
 EXPOSED = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.

@@ -8,21 +8,19 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tbtui.engines.events_of import issued, turn_event
 from tbtui.engines.grpo.admission import Slot
 from tbtui.engines.prime_rl.plugin.endpoint import Refused
 from tbtui.engines.prime_rl.plugin.trial_log import TrialLog
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,
-    CommandIssued,
     PhaseSeconds,
     TrialFinished,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
     TrialResumed,
-    TurnObserved,
-    TurnParsed,
     TurnStarted,
 )
 from tbtui.rollout.messages import (
@@ -90,23 +88,8 @@ class HostedTrial:
                 if phase is TrialPhase.TEARDOWN and self.slot is not None:
                     self.slot.make_room()
                 self.log.append(TrialPhaseChanged(trial=trial, phase=phase, detail=detail))
-            case TurnUnderstood():
-                self.log.append(
-                    TurnParsed(
-                        trial=message.trial,
-                        turn=message.turn,
-                        analysis=message.analysis,
-                        plan=message.plan,
-                        commands=message.commands,
-                        task_complete=message.task_complete,
-                        error=message.error,
-                        warning=message.warning,
-                    )
-                )
-            case TurnSeen(trial, turn, observation, seconds):
-                self.log.append(
-                    TurnObserved(trial=trial, turn=turn, observation=observation, seconds=seconds)
-                )
+            case TurnUnderstood() | TurnSeen():
+                self.log.append(turn_event(message))
             case PauseEntered(trial, frozen):
                 self.log.append(TrialPaused(trial=trial, frozen=frozen))
                 verbs = ("pause", "freeze") if frozen else ("pause",)
@@ -122,15 +105,7 @@ class HostedTrial:
 
     def issued(self, command: Command) -> None:
         """Somebody asks something of this trial."""
-        self.log.append(
-            CommandIssued(
-                command=command.id,
-                verb=command.verb,
-                target=command.target,
-                actor=command.actor,
-                reason=command.reason,
-            )
-        )
+        self.log.append(issued(command))
         self._waiting.append(command)
         if command.verb in _ENDING:
             done = {"stop": "stopped", "cancel": "cancelled"}[command.verb]

@@ -131,7 +131,7 @@ def steps_in(directory: Path, since: int = 0, known: Set[int] = frozenset()) -> 
     Called several times a second on directories of thousands of steps.
     """
     try:
-        names = os.listdir(directory)  # noqa: PTH208
+        names = os.listdir(directory)  # noqa: PTH208 - names alone, at a third the cost
     except (FileNotFoundError, NotADirectoryError):
         return []
     numbers = (name[5:] for name in names if name.startswith("step_"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
+
+import zstandard
 
 from tbtui.engines.prime_rl.watch.tail import CHUNK_BYTES
-
-if TYPE_CHECKING:
-    import zstandard
 
 
 class SealedError(Exception):
@@ -19,7 +18,6 @@ class SealedChunk:
     """The lines of a `.jsonl.zst` from an offset in what it holds, in bounded pieces."""
 
     def __init__(self, path: Path, offset: int) -> None:
-        """Raises `SealedError` where the library for it is missing."""
         self.path = path
         self.offset = 0
         """Of the end of the last complete line that was read."""
@@ -31,10 +29,6 @@ class SealedChunk:
 
     def read(self) -> list[bytes] | None:
         """The next lines; None: that was all. Raises `SealedError` when it is damaged."""
-        try:
-            import zstandard
-        except ModuleNotFoundError as error:
-            raise SealedError(f"{self.path}: needs the package zstandard to be read") from error
         try:
             if self._stream is None:
                 self._file = self.path.open("rb")

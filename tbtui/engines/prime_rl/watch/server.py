@@ -9,6 +9,7 @@ from http.client import HTTPException
 from urllib.parse import urlsplit, urlunsplit
 
 from tbtui.journal.events import PolicyMeasured, ServerMeasured
+from tbtui.policies.vllm.metrics import added, vllm_metrics
 
 _TIMEOUT_SEC = 5.0
 _MAX_BYTES = 16 << 20
@@ -23,7 +24,6 @@ class ServerMetrics:
 
     def __init__(self, urls: Sequence[str], clock: Callable[[], float] = time.time) -> None:
         """`urls`: of the servers, with or without a path (`http://host:8000/v1` is one)."""
-        require_parser()
         self._urls = tuple(metrics_url(url) for url in urls)
         self._clock = clock
         self._state = ""
@@ -82,48 +82,24 @@ def metrics_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, "/metrics", "", ""))
 
 
-def require_parser() -> None:
-    """Raise `ServerMetricsError` where the parser isn't installed."""
-    try:
-        import prometheus_client.parser  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ServerMetricsError(
-            "vLLM's numbers need the package prometheus-client: pip install prometheus-client"
-        ) from error
-
-
 def parse(text: str) -> dict[str, float]:
-    """vLLM's gauges and counters by name, without `vllm:`, added up over its engines; the use of
-    the KV cache is the fullest engine's.
+    """As `vllm_metrics`.
 
     Raises:
         ServerMetricsError: it isn't Prometheus's text format.
     """
-    from prometheus_client.parser import text_string_to_metric_families
-
-    found: dict[str, float] = {}
     try:
-        for family in text_string_to_metric_families(text):
-            if not family.name.startswith("vllm:") or family.type == "histogram":
-                continue
-            for sample in family.samples:
-                name = sample.name.removeprefix("vllm:")
-                found[name] = _added(name, found.get(name, 0.0), sample.value)
+        return vllm_metrics(text)
     except ValueError as error:
         raise ServerMetricsError(f"its metrics can't be read ({error})") from error
-    return found
 
 
 def _sum(engines: Sequence[dict[str, float]]) -> dict[str, float]:
     totals: dict[str, float] = {}
     for engine in engines:
         for name, value in engine.items():
-            totals[name] = _added(name, totals.get(name, 0.0), value)
+            totals[name] = added(name, totals.get(name, 0.0), value)
     return totals
-
-
-def _added(name: str, before: float, value: float) -> float:
-    return max(before, value) if name == "kv_cache_usage_perc" else before + value
 
 
 def _whole(totals: dict[str, float], name: str) -> int:

@@ -1,0 +1,35 @@
+"""Messages and commands as the journal's events: the same for our trainer and for Prime-RL's
+environment servers."""
+
+from __future__ import annotations
+
+from tbtui.journal.commands import Command
+from tbtui.journal.events import CommandIssued, TurnObserved, TurnParsed
+from tbtui.rollout.messages import TurnSeen, TurnUnderstood
+
+
+def turn_event(message: TurnUnderstood | TurnSeen) -> TurnParsed | TurnObserved:
+    match message:
+        case TurnUnderstood():
+            return TurnParsed(
+                trial=message.trial,
+                turn=message.turn,
+                analysis=message.analysis,
+                plan=message.plan,
+                commands=message.commands,
+                task_complete=message.task_complete,
+                error=message.error,
+                warning=message.warning,
+            )
+        case TurnSeen(trial, turn, observation, seconds):
+            return TurnObserved(trial=trial, turn=turn, observation=observation, seconds=seconds)
+
+
+def issued(command: Command) -> CommandIssued:
+    return CommandIssued(
+        command=command.id,
+        verb=command.verb,
+        target=command.target,
+        actor=command.actor,
+        reason=command.reason,
+    )
