@@ -5,6 +5,7 @@ Each run imports Harbor, which takes seconds of CPU, so there are few of them.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -294,18 +295,16 @@ class Terminal:
 def test_a_full_disk_ends_the_run_with_the_reason(tmp_path: Path, few_tasks: Path) -> None:
     disk = tmp_path / "0"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120M", "small", disk], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256M", "small", disk], check=True)
     try:
-        run = LiveRun(disk, few_tasks, "--no-ui")
-        run.until(run.acting)
-        # The output file is on the same disk; what it has already can still be read.
-        with (disk / "filler").open("wb") as filler:
-            try:
-                while True:
-                    filler.write(b"\0" * 65536)
-                    filler.flush()
-            except OSError:
-                pass
+        # Opened before the run, so that the disk can be filled whatever the run has used by then.
+        with (disk / "filler").open("wb", buffering=0) as filler:
+            run = LiveRun(disk, few_tasks, "--no-ui")
+            run.until(run.acting)
+            # The output file is on the same disk; what it has already can still be read.
+            with contextlib.suppress(OSError):
+                while filler.write(b"\0" * 65536) == 65536:
+                    pass
         assert run.wait() == 1, run.text()
         (disk / "filler").unlink()
         gone_processes(run)
