@@ -76,15 +76,15 @@ def _in_app(request: RunRequest) -> int:
 
 
 def _in_console(request: RunRequest, view: View) -> int:
-    from tbtui.engines.prepare import BAD_INPUT, prepare_run
+    from tbtui.engines.make_run import BAD_INPUT, prepare
 
     try:
-        prepared = prepare_run(request)
+        make = prepare(request)
     except BAD_INPUT as error:
         return _refused(error)
     if view == "lines":
         # Importing the engine takes a while.
-        typer.echo(f"start   {prepared.directory.path}")
+        typer.echo(f"start   {request.directory.path}")
     from tbtui.console import HumanLines, end_line, follow, json_line
     from tbtui.engines.headless import run_headless
     from tbtui.journal.events import RunFinished
@@ -101,8 +101,8 @@ def _in_console(request: RunRequest, view: View) -> int:
 
     try:
         end = run_headless(
-            prepared,
-            lambda complete: follow(prepared.directory, complete, lines, sys.stdout, before),
+            make(),
+            lambda complete: follow(request.directory, complete, lines, sys.stdout, before),
         )
     except BrokenPipeError:
         # Whoever read our output has left; Python would complain again when it flushes at exit.

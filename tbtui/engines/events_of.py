@@ -32,4 +32,5 @@ def issued(command: Command) -> CommandIssued:
         target=command.target,
         actor=command.actor,
         reason=command.reason,
+        arguments=dict(command.arguments),
     )

@@ -7,28 +7,25 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
-from tbtui.engines.prepare import PreparedRun
-from tbtui.engines.run import Run
+from tbtui.engines.make_run import AnyRun
 from tbtui.journal.commands import RunEnd
 
 EXIT_INTERRUPTED = 130
 
 
-def run_headless(
-    prepared: PreparedRun, follow: Callable[[asyncio.Event], Awaitable[None]]
-) -> RunEnd:
+def run_headless(run: AnyRun, follow: Callable[[asyncio.Event], Awaitable[None]]) -> RunEnd:
     """Run to the end while `follow` shows the journal, until the event says it is complete.
 
     The first ctrl-c or SIGTERM ends the run cleanly; another one ends the process at once (its
     children see that and clean up by themselves).
     """
-    return asyncio.run(_run(prepared, follow))
+    return asyncio.run(_run(run, follow))
 
 
-async def _run(prepared: PreparedRun, follow: Callable[[asyncio.Event], Awaitable[None]]) -> RunEnd:
+async def _run(run: AnyRun, follow: Callable[[asyncio.Event], Awaitable[None]]) -> RunEnd:
     loop = asyncio.get_running_loop()
     complete = asyncio.Event()
-    task = asyncio.create_task(Run(prepared).run())
+    task = asyncio.create_task(run.run())
     following = asyncio.ensure_future(follow(complete))
 
     def interrupt() -> None:

@@ -13,7 +13,7 @@ from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.rundir import RunDirectory
 
 if TYPE_CHECKING:
-    from tbtui.engines.run import Run
+    from tbtui.engines.make_run import AnyRun
 
 
 class EngineThread:
@@ -21,7 +21,7 @@ class EngineThread:
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._run: Run | None = None
+        self._run: AnyRun | None = None
         self._early: list[Command] = []
         self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
         self._loop = asyncio.new_event_loop()
@@ -32,6 +32,14 @@ class EngineThread:
     @property
     def directory(self) -> RunDirectory:
         return self._request.directory
+
+    @property
+    def outlives(self) -> bool:
+        return False
+
+    @property
+    def read_only(self) -> str:
+        return ""
 
     def start(self) -> None:
         self._thread.start()
@@ -56,15 +64,13 @@ class EngineThread:
 
     async def _watched(self) -> RunEnd:
         # Here, because importing the engine takes longer than painting the app's first frame.
-        from tbtui.engines.prepare import BAD_INPUT, prepare_run
+        from tbtui.engines.make_run import BAD_INPUT, prepare
 
         try:
-            prepared = prepare_run(self._request)
+            make = prepare(self._request)
         except BAD_INPUT as error:
             return RunEnd("refused", str(error))
-        from tbtui.engines.run import Run
-
-        self._run = Run(prepared)
+        self._run = make()
         for command in self._early:
             self._run.submit(command)
         self._task = asyncio.create_task(self._run.run())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import getpass
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from tbtui.journal.vocabulary import CommandVerb
 
@@ -25,6 +26,8 @@ class Command:
     """A trial's id, or `RUN`."""
     actor: str = field(default_factory=getpass.getuser)
     reason: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What the verb needs besides, as JSON has it."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
 

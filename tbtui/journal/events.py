@@ -396,6 +396,8 @@ class CommandIssued(Event):
     """A trial's id, or `run`."""
     actor: str
     reason: str = ""
+    arguments: dict[str, Any] = {}
+    """What the verb needs besides."""
 
 
 class CommandDone(Event):

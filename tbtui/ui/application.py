@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
@@ -18,7 +18,7 @@ from textual.worker import Worker, WorkerState
 from tbtui.journal.vocabulary import CommandVerb
 from tbtui.resources import themes_dir
 from tbtui.ui.host import RunEnd, RunHost
-from tbtui.ui.keys import KEYS, Scope, bindings
+from tbtui.ui.keys import KEYS, bindings
 from tbtui.ui.live import LiveRun
 from tbtui.ui.pane import Frame, Redraw
 from tbtui.ui.panes.grid import TrialGrid
@@ -50,12 +50,6 @@ class TbtuiApp(App[int]):
     BINDINGS = bindings("everywhere")
     ENABLE_COMMAND_PALETTE = True
     TITLE = "tbtui"
-
-    _SCOPES: ClassVar[dict[type[Screen[Any]], tuple[Scope, ...]]] = {
-        Cockpit: ("cockpit", "steering", "everywhere"),
-        TrialScreen: ("trial", "steering", "everywhere"),
-        CommandScreen: ("commands", "everywhere"),
-    }
 
     def __init__(
         self,
@@ -365,7 +359,7 @@ class TbtuiApp(App[int]):
         self._show(0)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        scopes = self._SCOPES.get(type(screen), ("everywhere",))
+        scopes = screen.SCOPES if isinstance(screen, LiveScreen) else ("everywhere",)
         for key in KEYS:
             if key.palette and key.scope in scopes:
                 yield SystemCommand(

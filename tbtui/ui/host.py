@@ -17,6 +17,16 @@ class RunHost(Protocol):
         """Exists already; its journal appears when the engine starts."""
         ...
 
+    @property
+    def outlives(self) -> bool:
+        """Leaving the app leaves the run alone: it was attached to, or is over."""
+        ...
+
+    @property
+    def read_only(self) -> str:
+        """Why nothing can be asked of the run, in a few words; empty when it can."""
+        ...
+
     def start(self) -> None:
         """Start the engine. Returns at once."""
         ...

@@ -156,6 +156,9 @@ def show_run(directory: Path, seconds: float, report: Path) -> None:
 
         def interrupt(self) -> None: ...
 
+        outlives = False
+        read_only = ""
+
         async def ended(self) -> RunEnd:
             await asyncio.sleep(3600)
             raise AssertionError

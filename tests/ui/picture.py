@@ -38,6 +38,9 @@ class PastHost:
     def interrupt(self) -> None:
         pass
 
+    outlives = False
+    read_only = ""
+
     async def ended(self) -> RunEnd:
         return await asyncio.get_running_loop().create_future()
 

@@ -1048,6 +1048,9 @@ class SyntheticHost:
     def interrupt(self) -> None:
         self._interrupted.set()
 
+    outlives = False
+    read_only = ""
+
     async def ended(self) -> RunEnd:
         await asyncio.to_thread(self._over.wait)
         assert self._end is not None

@@ -32,6 +32,9 @@ class ManualHost:
     def interrupt(self) -> None:
         self.calls.append("interrupt")
 
+    outlives = False
+    read_only = ""
+
     async def ended(self) -> RunEnd:
         return await asyncio.shield(self.over)
 

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
+from tbtui.ui.keys import Scope
 from tbtui.ui.pane import Frame, Pane, Redraw
 
 SMALLEST = (60, 16)
@@ -20,6 +21,8 @@ SMALLEST = (60, 16)
 class LiveScreen(Screen[None]):
     """A screen of panes. Number keys bring one of `PANES` in full, 0 the overview."""
 
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("everywhere",)
+    """Of the key table: what the command palette offers here."""
     PANES: ClassVar[dict[int, tuple[str, ...]]] = {}
     """Ids of the panes that each number shows."""
     OVERVIEW: ClassVar[tuple[str, ...]] = ()

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
-from tbtui.ui.keys import bindings
+from tbtui.ui.keys import Scope, bindings
 from tbtui.ui.panes.bars import KeyBar, StatusLine, Summary
 from tbtui.ui.panes.facts import NotesPane, TimesPane
 from tbtui.ui.panes.grid import TrialGrid
@@ -20,6 +20,7 @@ from tbtui.ui.screens.base import LiveScreen
 
 
 class Cockpit(LiveScreen):
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("cockpit", "steering", "everywhere")
     BINDINGS = bindings("cockpit", "steering")
     AUTO_FOCUS = "#trials"
     OVERVIEW = ("trials",)
@@ -52,7 +53,7 @@ class Cockpit(LiveScreen):
                 yield TimesPane("times")
                 yield NotesPane("notes")
         yield Summary("summary")
-        yield KeyBar("keys", "cockpit", "steering", "everywhere")
+        yield KeyBar("keys", *self.SCOPES)
 
     def arranged(self) -> None:
         self.query_one("#summary").display = not self.roomy and not self.full

@@ -7,13 +7,14 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from tbtui.ui.keys import bindings
+from tbtui.ui.keys import Scope, bindings
 from tbtui.ui.panes.bars import KeyBar, StatusLine
 from tbtui.ui.panes.commands import CommandPane
 from tbtui.ui.screens.base import LiveScreen
 
 
 class CommandScreen(LiveScreen):
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("commands", "everywhere")
     BINDINGS = bindings("commands")
     AUTO_FOCUS = "#given"
     OVERVIEW = ("given",)
@@ -23,7 +24,7 @@ class CommandScreen(LiveScreen):
         yield StatusLine("status")
         with Vertical(id="list"):
             yield CommandPane("given")
-        yield KeyBar("keys", "commands", "everywhere")
+        yield KeyBar("keys", *self.SCOPES)
 
     def action_back(self) -> None:
         self.app.pop_screen()

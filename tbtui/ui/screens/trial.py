@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from tbtui.ui.keys import bindings
+from tbtui.ui.keys import Scope, bindings
 from tbtui.ui.pane import Frame, Redraw
 from tbtui.ui.panes.bars import KeyBar, TrialHead
 from tbtui.ui.panes.terminal import TerminalPane
@@ -21,6 +21,7 @@ from tbtui.view.current import attempts
 class TrialScreen(LiveScreen):
     """Follows the newest turn until somebody chooses another."""
 
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("trial", "steering", "everywhere")
     BINDINGS = bindings("trial", "steering")
     AUTO_FOCUS = "#turns"
     OVERVIEW = ("turns", "terminal", "tokens")
@@ -54,7 +55,7 @@ class TrialScreen(LiveScreen):
             tokens.follows_selection = False
             yield tokens
             yield TrialFactsPane("facts")
-        yield KeyBar("keys", "trial", "steering", "everywhere")
+        yield KeyBar("keys", *self.SCOPES)
 
     def show(self, frame: Frame, beat: int) -> None:
         turns = self.query_one(TurnPane)

@@ -1,0 +1,40 @@
+"""The run that was asked for, whichever engine runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tbtui.engines.prepare import BAD_INPUT as BAD_INPUT
+from tbtui.engines.prepare import prepare_run
+from tbtui.engines.request import RunRequest
+from tbtui.journal.commands import Command, RunEnd
+
+
+class AnyRun(Protocol):
+    """A run that may start. Everything happens on the event loop that `run` is awaited on."""
+
+    def submit(self, command: Command) -> None:
+        """Ask something of it; what came of it is read from the journal."""
+        ...
+
+    async def run(self) -> RunEnd:
+        """To the end, or until cancelled; always cleans up, never raises."""
+        ...
+
+
+def prepare(request: RunRequest) -> Callable[[], AnyRun]:
+    """Refuse what can be refused; what is returned makes the run.
+
+    Making it imports the engine, which takes seconds: there is time to say so before.
+
+    Raises one of `BAD_INPUT`; nothing is left then, the run directory included.
+    """
+    prepared = prepare_run(request)
+
+    def make() -> AnyRun:
+        from tbtui.engines.run import Run
+
+        return Run(prepared)
+
+    return make
