@@ -198,6 +198,10 @@ class ServerStatus:
     """Of those, how many the server had in its cache."""
 
 
+Activity = Literal["idle", "sampling", "training", "loading", "saving"]
+"""What a policy does at one moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
     """A moment of the policy's life, for the queue pane. Only what is truly known."""
@@ -212,7 +216,7 @@ class PolicyStatus:
     """Completion tokens drawn since the start."""
     latencies: tuple[float, ...]
     """Seconds from request to answer of the last requests (at most 256)."""
-    activity: Literal["idle", "sampling", "training", "loading", "saving"]
+    activity: Activity
     pid: int | None = None
     """The process that computes, when it is ours."""
     server: ServerStatus | None = None

@@ -13,10 +13,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 from tbtui.policies.base import (
-    ContextOverflowError,
+    Activity,
     Datum,
     Ended,
     GradientResult,
@@ -48,10 +48,8 @@ from tbtui.policies.local.renderer import LocalRenderer
 from tbtui.policies.local.shipped import SHIPPED, TOKENIZER
 from tbtui.policies.local.terminus import check_installed_harbor
 from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.work import Work, fitted
 
-_LATENCIES = 256
-
-Activity = Literal["idle", "sampling", "training", "loading", "saving"]
 Asked = tuple[SampleRequest, asyncio.Future[Sample]]
 
 
@@ -93,11 +91,7 @@ class LocalPolicy:
         self._unanswered: set[asyncio.Future[Sample]] = set()
         self._wake = asyncio.Event()
         self._running = 0
-        self._completed = 0
-        self._sampled_tokens = 0
-        self._latencies: deque[float] = deque(maxlen=_LATENCIES)
-        self._alone: list[Activity] = []
-        """What has been asked for beside sampling, the first of it under way."""
+        self._work = Work()
 
     @property
     def info(self) -> PolicyInfo:
@@ -128,31 +122,19 @@ class LocalPolicy:
     async def sample(self, request: SampleRequest) -> Sample:
         """Raises `ContextOverflowError` when not one token fits behind the prompt. A completion
         is cut off where the context ends."""
-        limit = self.info.context_limit
-        room = limit - len(request.prompt_ids)
-        if room < 1:
-            raise ContextOverflowError(
-                f"the prompt has {len(request.prompt_ids)} tokens; the context limit is {limit}"
-            )
-        if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
-            raise PolicyError(
-                "a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0"
-            )
+        asked = fitted(request, self.info.context_limit)
         if self._batcher is None:
             raise PolicyError("the policy has been closed")
-        fitting = dataclasses.replace(request, max_tokens=min(room, request.max_tokens))
         answer: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
         started = time.monotonic()
         self._unanswered.add(answer)
-        self._waiting.append((fitting, answer))
+        self._waiting.append((asked, answer))
         self._wake.set()
         try:
             drawn = await answer
         finally:
             self._unanswered.discard(answer)
-        self._completed += 1
-        self._sampled_tokens += len(drawn.completion_ids)
-        self._latencies.append(time.monotonic() - started)
+        self._work.answered(drawn, time.monotonic() - started)
         return drawn
 
     async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
@@ -191,20 +173,11 @@ class LocalPolicy:
         """There is nothing of it elsewhere."""
 
     def status(self) -> PolicyStatus:
-        return PolicyStatus(
+        return self._work.status(
             in_flight=len(self._unanswered),
             running=self._running,
-            completed=self._completed,
-            sampled_tokens=self._sampled_tokens,
-            latencies=tuple(self._latencies),
-            activity=self._activity(),
             pid=self._process.pid if self._process is not None else None,
         )
-
-    def _activity(self) -> Activity:
-        if self._alone:
-            return self._alone[0]
-        return "sampling" if self._running else "idle"
 
     async def close(self, ended: Ended = "success") -> None:
         """End the process; what is still in flight fails with `PolicyError`."""
@@ -250,11 +223,8 @@ class LocalPolicy:
             self._running = 0
 
     async def _call_alone(self, activity: Activity, order: Order) -> Result:
-        self._alone.append(activity)
-        try:
+        with self._work.beside_sampling(activity):
             return await self._call(order)
-        finally:
-            self._alone.remove(activity)
 
     async def _call(self, order: Order) -> Result:
         if self._process is None:

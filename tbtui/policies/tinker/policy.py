@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, get_args
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.policies.base import (
-    ContextOverflowError,
+    Activity,
     Datum,
     Ended,
     GradientResult,
@@ -30,7 +29,7 @@ from tbtui.policies.base import (
     StepResult,
 )
 from tbtui.policies.chat.base import ChatRenderer
-from tbtui.policies.meter import LATENCIES_KEPT, RequestMeter
+from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.tinker.abilities import Abilities
 from tbtui.policies.tinker.capabilities import ask_server, context_limit
@@ -45,11 +44,11 @@ from tbtui.policies.tinker.sdk_log import sdk_log_to
 from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
 from tbtui.policies.tinker.settings import TinkerSettings
 from tbtui.policies.tinker.training_run import TrainingRun
+from tbtui.policies.work import Work, fitted
 
 if TYPE_CHECKING:
     import tinker
 
-Activity = Literal["idle", "sampling", "training", "loading", "saving"]
 
 _HONOURED = frozenset(
     {
@@ -95,11 +94,7 @@ class TinkerPolicy:
         """Raises why training can't be asked for anything any more, once it is done."""
         self._closed = False
         self._unanswered: set[asyncio.Future[tinker.SampleResponse]] = set()
-        self._completed = 0
-        self._sampled_tokens = 0
-        self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
-        self._alone: list[Activity] = []
-        """What has been asked for beside sampling, the first of it under way."""
+        self._work = Work()
 
     @property
     def info(self) -> PolicyInfo:
@@ -157,29 +152,17 @@ class TinkerPolicy:
         """Raises `ContextOverflowError` when not one token fits behind the prompt. A completion
         is cut off where the context ends. When the server has dropped the weights, they are
         published once more."""
-        limit = self.info.context_limit
-        room = limit - len(request.prompt_ids)
-        if room < 1:
-            raise ContextOverflowError(
-                f"the prompt has {len(request.prompt_ids)} tokens; the context limit is {limit}"
-            )
-        if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
-            raise PolicyError(
-                "a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0"
-            )
-        max_tokens = min(room, request.max_tokens)
+        asked = fitted(request, self.info.context_limit)
         started = time.monotonic()
         sampler = self._published.sampler
         try:
-            response = await self._ask(sampler, request, max_tokens)
+            response = await self._ask(sampler, asked)
         except SamplerGoneError:
             sampler = await self._published.instead_of(sampler)
             self._meter.retried()
-            response = await self._ask(sampler, request, max_tokens)
-        drawn = sampler.read(response, max_tokens)
-        self._completed += 1
-        self._sampled_tokens += len(drawn.completion_ids)
-        self._latencies.append(time.monotonic() - started)
+            response = await self._ask(sampler, asked)
+        drawn = sampler.read(response, asked.max_tokens)
+        self._work.answered(drawn, time.monotonic() - started)
         self._meter.answered(len(request.prompt_ids), response.prompt_cache_hit_tokens)
         return drawn
 
@@ -235,21 +218,8 @@ class TinkerPolicy:
 
     def status(self) -> PolicyStatus:
         in_flight = len(self._unanswered)
-        return PolicyStatus(
-            in_flight=in_flight,
-            # Which of them the server works on, it doesn't tell.
-            running=in_flight,
-            completed=self._completed,
-            sampled_tokens=self._sampled_tokens,
-            latencies=tuple(self._latencies),
-            activity=self._activity(),
-            server=self._meter.status(),
-        )
-
-    def _activity(self) -> Activity:
-        if self._alone:
-            return self._alone[0]
-        return "sampling" if self._unanswered else "idle"
+        # Which of them the server works on, it doesn't tell.
+        return self._work.status(in_flight, running=in_flight, server=self._meter.status())
 
     async def close(self, ended: Ended = "success") -> None:
         """End the session; what is still in flight fails with `PolicyError`."""
@@ -264,13 +234,11 @@ class TinkerPolicy:
         finally:
             self._resources.close()
 
-    async def _ask(
-        self, sampler: Sampler, request: SampleRequest, max_tokens: int
-    ) -> tinker.SampleResponse:
+    async def _ask(self, sampler: Sampler, request: SampleRequest) -> tinker.SampleResponse:
         if self._closed:
             raise PolicyError("the policy has been closed")
         with self._meter.request("sample"):
-            answer = sampler.ask(request, max_tokens, self.renderer.stop_ids)
+            answer = sampler.ask(request, self.renderer.stop_ids)
             self._unanswered.add(answer)
             try:
                 return await answer
@@ -298,11 +266,8 @@ class TinkerPolicy:
         return self._run
 
     async def _call_alone[T](self, activity: Activity, work: Coroutine[object, object, T]) -> T:
-        self._alone.append(activity)
-        try:
+        with self._work.beside_sampling(activity):
             return await self._unless_over(work)
-        finally:
-            self._alone.remove(activity)
 
     async def _unless_over[T](self, work: Coroutine[object, object, T]) -> T:
         """The result of `work`, unless what is being trained is lost first, or the policy closed:

@@ -43,14 +43,14 @@ class Sampler:
     """Optimiser steps behind the weights."""
 
     def ask(
-        self, request: SampleRequest, max_tokens: int, stop: Sequence[int]
+        self, request: SampleRequest, stop: Sequence[int]
     ) -> asyncio.Future[tinker.SampleResponse]:
         """Submit a request; cancelling the future cancels it at the server too."""
         import tinker
 
         prompt = tinker.ModelInput.from_ints(list(request.prompt_ids))
         parameters = tinker.SamplingParams(
-            max_tokens=max_tokens,
+            max_tokens=request.max_tokens,
             seed=request.seed % SEEDS,
             stop=list(stop),
             temperature=request.temperature,

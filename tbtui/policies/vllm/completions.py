@@ -23,14 +23,14 @@ class UnableError(PolicyRefusedError):
 
 
 def completion_body(
-    model_name: str, request: SampleRequest, max_tokens: int, stop_ids: Sequence[int]
+    model_name: str, request: SampleRequest, stop_ids: Sequence[int]
 ) -> dict[str, Any]:
     """What to post. The model's own distribution is asked for: left out, a vLLM server takes
     `top_p`, `top_k` and penalties from the model's `generation_config.json`."""
     return {
         "model": model_name,
         "prompt": list(request.prompt_ids),
-        "max_tokens": max_tokens,
+        "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "seed": request.seed % _SEEDS,
         "stop_token_ids": list(stop_ids),
@@ -45,7 +45,7 @@ def completion_body(
     }
 
 
-def read_completion(content: Any, request: SampleRequest, max_tokens: int) -> Sample:
+def read_completion(content: Any, request: SampleRequest) -> Sample:
     """Raises `UnableError` where token ids or log-probabilities are missing, else `PolicyError`
     for an answer that can't be read or isn't one to the request."""
     try:
@@ -68,8 +68,10 @@ def read_completion(content: Any, request: SampleRequest, max_tokens: int) -> Sa
             f"sampling: the server took {len(echoed)} tokens for a prompt of"
             f" {len(request.prompt_ids)}, and not the same ones"
         )
-    if not ids or len(ids) > max_tokens:
-        raise PolicyError(f"sampling: the server drew {len(ids)} tokens; max_tokens={max_tokens}")
+    if not ids or len(ids) > request.max_tokens:
+        raise PolicyError(
+            f"sampling: the server drew {len(ids)} tokens; max_tokens={request.max_tokens}"
+        )
     if finish not in ("stop", "length"):
         raise PolicyError(f"sampling: the server gave the completion up ({finish})")
     return Sample(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -14,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.policies.base import (
-    ContextOverflowError,
     Datum,
     Ended,
     GradientResult,
@@ -29,7 +27,7 @@ from tbtui.policies.base import (
     StepResult,
 )
 from tbtui.policies.chat.base import ChatRenderer
-from tbtui.policies.meter import LATENCIES_KEPT, RequestMeter
+from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.vllm.completions import PATH, completion_body, read_completion
 from tbtui.policies.vllm.connection import Connection
@@ -42,6 +40,7 @@ from tbtui.policies.vllm.served import (
     tokenizer_of,
 )
 from tbtui.policies.vllm.settings import VllmSettings
+from tbtui.policies.work import Work, fitted
 
 _BETWEEN_LOOKS_SEC = 1.0
 
@@ -64,9 +63,7 @@ class VllmPolicy:
         self._unanswered: set[asyncio.Task[Any]] = set()
         self._asked = asyncio.Event()
         """There are some."""
-        self._completed = 0
-        self._sampled_tokens = 0
-        self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
+        self._work = Work()
 
     @property
     def info(self) -> PolicyInfo:
@@ -95,7 +92,7 @@ class VllmPolicy:
         )
         self._renderer = renderer
         notes = await tokenizer_notes(connection, model, renderer)
-        await self._draw(SampleRequest(renderer.render(PROBE), 1, 1.0, 0), 1)
+        await self._draw(SampleRequest(renderer.render(PROBE), 1, 1.0, 0))
         self._info = PolicyInfo(
             name="vllm",
             model_name=model.name,
@@ -112,21 +109,10 @@ class VllmPolicy:
     async def sample(self, request: SampleRequest) -> Sample:
         """Raises `ContextOverflowError` when not one token fits behind the prompt. A completion
         is cut off where the context ends. Takes as long as the server does."""
-        limit = self.info.context_limit
-        room = limit - len(request.prompt_ids)
-        if room < 1:
-            raise ContextOverflowError(
-                f"the prompt has {len(request.prompt_ids)} tokens; the context limit is {limit}"
-            )
-        if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
-            raise PolicyError(
-                "a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0"
-            )
+        asked = fitted(request, self.info.context_limit)
         started = time.monotonic()
-        drawn = await self._draw(request, min(room, request.max_tokens))
-        self._completed += 1
-        self._sampled_tokens += len(drawn.completion_ids)
-        self._latencies.append(time.monotonic() - started)
+        drawn = await self._draw(asked)
+        self._work.answered(drawn, time.monotonic() - started)
         if drawn.cached_tokens is not None:
             # Told only by a server with --enable-prompt-tokens-details.
             self._meter.answered(len(request.prompt_ids), drawn.cached_tokens)
@@ -159,15 +145,7 @@ class VllmPolicy:
         in_flight = len(self._unanswered)
         # The server counts everybody's requests, and ours are no more than that.
         running = in_flight if self._running is None else min(in_flight, self._running)
-        return PolicyStatus(
-            in_flight=in_flight,
-            running=running,
-            completed=self._completed,
-            sampled_tokens=self._sampled_tokens,
-            latencies=tuple(self._latencies),
-            activity="sampling" if in_flight else "idle",
-            server=self._meter.status(),
-        )
+        return self._work.status(in_flight, running, server=self._meter.status())
 
     async def close(self, ended: Ended = "success") -> None:
         self._closed = True
@@ -182,13 +160,11 @@ class VllmPolicy:
         if connection is not None:
             await connection.close()
 
-    async def _draw(self, request: SampleRequest, max_tokens: int) -> Sample:
+    async def _draw(self, request: SampleRequest) -> Sample:
         connection = self._connection
         if self._closed or connection is None:
             raise PolicyError("the policy has been closed")
-        body = completion_body(
-            self._settings.model_name, request, max_tokens, self.renderer.stop_ids
-        )
+        body = completion_body(self._settings.model_name, request, self.renderer.stop_ids)
         with self._meter.request("sample"):
             answer = asyncio.create_task(connection.post(PATH, body, "sampling", patient=True))
             self._unanswered.add(answer)
@@ -206,7 +182,7 @@ class VllmPolicy:
                 if not self._unanswered:
                     self._asked.clear()
                     self._running = None
-            return read_completion(content, request, max_tokens)
+            return read_completion(content, request)
 
     async def _look(self, connection: Connection) -> None:
         """At the server's own count, as long as there are requests and it has one."""
