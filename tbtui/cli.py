@@ -8,10 +8,12 @@ from __future__ import annotations
 import gc
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, override
+from typing import Annotated, Any, Literal, NoReturn, override
 
 import typer
 from typer.core import TyperCommand
+
+from tbtui.ctl.app import ctl_app
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -27,7 +29,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 tasks_app = typer.Typer(
-    help="List tasks, or check a directory of them.", no_args_is_help=True, rich_markup_mode=None
+    help="Look at tasks, choose among them, fetch more, try one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(tasks_app, name="tasks")
 prime_rl_app = typer.Typer(
@@ -38,6 +42,23 @@ prime_rl_app = typer.Typer(
 app.add_typer(
     prime_rl_app, name="prime-rl", short_help="Configure, migrate and watch Prime-RL runs."
 )
+
+
+app.add_typer(ctl_app, name="ctl", short_help="Look at runs and steer live ones, from scripts.")
+
+
+runs_app = typer.Typer(help="List live and past runs, or search them.", rich_markup_mode=None)
+app.add_typer(runs_app, name="runs", short_help="List live and past runs, or search them.")
+
+
+FramesPerSecond = Annotated[
+    str | None,
+    typer.Option(
+        "--fps",
+        metavar="low|normal|N",
+        help="Frames a second, at most 10; low for slow links. Default: app.toml's.",
+    ),
+]
 
 
 class _RunCommand(TyperCommand):
@@ -56,6 +77,15 @@ class _RunCommand(TyperCommand):
 def _refuse(error: object) -> NoReturn:
     typer.echo(f"tbtui: {error}", err=True)
     raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def _frames(text: str | None) -> int | None:
+    from tbtui.ui.settings import frames_per_second
+
+    try:
+        return None if text is None else frames_per_second(text)
+    except ValueError as error:
+        _refuse(f"--{error}")
 
 
 @app.callback(invoke_without_command=True)
@@ -100,6 +130,14 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON event a line; implies --no-ui.")
     ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            help="Start a run that outlives this terminal; print where it is (--json: a record)"
+            " once it has begun.",
+        ),
+    ] = False,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print every setting in force and leave.")
     ] = False,
@@ -107,11 +145,17 @@ def run(
         bool,
         typer.Option("--explain", help="Print what each outcome of a trial leads to and leave."),
     ] = False,
+    fps: FramesPerSecond = None,
 ) -> None:
     from tbtui.config import ConfigError, parse_settings, to_toml
 
+    frames = _frames(fps)
     try:
         config = parse_settings(settings or [])
+        if print_config and config.engine == "prime-rl":
+            from tbtui.prime_rl_cli import print_config as print_prime_rl_config
+
+            raise typer.Exit(0 if print_prime_rl_config(settings or []) else EXIT_FAILED)
         if print_config:
             from tbtui.engines.honoured import require_consistent
 
@@ -127,7 +171,7 @@ def run(
         typer.echo(to_toml(config), nl=False)
     if explain or print_config:
         return
-    if not (no_ui or as_json) and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (no_ui or as_json or detach) and not (sys.stdin.isatty() and sys.stdout.isatty()):
         typer.echo("tbtui: not a terminal; running as with --no-ui", err=True)
         no_ui = True
 
@@ -135,8 +179,8 @@ def run(
 
     view: launch.View = "json" if as_json else "lines" if no_ui else "app"
     if resume is not None:
-        raise typer.Exit(launch.resume(resume, settings or [], view))
-    raise typer.Exit(launch.launch(config, view))
+        raise typer.Exit(launch.resume(resume, settings or [], view, detach=detach, fps=frames))
+    raise typer.Exit(launch.launch(config, view, detach=detach, fps=frames))
 
 
 @app.command(
@@ -176,6 +220,168 @@ def evaluate(
 
 def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+LogsDirectories = Annotated[
+    list[Path] | None,
+    typer.Option("--logs-dir", help="Directory of runs; may be repeated; default: logs_dir."),
+]
+
+
+@runs_app.callback(invoke_without_command=True)
+def list_runs(
+    context: typer.Context,
+    logs_dir: LogsDirectories = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """List live and past runs: when, what, how far, pass rates first and last, how they ended."""
+    if context.invoked_subcommand is None:
+        from tbtui.runs import print_runs
+
+        print_runs(logs_dir or [], as_json=as_json)
+
+
+@runs_app.command("search", short_help="Find a text in the runs' transcripts.")
+def search_runs(
+    text: Annotated[str, typer.Argument(help="ASCII letters match in either case.")],
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", help="A run's directory, or its name; default: all."),
+    ] = None,
+    logs_dir: LogsDirectories = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Find a text in what models said and typed, terminals showed and verifiers wrote.
+
+    Exit status: 0 found, 1 not there, 2 bad input.
+    """
+    from tbtui.journal.rundir import RunDirectoryError
+    from tbtui.runs import print_hits
+
+    if not text.strip():
+        _refuse("search: write what to look for")
+    try:
+        found = print_hits(text, run or [], logs_dir or [], as_json=as_json)
+    except RunDirectoryError as error:
+        _refuse(error)
+    raise typer.Exit(0 if found else EXIT_FAILED)
+
+
+@app.command("compare", short_help="Compare two runs.")
+def compare_runs(
+    first: Annotated[str, typer.Argument(metavar="A", help="A run's directory, or its name.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one's.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Compare two runs: pass rates, the settings that differ, and each task's mean reward."""
+    from tbtui.compare import print_comparison
+    from tbtui.config import ConfigError
+    from tbtui.journal.rundir import RunDirectoryError
+    from tbtui.journal.writer import JournalError
+
+    try:
+        print_comparison(first, second, as_json=as_json)
+    except (ConfigError, JournalError, RunDirectoryError) as error:
+        _refuse(error)
+
+
+@app.command(short_help="Show a recorded run, with a clock.")
+def replay(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory, or its name.")],
+    trial: Annotated[
+        str | None,
+        typer.Argument(metavar="TRIAL", help="Open this trial: its id, or its label (copy-03/2)."),
+    ] = None,
+    at: Annotated[
+        Literal["start", "end"],
+        typer.Option(help="Play it from its start, or show how it ended."),
+    ] = "start",
+    fps: FramesPerSecond = None,
+) -> None:
+    """Show a recorded run on the screens of a live one, with a clock to play it and to go about in.
+
+    Space plays, [ and ] go by turns, < and > to steps, alarms and broken trials; ? has all keys.
+    """
+    from tbtui.replay import replay as show_replay
+
+    raise typer.Exit(show_replay(run, trial, at, _frames(fps)))
+
+
+@app.command(short_help="Write trials to files for others: cast, ATIF, JSON lines, HTML.")
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory, or its name.")],
+    trial: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TRIAL", help="Its id, or its label (copy-03/2); default: every finished one."
+        ),
+    ] = None,
+    format: Annotated[
+        Literal["cast", "atif", "jsonl", "html"],
+        typer.Option(
+            "--format",
+            help="cast: the terminal, for asciinema players. atif: the trajectory, as Harbor"
+            " writes it. jsonl: a line a model call, with token ids and log-probabilities. html:"
+            " a page to read.",
+        ),
+    ] = "html",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file, or the directory of many; -: the output."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="In place of files that are there.")
+    ] = False,
+) -> None:
+    """Write a recorded trial, or all of a run, to files that others can read."""
+    from tbtui.config import ConfigError
+    from tbtui.export.command import export as export_trials
+    from tbtui.export.record import ExportError
+    from tbtui.journal.rundir import RunDirectoryError
+    from tbtui.journal.writer import JournalError
+
+    try:
+        said = export_trials(run, trial, format, out, overwrite=overwrite)
+    except (ConfigError, ExportError, JournalError, RunDirectoryError) as error:
+        _refuse(error)
+    if said:
+        typer.echo(said)
+
+
+@app.command(short_help="Join a live run: see it and steer it.")
+def attach(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A live run's directory or name, HOST:RUN, or ssh://HOST/RUN; default: the only"
+            " live one here.",
+        ),
+    ] = None,
+    look: Annotated[
+        bool, typer.Option("--look", help="Only look; don't ask for the controls.")
+    ] = False,
+    exclusive: Annotated[
+        bool, typer.Option("--exclusive", help="Take the controls, and keep scripts out too.")
+    ] = False,
+    name: Annotated[str, typer.Option("--name", help="Who looks; default: the user.")] = "",
+    command: Annotated[
+        str, typer.Option("--command", help="What starts tbtui on another machine.")
+    ] = "tbtui",
+    fps: FramesPerSecond = None,
+) -> None:
+    """Join a live run of another process: see it, steer it, and leave it running.
+
+    Several people may look; one has the controls. Whoever comes first gets them; C takes them.
+
+    On another machine the app runs there, through ssh.
+    """
+    from tbtui.attach import attach as attach_to
+
+    frames = _frames(fps)
+    raise typer.Exit(
+        attach_to(run, look=look, exclusive=exclusive, name=name, command=command, fps=frames)
+    )
 
 
 @app.command("settings", short_help="Print every setting, as Markdown.")
@@ -260,6 +466,127 @@ def check_tasks(directory: TasksDirectory = None) -> None:
     raise typer.Exit(0 if usable else EXIT_FAILED)
 
 
+@tasks_app.command("browse", short_help="Choose what to train on.")
+def browse_tasks(
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[DIRECTORY]...",
+            help="Of tasks, or a data set's name; default: the bundled and the fetched ones.",
+        ),
+    ] = None,
+) -> None:
+    """Browse tasks: search, read, select; save the selection as a set, or train on it at once."""
+    if not _on_terminal():
+        _refuse("tasks browse needs a terminal; tbtui tasks list prints them")
+    from tbtui.catalog.errors import CatalogError
+    from tbtui.config import parse_settings
+    from tbtui.task_library import browse
+
+    try:
+        start = browse(directories or [])
+    except CatalogError as error:
+        _refuse(error)
+    if start is not None:
+        from tbtui import launch
+
+        typer.echo(start.command)
+        raise typer.Exit(launch.launch(parse_settings(start.settings), "app"))
+
+
+@tasks_app.command("sets", short_help="List the saved sets, or one's tasks.")
+def list_sets(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Of one set.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete that set.")] = False,
+) -> None:
+    """List the sets that were saved in the browser, or the tasks of one of them."""
+    from tbtui.catalog.errors import CatalogError
+    from tbtui.task_tables import print_sets, remove_set
+
+    try:
+        if delete and name is None:
+            _refuse("--delete is of a set: tbtui tasks sets NAME --delete")
+        if delete and name is not None:
+            remove_set(name)
+        else:
+            print_sets(name)
+    except CatalogError as error:
+        _refuse(error)
+
+
+@tasks_app.command("fetch", short_help="Fetch a data set of Harbor's registry.")
+def fetch_tasks(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME[@VERSION]", help="Such as terminal-bench@2.0.")
+    ] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="In place of ~/.local/share/tbtui/tasks.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List all data sets.")] = False,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL|FILE", help="Another registry than Harbor's.")
+    ] = None,
+) -> None:
+    """Fetch a data set of Harbor's registry; tasks_dir=NAME@VERSION then means it.
+
+    An interrupted fetch goes on where it was. Exit status: 0 it is there, 1 it can't be had now,
+    2 there is no such data set, 130 interrupted.
+    """
+    import asyncio
+
+    from tbtui.catalog.errors import CatalogError
+    from tbtui.catalog.fetch import FetchError
+    from tbtui.task_fetch import print_data_sets, print_fetch
+
+    if (name is None) != listing:
+        _refuse("name one data set to fetch, or give --list")
+    try:
+        asyncio.run(
+            print_data_sets(registry) if name is None else print_fetch(name, into, registry)
+        )
+    except CatalogError as error:
+        _refuse(error)
+    except FetchError as error:
+        typer.echo(f"tbtui: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    except KeyboardInterrupt:
+        typer.echo("tbtui: interrupted; the same command goes on from here", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@tasks_app.command("try", short_help="Run one trial of a task by hand.")
+def try_task(
+    task: Annotated[
+        str, typer.Argument(metavar="TASK", help="Its name, DATASET/NAME, or its directory.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|CHECKPOINT] NAME=VALUE",
+            help="Whose weights; default: the starting ones. Settings as for run.",
+        ),
+    ] = None,
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Run the task's own solution, not the policy.")
+    ] = False,
+    no_ui: Annotated[
+        bool, typer.Option("--no-ui", help="Print lines instead of showing the app.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON event a line; implies --no-ui.")
+    ] = False,
+) -> None:
+    """Run one real trial of a task, with a policy or with its own solution; nothing is trained.
+
+    Exit status: 0 it has a reward, whatever it is, 1 it has none, 2 bad input, 130 interrupted.
+    """
+    from tbtui import launch
+    from tbtui.task_try import try_task as run_trial
+
+    view: launch.View = "json" if as_json else "lines" if no_ui or not _on_terminal() else "app"
+    raise typer.Exit(run_trial(task, arguments or [], oracle=oracle, view=view))
+
+
 @prime_rl_app.command("config", short_help="Print Prime-RL's file for these settings.")
 def prime_rl_config(
     settings: Annotated[
@@ -280,6 +607,28 @@ def prime_rl_config(
     except ConfigError as error:
         _refuse(error)
     raise typer.Exit(0 if valid else EXIT_FAILED)
+
+
+@prime_rl_app.command("check", short_help="Say what stands in the way of a run.")
+def check_prime_rl(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE|FILE.toml", help="Settings, as for run."),
+    ] = None,
+) -> None:
+    """Say whether Prime-RL could be launched here with these settings; nothing is started.
+
+    Its checkout and commits, GPUs, ports, disk, tbtui's plugin in its environment, its verdict on
+    the file. Exit status: 0 a run could begin, 1 something is missing, 2 bad input.
+    """
+    from tbtui.engines.make_run import BAD_INPUT
+    from tbtui.prime_rl_cli import print_check
+
+    try:
+        ready = print_check(settings or [])
+    except BAD_INPUT as error:
+        _refuse(error)
+    raise typer.Exit(0 if ready else EXIT_FAILED)
 
 
 @prime_rl_app.command("migrate", short_help="Bring an older file up to date.")
@@ -315,6 +664,10 @@ def watch_prime_rl(
         list[str] | None,
         typer.Option(help="Of an inference server, for its queue and cache; may be repeated."),
     ] = None,
+    trials_dir: Annotated[
+        Path | None,
+        typer.Option(help="trials_dir of tbtui's plugin there; else as the configuration says."),
+    ] = None,
     stall_after: Annotated[
         float, typer.Option(min=1, help="Say why nothing goes forward after so many seconds.")
     ] = 120.0,
@@ -328,7 +681,15 @@ def watch_prime_rl(
     from tbtui.prime_rl_watch import watch
 
     raise typer.Exit(
-        watch(directory, into, once=once, urls=vllm_url or [], stall=stall_after, as_json=as_json)
+        watch(
+            directory,
+            into,
+            once=once,
+            urls=vllm_url or [],
+            stall=stall_after,
+            as_json=as_json,
+            trials_dir=trials_dir,
+        )
     )
 
 

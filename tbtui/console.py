@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Any, TextIO
 
 from tbtui.journal.events import (
     AlarmRaised,
@@ -33,20 +33,25 @@ from tbtui.journal.events import (
     RunPhaseChanged,
     RunResumed,
     RunStarted,
+    SettingsChanged,
     StepFinished,
     StepStarted,
     TrialExcluded,
     TrialFinished,
+    TrialGivenBack,
     TrialPaused,
     TrialQueued,
     TrialResumed,
     TrialRetried,
+    TrialTakenOver,
+    TrialTraced,
     WorkerLost,
     WorkerRecycled,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.view.costs import dollars
+from tbtui.view.gpu_lines import GpuLines
 from tbtui.view.server_lines import ServerLines
 from tbtui.view.state import INFRASTRUCTURE, planned_steps
 from tbtui.view.waiting import duration, number_range
@@ -79,7 +84,10 @@ class HumanLines:
         self._open: dict[int, _Step] = {}
         self._step_of: dict[str, int] = {}
         """Of the training trials of the steps under way."""
+        self._outcomes: dict[str, Outcome] = {}
+        """Of those that are over."""
         self._train_tasks = 0
+        self._settings: dict[str, Any] = {}
         self._run_paused = False
         self._asked: dict[str, str] = {}
         """Command that is not done -> what it asks."""
@@ -87,6 +95,7 @@ class HumanLines:
         self._rollouts = 0
         self._policy = "policy"
         self._server = ServerLines()
+        self._gpus = GpuLines()
 
     def lines(self, entry: Entry) -> Iterator[str]:
         """The lines that this event adds, without line ends."""
@@ -94,19 +103,21 @@ class HumanLines:
         before, self._latest = self._latest, entry.time
         for text in self._server.lines(entry):
             yield _line(self._policy, text)
+        for text in self._gpus.lines(entry):
+            yield _line("gpus", text)
         match event:
             case RunPhaseChanged(phase=RunPhase.STARTING):
                 self._started = self._started or entry.time
                 yield _line("start", event.detail)
             case RunStarted():
-                self._policy = event.policy
+                self._policy, self._settings = event.policy, event.settings
                 self._train_tasks = sum(task.split == "train" for task in event.tasks)
                 self._steps = planned_steps(event.settings, self._train_tasks)
                 yield from _run_lines(event)
             case RunContinued():
                 # Between its processes the run stood still.
                 self._spent += before - (self._started or before)
-                self._started = entry.time
+                self._started, self._settings = entry.time, event.settings
                 self._steps = planned_steps(event.settings, self._train_tasks)
                 yield from _continued_lines(event)
             case StepStarted():
@@ -126,6 +137,7 @@ class HumanLines:
                 if (number := self._step_of.get(event.trial)) is not None:
                     step = self._step(number)
                     step.outcomes[event.outcome] += 1
+                    self._outcomes[event.trial] = event.outcome
                     self._rollouts += 1
                     if event.reward is None and _is_the_policys_doing(event.outcome):
                         step.masked.add(event.trial)
@@ -133,6 +145,8 @@ class HumanLines:
                 if event.reward is None and event.outcome is not Outcome.CANCELLED:
                     masked = ", masked" if _is_the_policys_doing(event.outcome) else ""
                     yield _line("trial", f"{event.trial} {event.outcome}{masked}: {event.reason}")
+            case TrialTraced():
+                self._moved(event.trial, event.step)
             case TrialRetried():
                 if (number := self._step_of.get(event.trial)) is not None:
                     self._step(number).masked.discard(event.trial)
@@ -150,6 +164,10 @@ class HumanLines:
             case TrialResumed():
                 if not self._run_paused:
                     yield _line("trial", f"{event.trial} goes on")
+            case TrialTakenOver():
+                yield _line("trial", f"{event.trial} is taken over: {event.actor} types in it")
+            case TrialGivenBack():
+                yield _line("trial", f"{event.trial} is given back by {event.actor}")
             case TrialExcluded():
                 yield self._exclusion_line(event)
             case GroupRefilled():
@@ -174,6 +192,7 @@ class HumanLines:
                 over = [trial for trial, step in self._step_of.items() if step <= event.step]
                 for trial in over:
                     del self._step_of[trial]
+                    self._outcomes.pop(trial, None)
             case EvalFinished():
                 yield _eval_line(event)
             case CheckpointSaved():
@@ -194,11 +213,16 @@ class HumanLines:
                 yield _line("worker", f"{event.worker} is replaced: {event.reason}")
             case CommandIssued():
                 why = f" ({event.reason})" if event.reason else ""
+                if event.verb == "set":
+                    why = " " + ", ".join(f"{n}={v}" for n, v in event.arguments.items()) + why
                 self._asked[event.command] = f"{event.verb} {event.target}"
                 yield _line("asked", f"{event.actor}: {event.verb} {event.target}{why}")
             case CommandDone():
                 what = self._asked.pop(event.command, "")
                 yield _line("done" if event.ok else "refused", event.result or what)
+            case SettingsChanged():
+                self._settings = {**self._settings, **event.settings}
+                self._steps = planned_steps(self._settings, self._train_tasks)
             case Noted():
                 yield _line(event.level, event.text)
             case RunFinished():
@@ -207,6 +231,15 @@ class HumanLines:
                 yield end_line(event.status, event.reason)
             case _:
                 pass
+
+    def _moved(self, trial: str, number: int) -> None:
+        """A trial turns out to belong to another step than it was counted to."""
+        before = self._step_of.get(trial, number)
+        if before != number:
+            self._step_of[trial] = number
+            if (outcome := self._outcomes.get(trial)) is not None:
+                self._step(before).outcomes[outcome] -= 1
+                self._step(number).outcomes[outcome] += 1
 
     def _step(self, number: int) -> _Step:
         """The step of this number; several may be under way at once."""
@@ -220,7 +253,7 @@ class HumanLines:
         parts = [
             f"{event.step}/{self._steps}",
             "no reward" if reward is None else f"reward {reward:.2f}",
-            " ".join(f"{outcome} {count}" for outcome, count in sorted(step.outcomes.items())),
+            " ".join(f"{o} {count}" for o, count in sorted(step.outcomes.items()) if count),
         ]
         if constant := step.groups["constant"]:
             parts.append(f"{constant} of {step.groups.total()} groups constant")

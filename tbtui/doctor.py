@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,11 +173,17 @@ def _disk() -> Finding:
 
 
 def _gpu() -> Finding:
-    if shutil.which("nvidia-smi") is None:
-        return Finding("optional", "GPU", "none found; the embedded model needs none")
-    if importlib.util.find_spec("pynvml") is None:
-        return Finding("optional", "GPU", "NVIDIA driver found", "pip install 'tbtui[nvidia]'")
-    return Finding("ok", "GPU", "NVIDIA driver found")
+    from tbtui.engines.gpus.nvml import EXTRA, local_gpus
+
+    found = local_gpus()
+    if found.gpus:
+        kinds = Counter(gpu.name or "one that can't be asked" for gpu in found.gpus)
+        names = ", ".join(f"{count} x {name}" for name, count in kinds.items())
+        return Finding("ok", "GPU", f"{names}; driver {found.driver}")
+    if found.package_missing and shutil.which("nvidia-smi") is not None:
+        return Finding("optional", "GPU", "NVIDIA driver found; its GPUs aren't shown", EXTRA)
+    why = "" if found.package_missing else f" ({found.problem})"
+    return Finding("optional", "GPU", f"none found{why}; the embedded model needs none")
 
 
 def _key(name: str, use: str) -> Finding:

@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from tbtui import launch
+from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
 from tbtui.config import ConfigError, RunConfig, parse_settings
@@ -30,7 +31,6 @@ from tbtui.engines.resume import find_run
 from tbtui.evaluation_table import print_evaluation
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
 from tbtui.journal.writer import JournalError
-from tbtui.resources import tasks_dir
 
 REFUSED = (CatalogError, CheckpointError, ConfigError, JournalError, RunDirectoryError)
 
@@ -76,20 +76,47 @@ def evaluate(arguments: Sequence[str], *, use_latest: bool, view: launch.View) -
     Returns the exit status: as `launch`.
     """
     try:
-        target, settings = _divide(arguments)
-        weights = _weights(target, settings, use_latest)
-        config = _config(weights, settings)
-        _require_tasks(config)
+        evaluation = prepare_evaluation(arguments, use_latest=use_latest)
     except REFUSED as error:
         typer.echo(f"tbtui: {error}", err=True)
         return launch.EXIT["refused"]
-    for passed_over in weights.checkpoint.passed_over if weights.checkpoint else ():
-        typer.echo(f"tbtui: passed over: {passed_over}", err=True)
-    status = launch.launch(config, view)
+    status = evaluation.run(view)
     if status == launch.EXIT["finished"] and view != "json":
-        assert config.run_name is not None
-        print_evaluation(RunDirectory.open(config.logs_dir / config.run_name), weights.what)
+        print_evaluation(evaluation.directory, evaluation.what)
     return status
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A run of no steps."""
+
+    config: RunConfig
+    what: str
+    """Which weights, for a person."""
+    passed_over: tuple[str, ...]
+    """Checkpoints that can't be used, and why."""
+
+    def run(self, view: launch.View) -> int:
+        """The exit status is `launch`'s."""
+        for passed_over in self.passed_over:
+            typer.echo(f"tbtui: passed over: {passed_over}", err=True)
+        return launch.launch(self.config, view)
+
+    @property
+    def directory(self) -> RunDirectory:
+        """Of the run, once it has begun."""
+        assert self.config.run_name is not None
+        return RunDirectory.open(self.config.logs_dir / self.config.run_name)
+
+
+def prepare_evaluation(arguments: Sequence[str], *, use_latest: bool) -> Evaluation:
+    """What `tbtui eval` is asked for; raises one of `REFUSED`."""
+    target, settings = _divide(arguments)
+    weights = _weights(target, settings, use_latest)
+    config = _config(weights, settings)
+    _require_tasks(config)
+    passed_over = tuple(weights.checkpoint.passed_over) if weights.checkpoint else ()
+    return Evaluation(config, weights.what, passed_over)
 
 
 def _divide(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -120,6 +147,8 @@ def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> _
         loaded = LoadedCheckpoint(path.resolve(), load_checkpoint(path))
         return _Weights(f"checkpoint {target}", loaded, run=_run_of(loaded.path))
     run = find_run(target, given.logs_dir)
+    if run.config.is_file():
+        _require_own(parse_settings([str(run.config)]), run.name)
     found = latest(run) if use_latest else best(run)
     if found is None:
         hint = "" if use_latest or latest(run) is None else "; for its latest one, give --latest"
@@ -154,7 +183,17 @@ def _config(weights: _Weights, settings: Sequence[str]) -> RunConfig:
         changes["checkpoint"] = weights.on_server
     if "run_name" not in names:
         changes["run_name"] = datetime.datetime.now().strftime("eval-%Y-%m-%d-%H%M%S")
-    return parse_settings([*own, *settings]).replace(**changes)
+    config = parse_settings([*own, *settings]).replace(**changes)
+    _require_own(config, "engine=prime-rl")
+    return config
+
+
+def _require_own(config: RunConfig, what: str) -> None:
+    if config.engine == "prime-rl":
+        raise ConfigError(
+            f"{what}: a model of Prime-RL's is evaluated where it is served: serve its checkpoint"
+            " with vLLM, and give policy=vllm, model_name and vllm_base_url"
+        )
 
 
 def _of_the_model(weights: _Weights) -> list[str]:
@@ -169,14 +208,13 @@ def _of_the_model(weights: _Weights) -> list[str]:
 
 def _require_tasks(config: RunConfig) -> None:
     """Refuse an evaluation of no task before anything is started."""
-    where = (config.tasks_dir or tasks_dir() / "starter").expanduser()
-    if not where.is_dir():
-        return  # which is refused, by reason, like that of every run
+    where = find_tasks(config.tasks_dir)
     split = split_tasks(
         discover(where).require_tasks(),
         eval_split=config.eval_split,
         seed=config.seed,
         eval_tasks=config.eval_tasks,
+        trains=False,
     )
     if not split.heldout:
         raise CatalogError(

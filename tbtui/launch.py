@@ -18,23 +18,35 @@ from tbtui.engines.request import REFUSED, RunRequest, request_run
 
 if TYPE_CHECKING:
     from tbtui.journal.events import Entry
+    from tbtui.ui.library import TaskLibrary
 
 View = Literal["app", "lines", "json"]
 
 EXIT = {"finished": 0, "failed": 1, "refused": 2, "interrupted": 130}
 
 
-def launch(config: RunConfig, view: View) -> int:
-    """Run and return the exit status: 0 finished, 1 failed, 2 bad input, 130 interrupted."""
+def launch(config: RunConfig, view: View, *, detach: bool = False, fps: int | None = None) -> int:
+    """Run and return the exit status: 0 finished, 1 failed, 2 bad input, 130 interrupted.
+
+    With `detach` the run goes on in a process of its own, and `view` is of the record that says
+    so: see `tbtui.detach`. `fps` are frames a second in the app; None: the person's setting.
+    """
     try:
         load_secrets(Path.cwd())
         request = request_run(config)
     except REFUSED as error:
         return _refused(error)
-    return _start(request, view)
+    return _start(request, view, detach, fps)
 
 
-def resume(run: str, settings: Sequence[str], view: View) -> int:
+def resume(
+    run: str,
+    settings: Sequence[str],
+    view: View,
+    *,
+    detach: bool = False,
+    fps: int | None = None,
+) -> int:
     """Go on with a run, by its directory or by its name; the exit status is `launch`'s."""
     from tbtui.engines.resume import request_resume
     from tbtui.journal.writer import JournalError
@@ -44,10 +56,18 @@ def resume(run: str, settings: Sequence[str], view: View) -> int:
         request = request_resume(run, settings)
     except (*REFUSED, JournalError) as error:
         return _refused(error)
-    return _start(request, view)
+    return _start(request, view, detach, fps)
 
 
-def _start(request: RunRequest, view: View) -> int:
+def _start(request: RunRequest, view: View, detach: bool, fps: int | None) -> int:
+    if not detach:
+        return _run(request, view, fps)
+    from tbtui.detach import detached
+
+    return detached(request, lambda: _run(request, "lines", None), as_json=view == "json")
+
+
+def _run(request: RunRequest, view: View, fps: int | None) -> int:
     # A log that can't be written must not write about that over the screen.
     logging.raiseExceptions = False
     logging.basicConfig(
@@ -55,7 +75,7 @@ def _start(request: RunRequest, view: View) -> int:
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    status = _in_app(request) if view == "app" else _in_console(request, view)
+    status = _in_app(request, fps) if view == "app" else _in_console(request, view)
     if status == EXIT["refused"]:
         # It never began, and why has been said.
         request.discard()
@@ -67,12 +87,26 @@ def _refused(error: object) -> int:
     return EXIT["refused"]
 
 
-def _in_app(request: RunRequest) -> int:
+def _in_app(request: RunRequest, fps: int | None) -> int:
     from tbtui.engines.host import EngineThread
+    from tbtui.trial_tools import make_trial_tools
     from tbtui.ui.app import run_app
 
     # The rest of the preparation is the engine's, and comes after the first frame.
-    return run_app(EngineThread(request))
+    return run_app(
+        EngineThread(request),
+        library=lambda: _library(request.config),
+        trial_tools=make_trial_tools,
+        fps=fps,
+    )
+
+
+def _library(config: RunConfig) -> TaskLibrary:
+    """The tasks that the run has."""
+    from tbtui.catalog.places import find_tasks
+    from tbtui.task_library import CatalogLibrary
+
+    return CatalogLibrary([find_tasks(config.tasks_dir)], config)
 
 
 def _in_console(request: RunRequest, view: View) -> int:
@@ -86,6 +120,7 @@ def _in_console(request: RunRequest, view: View) -> int:
         # Importing the engine takes a while.
         typer.echo(f"start   {request.directory.path}")
     from tbtui.console import HumanLines, end_line, follow, json_line
+    from tbtui.engines.control.run import ControlledRun
     from tbtui.engines.headless import run_headless
     from tbtui.journal.events import RunFinished
 
@@ -101,7 +136,7 @@ def _in_console(request: RunRequest, view: View) -> int:
 
     try:
         end = run_headless(
-            make(),
+            ControlledRun(make(), request.directory),
             lambda complete: follow(request.directory, complete, lines, sys.stdout, before),
         )
     except BrokenPipeError:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import typer
 
 from tbtui.config import parse_settings
+from tbtui.engines.prime_rl.launch.configuration import configuration_of
+from tbtui.engines.prime_rl.launch.prepare import check_launch
 from tbtui.engines.prime_rl.migrate import migrate
-from tbtui.engines.prime_rl.settings_problems import prime_rl_problems
-from tbtui.engines.prime_rl.settings_to_toml import prime_rl_config
 from tbtui.engines.prime_rl.toml_text import read_toml, toml_text
 from tbtui.engines.prime_rl.validate import validate
+
+_GLYPHS = MappingProxyType({"ok": "✓", "warning": "!", "error": "✗"})
 
 
 def print_config(settings: Sequence[str]) -> bool:
@@ -25,10 +29,12 @@ def print_config(settings: Sequence[str]) -> bool:
         ConfigError: a setting can't be used, or not by Prime-RL.
     """
     config = parse_settings(settings)
-    toml = prime_rl_config(config)
-    for problem in prime_rl_problems(config):
-        _say(problem.text)
-    return _print_valid(toml)
+    configuration = configuration_of(config)
+    for change in configuration.changes:
+        typer.echo(change, err=True)
+    for text in configuration.warnings:
+        _say(text)
+    return _print_valid(configuration.toml, config.prime_rl_dir)
 
 
 def print_migrated(file: Path) -> bool:
@@ -47,9 +53,26 @@ def print_migrated(file: Path) -> bool:
     return _print_valid(toml)
 
 
-def _print_valid(toml: Mapping[str, Any]) -> bool:
+def print_check(settings: Sequence[str]) -> bool:
+    """Print what Prime-RL needs here for these settings and whether it is there; nothing starts.
+
+    Returns whether a run could begin.
+
+    Raises:
+        ConfigError: a setting can't be used, or Prime-RL isn't here at all.
+        CatalogError: no task can be used.
+        EnvironmentUnavailable: trials can't run here in what was asked for.
+    """
+    config = parse_settings(settings)
+    findings = asyncio.run(check_launch(config))
+    for finding in findings:
+        typer.echo(f"{_GLYPHS[finding.level]} {finding.text}")
+    return all(finding.level != "error" for finding in findings)
+
+
+def _print_valid(toml: Mapping[str, Any], checkout: Path | None = None) -> bool:
     typer.echo(toml_text(toml), nl=False)
-    verdict = validate(toml)
+    verdict = validate(toml, checkout)
     if verdict.by is None:
         _say(f"not validated: {verdict.unchecked}")
     for error in verdict.errors:

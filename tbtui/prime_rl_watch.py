@@ -21,14 +21,22 @@ EXIT = {"finished": 0, "failed": 1, "refused": 2, "interrupted": 130}
 
 
 def watch(
-    path: Path, into: Path | None, *, once: bool, urls: Sequence[str], stall: float, as_json: bool
+    path: Path,
+    into: Path | None,
+    *,
+    once: bool,
+    urls: Sequence[str],
+    stall: float,
+    as_json: bool,
+    trials_dir: Path | None = None,
 ) -> int:
     """Follow the run in `path`; the exit status: 0 finished, 1 failed, 2 bad input,
     130 interrupted."""
     from tbtui.engines.prime_rl.watch.run import BAD_INPUT, WatchOptions, prepare_watch
 
     try:
-        prepared = prepare_watch(path, into, WatchOptions(once, stall, tuple(urls)))
+        options = WatchOptions(once, stall, tuple(urls), trials_dir)
+        prepared = prepare_watch(path, into, options)
         status = asyncio.run(_watch(prepared, as_json))
     except BAD_INPUT as error:
         typer.echo(f"tbtui: {error}", err=True)

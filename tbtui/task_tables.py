@@ -5,16 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tbtui.catalog.places import find_tasks
 from tbtui.catalog.report import check_directory, task_rows
+from tbtui.catalog.sets import SET_MARK, delete_set, load_set, set_names
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig
 from tbtui.console import printable
 from tbtui.resources import tasks_dir
+
+
+def print_sets(name: str | None) -> None:
+    """A line for each saved set; of one set its tasks, one a line.
+
+    Raises:
+        CatalogError: there is no such set, or its file can't be used.
+    """
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    if name is not None:
+        for task in load_set(name.removeprefix(SET_MARK)).tasks:
+            console.print(printable(task))
+        return
+    names = set_names()
+    width = max((len(each) for each in names), default=0) + 1
+    for each in names:
+        saved = load_set(each)
+        where = f"  of {printable(str(saved.tasks_dir))}" if saved.tasks_dir else ""
+        console.print(f"{SET_MARK + each:{width}} {len(saved.tasks):5} tasks{where}")
+    if not names:
+        console.print("no set is saved yet: tbtui tasks browse")
+
+
+def remove_set(name: str) -> None:
+    """Raises `CatalogError` when there is none of that name."""
+    delete_set(name.removeprefix(SET_MARK))
+    typer.echo(f"{SET_MARK}{name.removeprefix(SET_MARK)} is deleted")
 
 
 def print_tasks(directory: Path | None) -> None:
@@ -23,7 +53,7 @@ def print_tasks(directory: Path | None) -> None:
     Raises:
         CatalogError: there are none.
     """
-    catalog = discover(directory or tasks_dir())
+    catalog = discover(find_tasks(directory) if directory else tasks_dir())
     config = RunConfig()
     split = split_tasks(catalog.require_tasks(), eval_split=config.eval_split, seed=config.seed)
     rows = [
@@ -48,7 +78,7 @@ async def print_check(directory: Path | None) -> bool:
     Raises:
         CatalogError: there are none.
     """
-    report = await check_directory(directory or tasks_dir())
+    report = await check_directory(find_tasks(directory) if directory else tasks_dir())
     console = Console(soft_wrap=True)
     for row in report.rows:
         colour = "red" if row.severity == "error" else "yellow"

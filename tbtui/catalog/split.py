@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.load import TaskInfo
-from tbtui.catalog.tasks import CatalogError, nearest
+from tbtui.catalog.sets import choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +16,15 @@ class Split:
     """Tasks by use, each part in the catalog's order.
 
     `unused` holds tasks declared held out that an explicit list of evaluation tasks leaves out:
-    they are not evaluated, and must not be trained on either.
+    they are not evaluated, and must not be trained on either. `unchosen` holds what might train
+    and was not chosen, `refused` the names that were chosen to train and are held out.
     """
 
     train: tuple[TaskInfo, ...]
     heldout: tuple[TaskInfo, ...]
     unused: tuple[TaskInfo, ...] = ()
+    unchosen: tuple[TaskInfo, ...] = ()
+    refused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         kept_out = {task.name for task in (*self.heldout, *self.unused)}
@@ -33,51 +37,69 @@ class Split:
 
 
 def split_tasks(
-    tasks: Sequence[TaskInfo], *, eval_split: float, seed: int, eval_tasks: Sequence[str] = ()
+    tasks: Sequence[TaskInfo],
+    *,
+    eval_split: float,
+    seed: int,
+    eval_tasks: Sequence[str] = (),
+    train_tasks: Sequence[str] = (),
+    trains: bool = True,
 ) -> Split:
     """Splits `tasks`.
 
-    Names in `eval_tasks` decide alone if there are any (tasks declared held out still never
-    train). Else each data set in which some task declares `[metadata] split` is divided as
-    declared, its undeclared tasks training; from each other data set the fraction `eval_split`,
-    in [0, 1), is held out, chosen by `seed`.
+    What `eval_tasks` names (as `choose` reads it) is held out, and that alone (tasks declared
+    held out still never train). Without it each data set in which some task declares
+    `[metadata] split` is divided as declared, its undeclared tasks training; from each other data
+    set the fraction `eval_split`, in [0, 1), is held out, chosen by `seed`. What is left trains,
+    or of that only what `train_tasks` names: choosing what to train on changes nothing of what is
+    held out, so that evaluations of different choices can be compared.
 
     A task's place in a chosen split depends on its own name and `seed` alone, so adding tasks
     moves no other (but for the one that is picked where a small data set would else have none).
 
     Raises:
-        CatalogError: `eval_split` out of range, an unknown name, or nothing left to train on.
+        CatalogError: `eval_split` out of range, an unknown name, or nothing left to train on
+            (unless it `trains` nothing anyway).
     """
     if not 0 <= eval_split < 1:
         raise CatalogError(
             f"eval_split is {eval_split:g}: give a fraction of at least 0 and less than 1"
         )
+    names = [task.name for task in tasks]
     if eval_tasks:
-        heldout = _listed(tasks, eval_tasks)
+        heldout = choose(names, eval_tasks, "eval_tasks")
     else:
         heldout = frozenset[str]().union(
             *(_of_dataset(dataset, eval_split, seed) for dataset in _datasets(tasks))
         )
     declared = frozenset(task.name for task in tasks if task.split == "heldout")
-    train = tuple(task for task in tasks if task.name not in heldout | declared)
-    if not train:
-        raise CatalogError(
-            f"all {len(tasks)} tasks are held out, none is left to train on: "
-            "lower eval_split, or list fewer eval_tasks"
-        )
-    return Split(
-        train=train,
+    may_train = [task for task in tasks if task.name not in heldout | declared]
+    chosen = choose(names, train_tasks, "tasks") if train_tasks else frozenset(names)
+    split = Split(
+        train=tuple(task for task in may_train if task.name in chosen),
         heldout=tuple(task for task in tasks if task.name in heldout),
         unused=tuple(task for task in tasks if task.name in declared - heldout),
+        unchosen=tuple(task for task in may_train if task.name not in chosen),
+        refused=tuple(
+            name for name in names if train_tasks and name in chosen & (heldout | declared)
+        ),
     )
+    if trains and not split.train:
+        raise CatalogError(_nothing_left(tasks, split))
+    return split
 
 
-def _listed(tasks: Sequence[TaskInfo], eval_tasks: Sequence[str]) -> frozenset[str]:
-    names = [task.name for task in tasks]
-    for name in eval_tasks:
-        if name not in names:
-            raise CatalogError(f"eval_tasks: no task {name!r}{nearest(name, names)}")
-    return frozenset(eval_tasks)
+def _nothing_left(tasks: Sequence[TaskInfo], split: Split) -> str:
+    if split.refused:
+        which = f"task {split.refused[0]!r} is" if len(split.refused) == 1 else "all of them are"
+        return (
+            f"tasks: {which} held out, and none is left to train on: choose others, "
+            "or hold out others with eval_tasks"
+        )
+    return (
+        f"all {len(tasks)} tasks are held out, none is left to train on: "
+        "lower eval_split, or list fewer eval_tasks"
+    )
 
 
 def _datasets(tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:

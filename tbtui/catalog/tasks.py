@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tbtui.catalog.errors import CatalogError, nearest
 from tbtui.catalog.load import Defect, TaskInfo, load_task
 
 __all__ = ["Catalog", "CatalogError", "Defect", "TaskInfo", "discover", "nearest"]
@@ -17,10 +17,6 @@ __all__ = ["Catalog", "CatalogError", "Defect", "TaskInfo", "discover", "nearest
 _TASK_FILE = "task.toml"
 # What tells a task that lost its task.toml from a directory that holds something else.
 _TASK_PARTS = frozenset({"instruction.md", "environment", "solution"})
-
-
-class CatalogError(Exception):
-    """The catalog can't be used as asked; the message is one line for the person who asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +53,6 @@ class Catalog:
                 return task
         hint = nearest(name, [task.name for task in self.tasks])
         raise CatalogError(f"no task {name!r} in {self.directory}{hint}")
-
-
-def nearest(name: str, names: list[str]) -> str:
-    """`; did you mean 'x'?` for the most similar of `names`, or an empty string."""
-    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def discover(directory: Path) -> Catalog:

@@ -12,7 +12,7 @@ from tbtui.config.settings import (
 from tbtui.config.sources import parse_settings
 from tbtui.config.table import Setting, setting_rows, settings, settings_markdown
 from tbtui.config.toml import to_toml
-from tbtui.config.values import ConfigError, read_config, to_json
+from tbtui.config.values import ConfigError, read_config, read_setting, to_json
 
 __all__ = [
     "GROUPS",
@@ -26,6 +26,7 @@ __all__ = [
     "Setting",
     "parse_settings",
     "read_config",
+    "read_setting",
     "setting_rows",
     "settings",
     "settings_markdown",

@@ -61,6 +61,31 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     them; the constructor trusts its types."""
 
     # What is trained
+    engine: Annotated[
+        Literal["grpo", "prime-rl"],
+        About(
+            "Who trains: our own GRPO trainer, or Prime-RL, launched and watched from here",
+            "grpo: needs no GPU",
+        ),
+    ] = "grpo"
+    prime_rl_dir: Annotated[
+        Path | None,
+        About("Prime-RL's checkout, with what uv sync has installed in it", "none: PRIME_RL_DIR"),
+    ] = None
+    prime_rl_config: Annotated[
+        Path | None,
+        About(
+            "A configuration file of Prime-RL's, taken as it is but for where it writes; the same"
+            " as naming it without prime_rl_config=",
+            "none: it is written from these settings",
+        ),
+    ] = None
+    num_train_gpus: Annotated[
+        int, About("Prime-RL: GPUs that train", "Prime-RL's default", "GPUs", ge=1)
+    ] = 1
+    num_infer_gpus: Annotated[
+        int, About("Prime-RL: GPUs that sample", "Prime-RL's default", "GPUs", ge=1)
+    ] = 1
     policy: Annotated[
         Literal["local", "tinker", "vllm"],
         About(
@@ -144,8 +169,20 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     # On which tasks
     tasks_dir: Annotated[
-        Path | None, About("Directory of Harbor tasks", "none: the bundled starter tasks")
+        Path | None,
+        About(
+            "Directory of Harbor tasks, or a data set by name: workshop, or a fetched one",
+            "none: the bundled starter tasks",
+        ),
     ] = None
+    tasks: Annotated[
+        tuple[str, ...],
+        About(
+            "Which of them to train on: names, globs (copy-*) and saved sets (@NAME); those held"
+            " out stay so",
+            "empty: all that are not held out",
+        ),
+    ] = ()
     eval_split: Annotated[
         float,
         About(
@@ -158,7 +195,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 0.2
     eval_tasks: Annotated[
         tuple[str, ...],
-        About("Names of the tasks to hold out, in place of a split", "empty: eval_split decides"),
+        About(
+            "The tasks to hold out, named like those of tasks, in place of a split",
+            "empty: eval_split decides",
+        ),
     ] = ()
 
     # How long and how much
@@ -430,6 +470,13 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 1.0
 
     # Trials
+    agent: Annotated[
+        Literal["terminus-2", "oracle"],
+        About(
+            "Who acts: the policy through Terminus-2 or, only to evaluate, the task's solution",
+            "the policy is what is trained",
+        ),
+    ] = "terminus-2"
     max_turns: Annotated[
         int, About("Model calls in a trial", "twice what the starter tasks need", "turns", ge=1)
     ] = 6
@@ -545,7 +592,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         About("Which of them fill the group", "first_finished favours short trials"),
     ] = "in_order"
 
-    # Alarms and costs
+    # Alarms, costs and GPUs
     on_alarm: Annotated[
         dict[str, AlarmAction],
         About("What an alarm leads to", "empty: each one warns"),
@@ -560,6 +607,13 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "US dollars a million tokens",
         ),
     ] = {}
+    gpu_hosts: Annotated[
+        tuple[str, ...],
+        About(
+            "Other machines whose GPUs are shown, as ssh knows them (ssh HOST nvidia-smi)",
+            "empty: this machine's alone",
+        ),
+    ] = ()
 
     # Where it goes
     logs_dir: Annotated[Path, About("Directory of runs", "beside where it was started")] = Path(
@@ -624,6 +678,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "What is trained": (
+        "engine",
+        "prime_rl_dir",
+        "prime_rl_config",
+        "num_train_gpus",
+        "num_infer_gpus",
         "policy",
         "model_name",
         "checkpoint",
@@ -637,7 +696,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "checkpoint_ttl_hours",
         "policy_restarts",
     ),
-    "On which tasks": ("tasks_dir", "eval_split", "eval_tasks"),
+    "On which tasks": ("tasks_dir", "tasks", "eval_split", "eval_tasks"),
     "How long and how much": ("max_steps", "n_epochs", "batch_size", "group_size", "seed"),
     "Order of sampling and training": ("num_substeps", "stream", "max_steps_off_policy"),
     "Learning": (
@@ -666,6 +725,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "What an outcome leads to": ("on_outcome", "max_retries", "retry_wait_sec", "halt_after"),
     "Evaluation": ("eval_every", "eval_group_size", "eval_temperature"),
     "Trials": (
+        "agent",
         "max_turns",
         "max_tokens",
         "temperature",
@@ -682,7 +742,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "worker_max_trials",
     ),
     "Stragglers": ("step_deadline_sec", "at_deadline", "oversample", "oversample_keep"),
-    "Alarms and costs": ("on_alarm", "prices"),
+    "Alarms, costs and GPUs": ("on_alarm", "prices", "gpu_hosts"),
     "Where it goes": (
         "logs_dir",
         "run_name",

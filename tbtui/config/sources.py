@@ -28,6 +28,9 @@ from tbtui.config.values import (
 DEFAULT = "default"
 """On the command line: takes back what a file says. A text or path can't be reset like that."""
 
+PRIME_RL_TABLES = ("orchestrator", "trainer", "inference")
+"""A file with one of these is no file of ours, but one of Prime-RL's, which is taken as it is."""
+
 
 def parse_settings(arguments: Sequence[str]) -> RunConfig:
     """`name=value` arguments, and TOML files among them, to a config.
@@ -99,6 +102,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from error
+    if any(isinstance(values.get(name), dict) for name in PRIME_RL_TABLES):
+        return {"engine": "prime-rl", "prime_rl_config": path.absolute()}
     where = f"{path}: "
     return {
         name: read_value(require_setting(name, where), value, where)

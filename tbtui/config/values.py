@@ -51,6 +51,11 @@ def read_value(setting: Setting, value: Any, where: str = "", *, text: bool = Fa
     return read
 
 
+def read_setting(name: str, value: Any, where: str = "") -> Any:
+    """The JSON-like value of the setting of this name; raises `ConfigError`."""
+    return read_value(require_setting(name, where), value, where)
+
+
 def read_entry(setting: Setting, entry: str, value: Any, where: str = "") -> Any:
     """The value of one entry of a setting that is a table."""
     try:

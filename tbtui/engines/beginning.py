@@ -67,6 +67,7 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
         sample_timeout_sec=config.sample_timeout_sec,
         starts_per_sec=config.env_starts_per_sec,
         keep=config.keep,
+        agent=config.agent,
         enable_summarize=config.enable_summarize,
         proactive_summarization_threshold=config.proactive_summarization_threshold,
     )
@@ -80,6 +81,11 @@ def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
     """
     config = prepared.config
     warnings = [f"{defect.path}: {defect.message}; {defect.remedy}" for defect in prepared.defects]
+    if refused := prepared.split.refused:
+        warnings.append(
+            f"tasks: {len(refused)} of those that were chosen are held out and not trained on:"
+            f" {', '.join(refused)}"
+        )
     warnings += outcome_policy(config.on_outcome).warnings()
     warnings += require_consistent(config)
     if config.oversample and config.oversample_keep == "first_finished":

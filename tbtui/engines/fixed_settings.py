@@ -15,6 +15,7 @@ _OTHER_EVALUATION = "evaluations before and after could not be compared"
 FIXED: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(
         (
+            "engine",
             "policy",
             "model_name",
             "checkpoint",
@@ -28,7 +29,7 @@ FIXED: Mapping[str, str] = MappingProxyType(
         ),
         _OTHER_WEIGHTS,
     )
-    | dict.fromkeys(("tasks_dir", "eval_split", "eval_tasks"), _OTHER_TASKS)
+    | dict.fromkeys(("tasks_dir", "tasks", "eval_split", "eval_tasks"), _OTHER_TASKS)
     | dict.fromkeys(
         (
             "seed",
@@ -70,6 +71,7 @@ FIXED: Mapping[str, str] = MappingProxyType(
     )
     | dict.fromkeys(
         (
+            "agent",
             "max_turns",
             "max_tokens",
             "temperature",

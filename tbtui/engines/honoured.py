@@ -51,7 +51,13 @@ def require_honoured(config: RunConfig, info: PolicyInfo) -> list[str]:
 
 def contradictions(config: RunConfig) -> list[Problem]:
     """What is wrong with the settings whichever policy it is."""
+    if config.engine == "prime-rl":
+        # Here, because it asks this module for what is wrong with any engine.
+        from tbtui.engines.prime_rl.launch.configuration import launch_problems
+
+        return launch_problems(config)
     return [
+        *_without_prime_rl(config),
         *_embedded(config),
         *_on_a_server(config),
         *_on_a_vllm_server(config),
@@ -83,6 +89,12 @@ def _error(text: str) -> Problem:
 
 def _warning(text: str) -> Problem:
     return Problem("warning", text)
+
+
+def _without_prime_rl(config: RunConfig) -> Iterator[Problem]:
+    for name in ("prime_rl_dir", "prime_rl_config", "num_train_gpus", "num_infer_gpus"):
+        if name in config.given:
+            yield _error(f"{name}: only for engine=prime-rl; give that too, or leave it out")
 
 
 def _embedded(config: RunConfig) -> Iterator[Problem]:
@@ -181,6 +193,11 @@ def _learning(config: RunConfig) -> Iterator[Problem]:
 
 
 def _evaluation(config: RunConfig) -> Iterator[Problem]:
+    if config.agent == "oracle" and config.step_limit != 0:
+        yield _error(
+            "agent=oracle: a task's own solution teaches the policy nothing; use tbtui eval, or"
+            " tbtui tasks try TASK --oracle"
+        )
     if config.eval_tasks and "eval_split" in config.given:
         yield _error("eval_tasks and eval_split: both say which tasks to hold out; give one")
     for name in sorted(config.prices):

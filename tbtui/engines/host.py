@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import getpass
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.rundir import RunDirectory
 
 if TYPE_CHECKING:
-    from tbtui.engines.make_run import AnyRun
+    from tbtui.engines.control.run import ControlledRun
 
 
 class EngineThread:
@@ -21,7 +22,7 @@ class EngineThread:
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._run: AnyRun | None = None
+        self._run: ControlledRun | None = None
         self._early: list[Command] = []
         self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
         self._loop = asyncio.new_event_loop()
@@ -39,7 +40,7 @@ class EngineThread:
 
     @property
     def read_only(self) -> str:
-        return ""
+        return self._run.read_only if self._run is not None else ""
 
     def start(self) -> None:
         self._thread.start()
@@ -47,11 +48,15 @@ class EngineThread:
     def submit(self, command: Command) -> None:
         self._call(lambda: self._submit(command))
 
+    def take_controls(self) -> None:
+        self._call(self._take)
+
     def interrupt(self) -> None:
         self._call(self._cancel)
 
     async def ended(self) -> RunEnd:
-        return await asyncio.wrap_future(self._end)
+        # Whoever gives the wait up would cancel the future itself.
+        return await asyncio.shield(asyncio.wrap_future(self._end))
 
     def _main(self) -> None:
         try:
@@ -64,13 +69,14 @@ class EngineThread:
 
     async def _watched(self) -> RunEnd:
         # Here, because importing the engine takes longer than painting the app's first frame.
+        from tbtui.engines.control.run import ControlledRun
         from tbtui.engines.make_run import BAD_INPUT, prepare
 
         try:
             make = prepare(self._request)
         except BAD_INPUT as error:
             return RunEnd("refused", str(error))
-        self._run = make()
+        self._run = ControlledRun(make(), self.directory, owner=getpass.getuser())
         for command in self._early:
             self._run.submit(command)
         self._task = asyncio.create_task(self._run.run())
@@ -88,9 +94,13 @@ class EngineThread:
         else:
             self._run.submit(command)
 
+    def _take(self) -> None:
+        if self._run is not None:
+            self._run.take_controls()
+
     def _cancel(self) -> None:
         # Cancelling twice would interrupt the clean-up that the first one began.
-        if self._task and not self._interrupted:
+        if self._task and not self._task.cancelling():
             self._task.cancel()
         self._interrupted = True
 

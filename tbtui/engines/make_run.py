@@ -30,6 +30,17 @@ def prepare(request: RunRequest) -> Callable[[], AnyRun]:
 
     Raises one of `BAD_INPUT`; nothing is left then, the run directory included.
     """
+    if request.config.engine == "prime-rl":
+        from tbtui.engines.prime_rl.launch.prepare import prepare_launch
+
+        launch = prepare_launch(request)
+
+        def make_prime_rl() -> AnyRun:
+            from tbtui.engines.prime_rl.launch.run import PrimeRlRun
+
+            return PrimeRlRun(launch)
+
+        return make_prime_rl
     prepared = prepare_run(request)
 
     def make() -> AnyRun:

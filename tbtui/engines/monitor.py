@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 
 from tbtui.journal.events import (
+    LatencyMeasured,
     PolicyMeasured,
     ProcessMeasured,
     RequestsMeasured,
@@ -17,7 +18,7 @@ from tbtui.journal.events import (
     ServerMeasured,
 )
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import PolicyStatus, ServerStatus
+from tbtui.policies.base import LatencyStatus, PolicyStatus, ServerStatus
 
 PERIOD_SEC = 1.0
 _LAG_PROBE_SEC = 0.05
@@ -97,7 +98,17 @@ def policy_measured(status: PolicyStatus) -> PolicyMeasured:
     )
 
 
+def latency_measured(latency: LatencyStatus) -> LatencyMeasured:
+    return LatencyMeasured(
+        kind=latency.kind,
+        p50_sec=latency.p50_sec,
+        p95_sec=latency.p95_sec,
+        count=latency.count,
+    )
+
+
 def _server_measured(server: ServerStatus) -> ServerMeasured:
+    inference = server.inference
     return ServerMeasured(
         state=server.state,
         reason=server.reason,
@@ -117,6 +128,9 @@ def _server_measured(server: ServerStatus) -> ServerMeasured:
         retries=server.retries,
         prompt_tokens=server.prompt_tokens,
         cached_tokens=server.cached_tokens,
+        kv_cache_use=None if inference is None else inference.kv_cache_use,
+        preemptions=None if inference is None else inference.preemptions,
+        latencies=() if inference is None else tuple(map(latency_measured, inference.latencies)),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.catalog.load import Defect
+from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
 from tbtui.config import ConfigError, RunConfig
@@ -15,7 +16,6 @@ from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
 from tbtui.engines.trackers import check_trackers
 from tbtui.journal.rundir import RunDirectory
-from tbtui.resources import tasks_dir
 from tbtui.rollout.environments.choose import (
     EnvironmentChoice,
     EnvironmentUnavailable,
@@ -58,12 +58,14 @@ def _prepared(request: RunRequest) -> PreparedRun:
     outcome_policy(config.on_outcome)
     alarm_actions(config.on_alarm)
     check_trackers(config)
-    catalog = discover(config.tasks_dir or tasks_dir() / "starter")
+    catalog = discover(find_tasks(config.tasks_dir))
     split = split_tasks(
         catalog.require_tasks(),
         eval_split=config.eval_split,
         seed=config.seed,
         eval_tasks=config.eval_tasks,
+        train_tasks=config.tasks,
+        trains=config.step_limit != 0,
     )
     environment = choose_environment(config.environment_type, config.environment_kwargs)
     return PreparedRun(

@@ -8,6 +8,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from tbtui.catalog.errors import CatalogError
+from tbtui.catalog.places import find_tasks
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.engines.honoured import require_consistent
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
@@ -45,18 +47,18 @@ def request_run(config: RunConfig) -> RunRequest:
 
     Raises one of `REFUSED`.
     """
-    if config.policy == "local" and config.model_name != EMBEDDED_MODEL:
+    if config.engine == "grpo" and config.policy == "local" and config.model_name != EMBEDDED_MODEL:
         raise ConfigError(
             f"model_name={config.model_name}: the embedded policy has one model,"
             f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY;"
-            " for another model, policy=tinker, or policy=vllm to evaluate one"
+            " for another model, policy=tinker or engine=prime-rl, or policy=vllm to evaluate one"
         )
     require_consistent(config)
     _require_checkpoint(config)
-    if config.tasks_dir and not config.tasks_dir.expanduser().is_dir():
-        where = config.tasks_dir.expanduser().absolute()
-        what = "is not a directory" if where.exists() else "does not exist"
-        raise ConfigError(f"tasks directory {where} {what} (set tasks_dir to one that does)")
+    try:
+        find_tasks(config.tasks_dir)
+    except CatalogError as error:
+        raise ConfigError(str(error)) from error
     new = not config.logs_dir.exists()
     directory = RunDirectory.create(config.logs_dir / (config.run_name or _new_name()))
     request = RunRequest(config, directory, new)

@@ -12,7 +12,13 @@ from tbtui.config import ConfigError, RunConfig, parse_settings, to_json, to_tom
 from tbtui.engines.fixed_settings import FIXED
 from tbtui.engines.honoured import require_consistent
 from tbtui.engines.request import RunRequest
-from tbtui.journal.events import RunContinued, RunFinished, RunStarted, StepFinished
+from tbtui.journal.events import (
+    RunContinued,
+    RunFinished,
+    RunStarted,
+    SettingsChanged,
+    StepFinished,
+)
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, require_no_writer
 
@@ -48,7 +54,8 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
         progress = _Progress.read(reader)
     finally:
         reader.close()
-    progress.require_work(new, directory)
+    if new.engine == "grpo":  # Prime-RL's own file says how long the run is
+        progress.require_work(new, directory)
     return ResumeRequest(new, directory)
 
 
@@ -76,14 +83,40 @@ def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConf
     place = [f"logs_dir={directory.path.parent}"]
     others = [each for each in settings if not each.startswith("logs_dir=")]
     own = [str(directory.config)]
-    old = parse_settings([*own, *place])
+    changed = _changed_live(directory)
+    old = parse_settings([*own, *place, *(f"{name}={text}" for name, text in changed.items())])
     names = {each.partition("=")[0] for each in others}
     # Either says how long the run is. What is asked for now replaces what was asked for then.
     if "n_epochs" in names and "max_steps" not in names:
         others.append("max_steps=default")
     elif "max_steps" in names and "n_epochs" not in names:
         others.append("n_epochs=none")
+    names = {each.partition("=")[0] for each in others}
+    own += [f"{name}={text}" for name, text in changed.items() if name not in names]
     return old, parse_settings([*own, *others, *place])
+
+
+def _changed_live(directory: RunDirectory) -> dict[str, str]:
+    """What was set while the run was live, since `config.toml` was written: name -> value."""
+    kinds = [
+        str(event.model_fields["kind"].default)
+        for event in (RunStarted, RunContinued, SettingsChanged)
+    ]
+    changed: dict[str, str] = {}
+    after = 0
+    reader = JournalReader(directory)
+    try:
+        while entries := reader.read_kinds(kinds, after):
+            after = entries[-1].seq
+            for entry in entries:
+                if isinstance(entry.event, SettingsChanged):
+                    values = entry.event.settings.items()
+                    changed |= {name: "none" if v is None else str(v) for name, v in values}
+                else:
+                    changed.clear()
+    finally:
+        reader.close()
+    return changed
 
 
 def _require_same(old: RunConfig, new: RunConfig, directory: RunDirectory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -79,8 +80,9 @@ class Run:
     async def _journalled(self, journal: JournalWriter) -> RunEnd:
         try:
             return RunEnd("finished", await self._train(journal))
-        except asyncio.CancelledError:
-            return RunEnd("interrupted", "everything is cleaned up")
+        except asyncio.CancelledError as error:
+            # Who cancels may say why.
+            return RunEnd("interrupted", str(error) or "everything is cleaned up")
         except ConfigError as error:
             return RunEnd("refused", str(error))
         except Exception as error:
@@ -97,7 +99,9 @@ class Run:
             loss: PolicyLostError | None = None
             told = False
             while True:
-                session = Session(prepared, self._makers, journal, log_file, self._take_commands)
+                session = Session(
+                    self._prepared, self._makers, journal, log_file, self._take_commands
+                )
                 try:
                     async with session:
                         warnings = await session.begin(after_loss=loss is not None)
@@ -124,6 +128,9 @@ class Run:
         await self._sleep(wait)
 
     def _take_commands(self, engine: GrpoEngine | None) -> None:
+        if engine is None and self._engine is not None:
+            # What was changed while it ran holds for a next one too.
+            self._prepared = dataclasses.replace(self._prepared, config=self._engine.config)
         self._engine = engine
         if engine is not None:
             early, self._early = self._early, []

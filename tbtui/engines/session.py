@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 from tbtui.config import ConfigError
 from tbtui.engines.beginning import started_event, trial_settings, warnings_of
 from tbtui.engines.continuation import continue_run
+from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.grpo.alarms import AlarmWatch, alarm_actions
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
 from tbtui.engines.grpo.engine import GrpoEngine
@@ -135,6 +136,8 @@ class Session:
         # From the start on: a server may let one wait for long.
         monitor = Monitor(self._journal, self.policy.status, self._processes)
         await self._stack.enter_async_context(_in_background(monitor))
+        gpus = GpuMonitor(self._journal.append, config.gpu_hosts)
+        await self._stack.enter_async_context(_in_background(gpus))
         try:
             await self.policy.start()
             warnings = warnings_of(self._prepared, self.policy)
@@ -260,7 +263,7 @@ async def _running(pool: RunPool) -> AsyncIterator[RunPool]:
 
 
 @contextlib.asynccontextmanager
-async def _in_background(monitor: Monitor) -> AsyncIterator[None]:
+async def _in_background(monitor: Monitor | GpuMonitor) -> AsyncIterator[None]:
     task = asyncio.create_task(monitor.run())
     try:
         yield

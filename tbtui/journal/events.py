@@ -8,10 +8,11 @@ the events before them. Times are not in the events: the journal stamps each one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from tbtui.journal.typed import Typed
 from tbtui.journal.vocabulary import AlarmName as AlarmName
 from tbtui.journal.vocabulary import CommandVerb as CommandVerb
 from tbtui.journal.vocabulary import Outcome as Outcome
@@ -164,17 +165,19 @@ class TurnSampled(TrialEvent):
     turn: int
     purpose: str = "turn"
     """As in `TurnStarted`."""
-    sample: int
+    sample: int | None
+    """None: only the trainer has the tokens; `TrialTraced` tells of them, or nobody does."""
     text: str
     """What the agent reads."""
     thinking: str = ""
     """What came before it."""
     prompt_tokens: int
     completion_tokens: int
-    mean_logprob: float
-    min_logprob: float
+    mean_logprob: float | None
+    """None where `sample` is, as of all that the tokens tell."""
+    min_logprob: float | None
     stop_reason: Literal["stop", "length"]
-    weights_version: int
+    weights_version: int | None
     cached_tokens: int | None = None
     """Of the prompt, in the sampler's cache; None where it doesn't tell."""
     seconds: float
@@ -226,6 +229,13 @@ class PhaseSeconds(BaseModel):
     verifying: float = 0.0
     teardown: float = 0.0
 
+    @property
+    def active(self) -> float:
+        """Of all, those in which it was neither queued nor paused."""
+        return (
+            self.build + self.setup + self.sampling + self.commands + self.verifying + self.teardown
+        )
+
 
 class TrialFinished(TrialEvent):
     kind: Literal["trial_finished"] = "trial_finished"
@@ -239,6 +249,33 @@ class TrialFinished(TrialEvent):
     turns: int
     seconds: PhaseSeconds
     verifier_output: str = ""
+
+
+class CallTraced(BaseModel):
+    """What the tokens of one model call tell, as in `TurnSampled`."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    turn: int
+    purpose: str = "turn"
+    sample: int
+    prompt_tokens: int
+    completion_tokens: int
+    mean_logprob: float
+    min_logprob: float
+    cached_tokens: int | None = None
+
+
+class TrialTraced(TrialEvent):
+    """A trainer that isn't ours told what it knows of a trial that ran under our eyes."""
+
+    kind: Literal["trial_traced"] = "trial_traced"
+    group: str
+    step: int
+    """Whose batch it came back for."""
+    weights_version: int
+    calls: tuple[CallTraced, ...]
+    """Of those calls in the trial's `TurnSampled` events whose tokens it has, in their order."""
 
 
 class TrialRetried(TrialEvent):
@@ -297,6 +334,8 @@ class TrialScore(BaseModel):
     """None: left out of the group and its baseline."""
     tokens: int
     """Action tokens that the trial would contribute."""
+    segments: int = 1
+    """Training sequences that these are in."""
 
 
 class GroupScored(Event):
@@ -407,6 +446,14 @@ class CommandDone(Event):
     result: str
 
 
+class SettingsChanged(Event):
+    """From here on these settings have other values, until they change again."""
+
+    kind: Literal["settings_changed"] = "settings_changed"
+    settings: dict[str, Any]
+    before: dict[str, Any]
+
+
 class TrialPaused(TrialEvent):
     """The trial stands still, and so does its time budget."""
 
@@ -417,6 +464,30 @@ class TrialPaused(TrialEvent):
 
 class TrialResumed(TrialEvent):
     kind: Literal["trial_resumed"] = "trial_resumed"
+
+
+class TrialTakenOver(TrialEvent):
+    """A person types in its terminal from here on, while the trial stands at a turn boundary."""
+
+    kind: Literal["trial_taken_over"] = "trial_taken_over"
+    actor: str
+
+
+class HumanTyped(TrialEvent):
+    """These keys went to its terminal. From the first one on the trial is `human_touched`."""
+
+    kind: Literal["human_typed"] = "human_typed"
+    actor: str
+    parts: tuple[Typed, ...]
+    """At most `journal.typed.MAX_TYPED_BYTES` in all."""
+
+
+class TrialGivenBack(TrialEvent):
+    """Nobody types in it any more; the agent's next prompt shows the terminal as it is."""
+
+    kind: Literal["trial_given_back"] = "trial_given_back"
+    actor: str
+    """Who had it."""
 
 
 class WorkerStarted(Event):
@@ -456,6 +527,18 @@ class RequestsMeasured(BaseModel):
     p95_sec: float | None
 
 
+class LatencyMeasured(BaseModel):
+    """A latency that the policy's server measures itself, over its last minute."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    kind: Literal["first_token", "inter_token", "queue", "end_to_end"]
+    p50_sec: float
+    p95_sec: float
+    count: int
+    """Measurements that the percentiles are of."""
+
+
 class ServerMeasured(BaseModel):
     """What the policy's server says of itself, and what can be seen of it from outside."""
 
@@ -475,6 +558,8 @@ class ServerMeasured(BaseModel):
     """Of its memory for histories, from 0 to 1, where it tells (vLLM)."""
     preemptions: int | None = None
     """Requests that it put back because that memory was full, since its start."""
+    latencies: tuple[LatencyMeasured, ...] = ()
+    """Where it measures some (vLLM) and there was something to measure."""
 
 
 class PolicyLost(Event):
@@ -518,6 +603,37 @@ class ResourcesMeasured(Event):
     """Worst delay of the engine's event loop since the last measurement."""
 
 
+class GpuMeasured(BaseModel):
+    """One GPU at one moment; None: it doesn't tell."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    index: int
+    name: str
+    utilisation: float | None = None
+    """Share of the last moments in which something was computed, from 0 to 1."""
+    memory_used_mib: int | None = None
+    memory_total_mib: int | None = None
+    power_watt: int | None = None
+    temperature_c: int | None = None
+    processes: int | None = None
+    """That compute on it."""
+    own_processes: int | None = None
+    """Of those, how many this run has started."""
+    problem: str = ""
+    """Why it can't be measured at all."""
+
+
+class GpusMeasured(Event):
+    """The GPUs of one machine, every few seconds while they change."""
+
+    kind: Literal["gpus_measured"] = "gpus_measured"
+    host: str
+    gpus: tuple[GpuMeasured, ...]
+    unreachable: str = ""
+    """Why the machine can't be asked; then there are no `gpus`."""
+
+
 class Noted(Event):
     """Something a person should know that is no other event."""
 
@@ -542,6 +658,7 @@ AnyEvent = Annotated[
     | TurnParsed
     | TurnObserved
     | TrialFinished
+    | TrialTraced
     | TrialRetried
     | TrialExcluded
     | GroupRefilled
@@ -556,17 +673,27 @@ AnyEvent = Annotated[
     | AlarmRaised
     | CommandIssued
     | CommandDone
+    | SettingsChanged
     | TrialPaused
     | TrialResumed
+    | TrialTakenOver
+    | HumanTyped
+    | TrialGivenBack
     | WorkerStarted
     | WorkerLost
     | WorkerRecycled
     | PolicyLost
     | PolicyMeasured
     | ResourcesMeasured
+    | GpusMeasured
     | Noted,
     Field(discriminator="kind"),
 ]
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    event.model_fields["kind"].default: event for event in get_args(get_args(AnyEvent)[0])
+}
+"""By their kind, as the journal names it."""
 
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent, config=ConfigDict(defer_build=True))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, cast
 
-from tbtui.journal.events import EVENT, Entry
+from tbtui.journal.events import EVENT_TYPES, Entry
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, unpack_floats, unpack_ids, unpack_texts
 from tbtui.journal.writer import require_format
@@ -14,6 +14,35 @@ from tbtui.journal.writer import require_format
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from tbtui.journal.events import AnyEvent
+
+PASSING_KINDS = (
+    "turn_started",
+    "turn_sampled",
+    "turn_parsed",
+    "turn_observed",
+    "trial_phase_changed",
+    "policy_measured",
+    "resources_measured",
+)
+"""Most of a journal: they say what one trial does, or how things stand, for a while only."""
+_LASTING_KINDS = tuple(kind for kind in EVENT_TYPES if kind not in PASSING_KINDS)
+
+
+def connect(run: RunDirectory) -> sqlite3.Connection:
+    """A connection that can only read; of the thread that makes it."""
+    return sqlite3.connect(f"file:{run.database}?mode=ro", uri=True)
+
+
+def seq_at(db: sqlite3.Connection, time: float) -> int:
+    """Number of the last event no later than `time`; 0: none. Looks at a few events only."""
+    low, high = 0, int(db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+    while low < high:
+        middle = (low + high + 1) // 2
+        (written,) = db.execute("SELECT time FROM events WHERE seq = ?", (middle,)).fetchone()
+        low, high = (middle, high) if written <= time else (low, middle - 1)
+    return low
 
 
 class JournalReader:
@@ -26,7 +55,7 @@ class JournalReader:
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
         require_format(run)
-        self._db = sqlite3.connect(f"file:{run.database}?mode=ro", uri=True)
+        self._db = connect(run)
 
     def read(self, after: int, limit: int = 1000) -> list[Entry]:
         """Up to `limit` events that follow sequence number `after` (0: from the start)."""
@@ -46,6 +75,39 @@ class JournalReader:
         ).fetchall()
         return [_entry(row) for row in rows]
 
+    def read_lasting(self, after: int, until: int, trials: Collection[str]) -> list[Entry]:
+        """The events after `after` up to `until`, without those of `PASSING_KINDS`.
+
+        Of `trials` every event is among them.
+        """
+        kinds = ", ".join("?" * len(_LASTING_KINDS))
+        names = ", ".join("?" * len(trials))
+        rows = self._db.execute(
+            f"SELECT seq, time, kind, body FROM events WHERE kind IN ({kinds})"
+            " AND seq > ? AND seq <= ?"
+            f" UNION SELECT seq, time, kind, body FROM events WHERE trial IN ({names})"
+            " AND seq > ? AND seq <= ? ORDER BY seq",
+            (*_LASTING_KINDS, after, until, *trials, after, until),
+        ).fetchall()
+        return [_entry(row) for row in rows]
+
+    def nth_last(self, kind: str, n: int, until: int) -> int:
+        """Number of the `n`th last event of a kind up to number `until`; 0: there are fewer."""
+        row = self._db.execute(
+            "SELECT seq FROM events WHERE kind = ? AND seq <= ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
+            (kind, until, n - 1),
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    def live_trials(self, at: int) -> set[str]:
+        """The trials that were queued and not finished when event number `at` was written."""
+        rows = self._db.execute(
+            "SELECT trial FROM events WHERE kind = 'trial_queued' AND seq <= ?"
+            " EXCEPT SELECT trial FROM events WHERE kind = 'trial_finished' AND seq <= ?",
+            (at, at),
+        )
+        return {trial for (trial,) in rows}
+
     def read_trial(self, trial: str, after: int = 0) -> list[Entry]:
         """Every event that names the trial, in order."""
         rows = self._db.execute(
@@ -53,6 +115,17 @@ class JournalReader:
             (trial, after),
         ).fetchall()
         return [_entry(row) for row in rows]
+
+    def last_time(self, trial: str) -> float | None:
+        """When the trial was last heard of, seconds since the epoch; None: never."""
+        row = self._db.execute(
+            "SELECT time FROM events WHERE trial = ? ORDER BY seq DESC LIMIT 1", (trial,)
+        ).fetchone()
+        return float(row[0]) if row else None
+
+    def seq_at(self, time: float) -> int:
+        """Number of the last event no later than `time`; 0: none."""
+        return seq_at(self._db, time)
 
     def last_seq(self) -> int:
         (seq,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
@@ -108,6 +181,16 @@ class JournalReader:
         ).fetchone()
         return None if row is None else np.asarray(unpack_floats(row[0]), np.float32)
 
+    def calls_until(self, sample: int) -> list[SampleRecord]:
+        """The model calls of a sample's trial up to that one; empty when there is no such."""
+        row = self._db.execute(
+            "SELECT trial, (SELECT count(*) FROM samples AS other"
+            " WHERE other.trial = samples.trial AND other.id <= samples.id)"
+            " FROM samples WHERE id = ?",
+            (sample,),
+        ).fetchone()
+        return [] if row is None else self.samples(row[0], row[1])
+
     def sample_tokens(self, sample: int) -> list[tuple[str, float]]:
         """Text and log-probability of each token of one completion."""
         row = self._db.execute(
@@ -123,6 +206,7 @@ class JournalReader:
 
 def _entry(row: tuple[int, float, str, str]) -> Entry:
     seq, time, kind, body = row
-    # The body is stored without its kind, which has a column of its own.
-    opened = f'{{"kind":"{kind}"' + ("," + body[1:] if len(body) > 2 else "}")
-    return Entry(seq, time, EVENT.validate_json(opened))
+    # The body is stored without its kind, which has a column of its own and is every class's own.
+    # The class's own validator: going through its methods takes half as long again.
+    event = EVENT_TYPES[kind].__pydantic_validator__.validate_json(body)
+    return Entry(seq, time, cast("AnyEvent", event))

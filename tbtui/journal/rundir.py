@@ -45,6 +45,16 @@ class RunDirectory:
         return self.path / "run.lock"
 
     @property
+    def output(self) -> Path:
+        """What a detached run prints."""
+        return self.path / "output.txt"
+
+    @property
+    def control_socket(self) -> Path:
+        """Where a live run takes commands."""
+        return self.path / "control.sock"
+
+    @property
     def trials(self) -> Path:
         return self.path / "trials"
 

@@ -66,6 +66,11 @@ CommandVerb = Literal[
     "retry",  # give this attempt up and fill its place in the group with a fresh one
     "exclude",  # leave it out of training and of its group's baseline
     "include",  # take an exclusion back
+    "take_over",  # a person types in its terminal, from the next turn boundary on
+    "type",  # `arguments` say what (`journal.typed`)
+    "give_back",  # to the agent, which goes on; with `stay` in `arguments` it stays paused
+    "set",  # change settings of the live run; `arguments` are their names and values
+    "take",  # the controls: nobody else's commands are carried out
 ]
 
 AlarmName = Literal[

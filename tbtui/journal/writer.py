@@ -6,7 +6,7 @@ import contextlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -145,6 +145,20 @@ class JournalWriter:
         except sqlite3.Error as error:
             raise JournalError(f"{self._where}: can't read the journal ({error})") from error
         return int(seq)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is written within is there for readers at once, or not at all."""
+        try:
+            self._db.execute("BEGIN")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._where}: can't write the journal ({error})") from error
 
     def append(self, event: AnyEvent) -> int:
         """Write one event; returns its sequence number."""

@@ -178,6 +178,31 @@ class RequestStatus:
     p95_sec: float | None
 
 
+LatencyKind = Literal["first_token", "inter_token", "queue", "end_to_end"]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyStatus:
+    """A latency that a server measures itself, over its last minute."""
+
+    kind: LatencyKind
+    p50_sec: float
+    p95_sec: float
+    count: int
+    """Measurements that the percentiles are of."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceStatus:
+    """What a server's inference engines tell of themselves: of everybody's requests, not ours."""
+
+    kv_cache_use: float | None
+    """From 0 to 1; of several engines, the fullest one's."""
+    preemptions: int
+    """Requests put back because that cache was full, since the start."""
+    latencies: tuple[LatencyStatus, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
     """What a policy's server says of itself, and what can be seen of it from outside. A queue
@@ -196,6 +221,8 @@ class ServerStatus:
     """Of answered sampling requests."""
     cached_tokens: int
     """Of those, how many the server had in its cache."""
+    inference: InferenceStatus | None = None
+    """Where it tells, and was asked of late."""
 
 
 Activity = Literal["idle", "sampling", "training", "loading", "saving"]

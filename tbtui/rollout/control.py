@@ -8,6 +8,9 @@
   never held: that is refused.
 - `resume` ends both. Pausing a frozen trial changes nothing; freezing a paused one stops its
   sandbox too.
+- `take_over` pauses it, thawed, and lets a person type in its terminal once it stands at the turn
+  boundary; `give_back` ends that and leaves it paused. `resume` and whatever ends the trial give
+  it back too; the agent does not go on before every key is in the terminal.
 - `stop` and `expire` end the agent's run at once, in the middle of a command too, and let the
   verifier judge. `cancel` ends the trial. Each thaws the sandbox first.
 
@@ -27,14 +30,17 @@ from typing import Any, Literal, Protocol
 from tbtui.journal.events import TrialPhase
 from tbtui.rollout.budget import Budget, Stopwatch
 from tbtui.rollout.environments.errors import SandboxLostError
+from tbtui.rollout.keyboard import Keyboard
 from tbtui.rollout.messages import (
     ControlRefused,
     ControlVerb,
     FinishReason,
     FromWorker,
+    GivenBack,
     PauseEntered,
     PauseLeft,
     PhaseEntered,
+    TakenOver,
 )
 
 ANSWER_SEC = 30.0
@@ -78,8 +84,19 @@ class TrialControl:
     """Asked at any time, by `obey`; the agent asks `boundary` and `thawed` whether to go on."""
 
     def __init__(
-        self, trial: str, post: Callable[[FromWorker], None], budget: Budget, watch: Stopwatch
+        self,
+        trial: str,
+        post: Callable[[FromWorker], None],
+        budget: Budget,
+        watch: Stopwatch,
+        keyboard: Keyboard,
+        mark: Callable[[str, bool], None],
     ) -> None:
+        """`mark` is told when a person takes over (True) and gives back, in words."""
+        self._keyboard = keyboard
+        self._mark = mark
+        self._typist = ""
+        """Who has taken it over, or will have when it stands."""
         self._trial = trial
         self._post = post
         self._budget = budget
@@ -98,7 +115,7 @@ class TrialControl:
         self._standing = False
         self._frozen = False
         self._stuck: str | None = None
-        self._told: Literal["paused", "frozen"] | None = None
+        self._told: Literal["paused", "frozen", "taken"] | None = None
         self._phase: PhaseEntered | None = None
         self._released = asyncio.Event()
         self._released.set()
@@ -147,7 +164,9 @@ class TrialControl:
                 self._steer()
             self._keep()
             try:
-                await self._released.wait()
+                while not self._released.is_set():
+                    await self._released.wait()
+                    await self._keyboard.typed_all()
             finally:
                 self._tell()
                 self._standing = False
@@ -171,8 +190,14 @@ class TrialControl:
 
     # What people ask
 
-    def obey(self, verb: ControlVerb) -> None:
+    def obey(self, verb: ControlVerb, who: str = "") -> None:
+        """`who` asks: said in the recording."""
         match verb:
+            case "take_over":
+                self._take_over(who)
+            case "give_back":
+                self._typist = ""
+                self._tell()
             case "pause":
                 self._pause()
             case "freeze":
@@ -185,6 +210,7 @@ class TrialControl:
                 self._end("deadline")
             case "cancel":
                 self.cancelled = True
+                self._keyboard.drop("it is being ended")
                 self._resume()
 
     def _pause(self) -> None:
@@ -212,7 +238,25 @@ class TrialControl:
         self._steer()
         self._keep()
 
+    @property
+    def taken(self) -> bool:
+        """A person may type now."""
+        return self._told == "taken" and bool(self._typist)
+
+    def _take_over(self, who: str) -> None:
+        if (refusal := self._no_hold()) is not None:
+            self._refuse("take_over", refusal)
+            return
+        self._typist = who
+        self._pausing = True
+        self._freezing = self._pauses_to_freeze = False
+        self._released.clear()
+        self._steer()
+        self._keep()
+        self._tell()
+
     def _resume(self) -> None:
+        self._typist = ""
         self._pausing = self._freezing = self._pauses_to_freeze = False
         self._released.set()
         if self._keeping is not None:
@@ -223,6 +267,7 @@ class TrialControl:
         if self.ending is not None or self._closed is not None:
             return
         self.ending = finish
+        self._keyboard.drop("it is being ended")
         self._resume()
         self.stopping.set()
         self._budget.interrupt()
@@ -297,14 +342,18 @@ class TrialControl:
         self._frozen = False
 
     def _tell(self) -> None:
-        state: Literal["paused", "frozen"] | None = None
+        state: Literal["paused", "frozen", "taken"] | None = None
         if self._frozen and self._freezing:
             state = "frozen"
         elif self._standing and self._pausing:
-            state = "paused"
+            state = "taken" if self._typist else "paused"
         if state == self._told:
             return
         before, self._told = self._told, state
+        if before == "taken":
+            self._mark("given back to the agent", False)
+            self._post(GivenBack(self._trial))
+            before = "paused"
         if state is None:
             self._post(PauseLeft(self._trial))
             if not self._standing and self._phase is not None:
@@ -312,7 +361,11 @@ class TrialControl:
             return
         if before is None:
             self._post(PhaseEntered(self._trial, TrialPhase.PAUSED))
-        self._post(PauseEntered(self._trial, frozen=state == "frozen"))
+        if state == "frozen" or before != "paused":
+            self._post(PauseEntered(self._trial, frozen=state == "frozen"))
+        if state == "taken":
+            self._mark(f"taken over by {self._typist}", True)
+            self._post(TakenOver(self._trial))
 
     # Its lifetime
 

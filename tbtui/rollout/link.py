@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tbtui.journal.events import TrialPhase
+from tbtui.journal.typed import Typed, as_sent
 from tbtui.rollout.budget import Budget, Stopwatch
 from tbtui.rollout.control import TrialControl
+from tbtui.rollout.keyboard import Keyboard
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
@@ -25,6 +27,7 @@ from tbtui.rollout.messages import (
     FromWorker,
     SampleWanted,
     TrialSpec,
+    TypeKeys,
 )
 from tbtui.rollout.recording import Recorder, Recording
 
@@ -78,7 +81,10 @@ class TrialLink:
         self._recording: Recording | None = None
         self.budget = Budget(spec.budget_sec)
         self.watch = Stopwatch()
-        self.control = TrialControl(spec.trial, post, self.budget, self.watch)
+        self.keyboard = Keyboard(spec.trial, post, self._typed)
+        self.control = TrialControl(
+            spec.trial, post, self.budget, self.watch, self.keyboard, self._mark
+        )
         self.notes = AgentNotes()
         self.stage: FailedPhase = "environment"
         """Where the trial is; if it fails, where it failed."""
@@ -107,6 +113,22 @@ class TrialLink:
         if self._recording is not None:
             self._recorder.finish(self._recording)
             self._recording = None
+
+    def type_keys(self, message: TypeKeys) -> None:
+        """A person types; `KeysTyped` says what came of it."""
+        if self.control.taken:
+            self.keyboard.type(message)
+        else:
+            self.keyboard.refuse(message, "it is not taken over")
+
+    def _typed(self, part: Typed) -> None:
+        if self._recording is not None:
+            self._recorder.typed(self._recording, as_sent(part))
+
+    def _mark(self, label: str, attended: bool) -> None:
+        """A person takes the terminal over, or gives it back."""
+        if self._recording is not None:
+            self._recorder.mark(self._recording, label, attended=attended)
 
     def enter(self, phase: TrialPhase, detail: str = "") -> None:
         self.control.enter(phase, detail)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialPhase
+from tbtui.journal.typed import Typed
 
 FinishReason = Literal[
     "completed",  # the agent confirmed task_complete with a valid answer
@@ -28,9 +29,15 @@ FinishReason = Literal[
     "error",  # the agent raised
 ]
 
-ControlVerb = Literal["pause", "freeze", "resume", "stop", "expire", "cancel"]
-"""`expire` is a stop by the step's deadline. What a trial is told; the other commands that
+ControlVerb = Literal[
+    "pause", "freeze", "resume", "stop", "expire", "cancel", "take_over", "give_back"
+]
+"""`expire` is a stop by the step's deadline; after `give_back` the trial stays paused, while
+`resume` gives it back and lets it go on. What a trial is told; the other commands that
 people have are the engine's own business."""
+
+AgentName = Literal["terminus-2", "oracle"]
+"""Who acts in a trial: the policy through Harbor's Terminus-2, or the task's own solution."""
 
 Keep = Literal["all", "failed", "none"]
 """Which trials keep their recordings and Harbor's logs on disk."""
@@ -66,6 +73,7 @@ class TrialSpec:
     """The agent summarises its history with fewer free tokens than this; 0: only when it must."""
     parser_name: Literal["json", "xml"] = "json"
     keep: Keep = "all"
+    agent: AgentName = "terminus-2"
 
 
 # engine -> worker
@@ -81,6 +89,15 @@ class ControlTrial:
     trial: str
     verb: ControlVerb
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeKeys:
+    """A person types in a trial that is taken over. Answered by `KeysTyped`."""
+
+    trial: str
+    command: str
+    parts: tuple[Typed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +130,7 @@ class Shutdown:
     """Finish nothing, clean up everything, leave."""
 
 
-ToWorker = StartTrial | ControlTrial | Completion | CompletionFailed | Shutdown
+ToWorker = StartTrial | ControlTrial | TypeKeys | Completion | CompletionFailed | Shutdown
 
 # worker -> engine
 
@@ -188,6 +205,28 @@ class PauseLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenOver:
+    """It stands at a turn boundary, and its terminal is a person's."""
+
+    trial: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    trial: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeysTyped:
+    """These are in the terminal; with an `error` not all that were asked for."""
+
+    trial: str
+    command: str
+    parts: tuple[Typed, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ControlRefused:
     """The trial can't do that; the reason is one line for whoever asked."""
 
@@ -216,6 +255,8 @@ class TrialFacts:
     """The end of what the verifier printed."""
     last_truncated: bool = False
     """The agent's last completion was cut at max_tokens."""
+    human_touched: bool = False
+    """A person typed in its terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +285,9 @@ FromWorker = (
     | TurnSeen
     | PauseEntered
     | PauseLeft
+    | TakenOver
+    | GivenBack
+    | KeysTyped
     | ControlRefused
     | TrialDone
     | Heartbeat

@@ -47,6 +47,8 @@ def decide(facts: TrialFacts) -> Decision:
     if verdict is not None and not math.isfinite(verdict):
         verdict = None
     outcome, reason = _outcome(facts, verdict)
+    if facts.human_touched and not is_infrastructure(outcome) and outcome is not Outcome.CANCELLED:
+        outcome, reason = Outcome.HUMAN_TOUCHED, f"a person typed in its terminal; {reason}"
     return Decision(outcome, verdict, _reward(facts, outcome, verdict), _one_line(reason))
 
 

@@ -30,6 +30,7 @@ from tbtui.rollout.messages import (
     ToWorker,
     TrialDone,
     TrialSpec,
+    TypeKeys,
     WorkerReady,
 )
 
@@ -195,6 +196,11 @@ class WorkerPool:
             return True
         worker = self._home.get(trial)
         return worker is not None and self._post(worker, command)
+
+    def type_keys(self, keys: TypeKeys) -> bool:
+        """Pass on what a person types; False if no such trial is running."""
+        worker = self._home.get(keys.trial)
+        return worker is not None and self._post(worker, keys)
 
     def withdraw(self, trial: str) -> bool:
         """Forget a trial that waits for a worker; False if it does not wait."""

@@ -19,10 +19,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 TICK_SEC = 0.05
+ATTENDED_TICK_SEC = 0.01
+"""While somebody types and waits for the echo."""
 MAX_CAST_BYTES = 16 << 20
 _CHUNK_BYTES = 256 << 10
 _FIRST_SCREEN_WAIT_SEC = 0.5
@@ -69,12 +71,15 @@ class Recording:
         self._over = False
         """Nothing more will be written."""
         self._cast = cast.open("wb", buffering=0)
+        began = time.time()
         self._write(
             {
                 "version": 2,
                 "width": width,
                 "height": height,
-                "timestamp": int(time.time()),
+                "timestamp": int(began),
+                # The format has whole seconds; a replay follows the journal more closely.
+                "began": round(began, 3),
                 "env": {"TERM": "xterm-256color", "SHELL": "/bin/bash"},
             }
         )
@@ -90,6 +95,22 @@ class Recording:
         else:
             self._open_with(text)
         return len(data) == _CHUNK_BYTES
+
+    def typed(self, text: str) -> None:
+        """Write down what a person types, after what the terminal has shown by now."""
+        self._beside("i", text)
+
+    def mark(self, label: str) -> None:
+        self._beside("m", label)
+
+    def _beside(self, kind: str, text: str) -> None:
+        if self._over:
+            return
+        self.pump()
+        if not self._opened:
+            self._begin(complete=False)
+        if not self._over:
+            self._write([round(self._clock() - self._began, 6), kind, text])
 
     def close(self) -> None:
         """Write down the rest and close the files."""
@@ -157,13 +178,34 @@ class Recorder:
 
     def __init__(self) -> None:
         self._live: set[Recording] = set()
+        self._attended: set[Recording] = set()
+        self._waiting = asyncio.Event()
+        """Somebody types and waits for what comes of it."""
+
+    def typed(self, recording: Recording, text: str) -> None:
+        """Write down what a person types, ahead of what the terminal makes of it."""
+        if recording in self._live:
+            with self._giving_up(recording):
+                recording.typed(text)
+
+    def mark(self, recording: Recording, label: str, *, attended: bool) -> None:
+        """Write a marker; while a recording is attended to, all are kept up to date faster."""
+        if recording not in self._live:
+            return
+        with self._giving_up(recording):
+            recording.mark(label)
+        (self._attended.add if attended else self._attended.discard)(recording)
+        if self._attended:
+            self._waiting.set()
+        else:
+            self._waiting.clear()
 
     def add(self, recording: Recording) -> None:
         self._live.add(recording)
 
     def finish(self, recording: Recording) -> None:
         """Write down the rest of `recording` and close it."""
-        self._live.discard(recording)
+        self._leave(recording)
         try:
             recording.close()
         except OSError as error:
@@ -172,15 +214,34 @@ class Recorder:
     async def run(self) -> None:
         """Tick until cancelled."""
         while True:
-            await asyncio.sleep(TICK_SEC)
+            await self._tick()
             for recording in tuple(self._live):
-                try:
+                with self._giving_up(recording):
                     recording.pump()
-                except OSError as error:  # a full disk must cost the recording, not the trial
-                    _log.warning("a recording is given up: %s", error)
-                    self._live.discard(recording)
-                    with contextlib.suppress(OSError):
-                        recording.close()
+
+    async def _tick(self) -> None:
+        if self._waiting.is_set():
+            await asyncio.sleep(ATTENDED_TICK_SEC)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._waiting.wait(), TICK_SEC)
+
+    @contextlib.contextmanager
+    def _giving_up(self, recording: Recording) -> Iterator[None]:
+        """A full disk must cost the recording, not the trial."""
+        try:
+            yield
+        except OSError as error:
+            _log.warning("a recording is given up: %s", error)
+            self._leave(recording)
+            with contextlib.suppress(OSError):
+                recording.close()
+
+    def _leave(self, recording: Recording) -> None:
+        self._live.discard(recording)
+        self._attended.discard(recording)
+        if not self._attended:
+            self._waiting.clear()
 
 
 def _open_plain_file(path: Path) -> int | None:

@@ -75,7 +75,10 @@ _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Trial.add_hook": (Trial.add_hook, ("event", "hook")),
 }
 _ATTRIBUTES: dict[str, tuple[type, tuple[str, ...]]] = {
-    "Terminus2": (Terminus2, ("_llm", "_parser", "_session", "_pending_completion")),
+    "Terminus2": (
+        Terminus2,
+        ("_llm", "_parser", "_session", "_pending_completion", "_trajectory_steps"),
+    ),
     "Trial": (Trial, ("paths", "agent_env_paths")),
 }
 _EVENTS = ("ENVIRONMENT_START", "AGENT_START", "AGENT_END", "VERIFICATION_START", "END")

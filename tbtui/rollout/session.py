@@ -8,11 +8,14 @@ command instead of three, and is not asked whether it lives right after it has s
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Iterator, Sequence
 from typing import override
 
 from harbor.agents.terminus_2.tmux_session import TmuxSession
 from harbor.environments.base import BaseEnvironment, ExecResult
 
+from tbtui.journal.typed import Typed
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import TrialLink
 from tbtui.rollout.tmux_control import Terminals, TmuxControl, plain_tmux
@@ -25,6 +28,9 @@ _REACTION_SEC = 0.01
 """What a shell has at least to show what a key does, whatever duration the model asks for: with a
 process for each command, sending the keys and reading the screen took as long by themselves."""
 _NO_TMUX = 93
+_PASTE = "tbtui-paste"
+_CHUNK_CHARS = 2000
+"""An old tmux takes commands of up to 16 kB, and every byte of these may be written as four."""
 
 
 class TerminalStuckError(Exception):
@@ -69,6 +75,23 @@ class GatedExec:
             return task.result()
         finally:
             task.cancel()
+
+    async def tmux(self, argv: Sequence[str], user: str | int | None) -> None:
+        """`tmux ARGV`, each word meaning itself.
+
+        Raises:
+            RuntimeError: tmux refuses.
+        """
+        await self._link.control.thawed()
+        self._sandbox.used()
+        result = await self._client.run(argv) if self._client is not None else None
+        if result is None:
+            # As arguments of a process, a word that ends in `;` would end the command.
+            words = [f"{word[:-1]}\\;" if word.endswith(";") else word for word in argv]
+            command = shlex.join(["tmux", *words])
+            result = await self._environment.exec(command=command, user=user)
+        if result.return_code != 0:
+            raise RuntimeError((result.stderr or "").strip() or f"tmux can't {argv[0]}")
 
     @property
     def keeps_clients(self) -> bool:
@@ -141,6 +164,29 @@ class GatedSession(TmuxSession):
         just_seen, self._just_seen = self._just_seen, False
         return just_seen or await super().is_session_alive()
 
+    async def type(self, part: Typed) -> None:
+        """What a person types; nothing is waited for.
+
+        Raises:
+            RuntimeError: tmux refuses, or has no such session any more.
+        """
+        self._just_seen = False
+        name = self._session_name
+        match part.kind:
+            case "key":
+                await self._tmux("send-keys", "-t", name, "--", part.text)
+            case "text":
+                for chunk in _chunks(part.text):
+                    await self._tmux("send-keys", "-t", name, "-l", "--", chunk)
+            case "paste":
+                for number, chunk in enumerate(_chunks(part.text)):
+                    more = ("-a",) if number else ()
+                    await self._tmux("set-buffer", *more, "-b", _PASTE, "--", chunk)
+                await self._tmux("paste-buffer", "-d", "-p", "-b", _PASTE, "-t", name)
+
+    async def _tmux(self, *argv: str) -> None:
+        await self._shell.tmux(argv, self._user)
+
     @override
     async def capture_pane(self, capture_entire: bool = False) -> str:
         command = self._tmux_capture_pane(capture_entire=capture_entire)
@@ -155,3 +201,8 @@ class GatedSession(TmuxSession):
         since = clock.active()
         await self._send_keys_to_session(keys, action="non-blocking")
         await clock.sleep(max(min_timeout_sec, _REACTION_SEC) - (clock.active() - since))
+
+
+def _chunks(text: str) -> Iterator[str]:
+    for start in range(0, len(text), _CHUNK_CHARS):
+        yield text[start : start + _CHUNK_CHARS]

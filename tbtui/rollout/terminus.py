@@ -20,6 +20,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast, override
 
@@ -28,6 +29,7 @@ from harbor.agents.terminus_2.tmux_session import TmuxSession
 from harbor.environments.base import BaseEnvironment
 from harbor.llms.base import BaseLLM, ContextLengthExceededError, LLMResponse
 from harbor.llms.chat import Chat
+from harbor.models.trajectories import Step
 from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.journal.events import AgentCommand, TrialPhase
@@ -44,6 +46,9 @@ IMPORT_PATH = "tbtui.rollout.terminus:GatedTerminus"
 PANE_WIDTH = 160
 PANE_HEIGHT = 40
 
+_TYPED_MEANWHILE = "Since then a person has typed in this terminal."
+_SETTLE_SEC = 0.3
+"""What the terminal has to show what a person's last key did."""
 _DUMP_EVERY_SEC = 5.0
 _FIRST_SCREEN_SEC = 5.0
 PROBE_SEC = 10
@@ -111,6 +116,7 @@ class GatedTerminus(Terminus2):
             user=environment.default_user,
         )
         await session.start()
+        link.keyboard.attach(session)
         paths = environment.trial_paths
         pane = paths.agent_dir / "terminus_2.pane"
         link.begin_recording(
@@ -220,6 +226,10 @@ class GatedTerminus(Terminus2):
         original_instruction: str = "",
         session: TmuxSession | None = None,
     ) -> tuple[list[Command], bool, str, str, str, LLMResponse]:
+        # Here, and not in the call alone: what is added must be in the chat's history too.
+        await self._link.boundary()
+        if self._link.keyboard.news:
+            prompt += await self._news()
         understood = await super()._handle_llm_interaction(
             chat, prompt, original_instruction, session
         )
@@ -250,6 +260,30 @@ class GatedTerminus(Terminus2):
             )
         )
         return understood
+
+    async def _news(self) -> str:
+        """What the agent is told of its terminal after a person has typed there.
+
+        Raises:
+            AgentEnded: the person has ended it.
+        """
+        session = self._live_session()
+        self._link.keyboard.news = False
+        if not await session.is_session_alive():
+            await self._check_answers()
+            raise AgentEnded("terminal_ended", "a person ended the terminal")
+        await self._link.budget.sleep(_SETTLE_SEC)
+        screen = self._limit_output_length(await session.get_incremental_output())
+        news = f"{_TYPED_MEANWHILE}\n\n{screen}"
+        self._trajectory_steps.append(
+            Step(
+                step_id=len(self._trajectory_steps) + 1,
+                timestamp=datetime.now(UTC).isoformat(),
+                source="user",
+                message=news,
+            )
+        )
+        return f"\n\n{news}"
 
     @override
     async def _execute_commands(

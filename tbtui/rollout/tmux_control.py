@@ -21,9 +21,9 @@ from tbtui.rollout.environments.commands import direct_argv
 
 MAX_REPLY_BYTES = 8 << 20
 """What the output of a command in the sandbox is kept of at most, too."""
-_SEND_KEYS = "send-keys"
-# All others may be run again after an answer was lost.
-_COMMANDS = frozenset([_SEND_KEYS, "capture-pane", "has-session", "set-option"])
+# Run twice after an answer was lost, these would type twice.
+_ONCE = frozenset(["send-keys", "set-buffer", "paste-buffer"])
+_COMMANDS = frozenset(["send-keys", "capture-pane", "has-session", "set-option"])
 _CLIENT = ("tmux", "-C", "attach-session", "-E", "-f", "no-output,ignore-size", "-t")
 # Outside blocks tmux tells of events, each in a line that begins with %.
 _REPLY = re.compile(
@@ -111,7 +111,7 @@ class TmuxControl(asyncio.Protocol):
         A tmux too old for control mode, and a client that was killed, answer nothing. Keys are
         sent only once the client has answered, and never twice: lost on the way they are an error.
         """
-        repeatable = argv[0] != _SEND_KEYS
+        repeatable = argv[0] not in _ONCE
         async with self._turn:
             if self._transport is None or not (repeatable or self._answered):
                 return None

@@ -28,6 +28,7 @@ from tbtui.rollout.clean_slate import clean_for_verifier
 from tbtui.rollout.disk import tidy
 from tbtui.rollout.link import LINK, TrialLink
 from tbtui.rollout.messages import TrialFacts, TrialSpec
+from tbtui.rollout.oracle import IMPORT_PATH as ORACLE_IMPORT_PATH
 from tbtui.rollout.outcome import decide
 from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
 from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, answers
@@ -49,22 +50,7 @@ def trial_config(spec: TrialSpec) -> TrialConfig:
         task=TaskConfig(path=spec.task_dir),
         trials_dir=spec.trials_dir,
         trial_name=spec.trial,
-        agent=AgentConfig(
-            import_path=IMPORT_PATH,
-            model_name=spec.model_name,
-            override_timeout_sec=_NEVER_SEC,
-            kwargs={
-                "max_turns": spec.max_turns,
-                "suppress_max_turns_warning": True,
-                "parser_name": spec.parser_name,
-                "enable_summarize": spec.enable_summarize,
-                "proactive_summarization_threshold": spec.proactive_summarization_threshold,
-                "collect_rollout_details": False,
-                "record_terminal_session": False,  # installs asciinema in every sandbox
-                "tmux_pane_width": PANE_WIDTH,
-                "tmux_pane_height": PANE_HEIGHT,
-            },
-        ),
+        agent=_agent(spec),
         environment=EnvironmentConfig.model_validate(
             {
                 "type": spec.environment.type,
@@ -72,6 +58,27 @@ def trial_config(spec: TrialSpec) -> TrialConfig:
                 "kwargs": spec.environment.kwargs,
             }
         ),
+    )
+
+
+def _agent(spec: TrialSpec) -> AgentConfig:
+    if spec.agent == "oracle":
+        return AgentConfig(import_path=ORACLE_IMPORT_PATH, override_timeout_sec=_NEVER_SEC)
+    return AgentConfig(
+        import_path=IMPORT_PATH,
+        model_name=spec.model_name,
+        override_timeout_sec=_NEVER_SEC,
+        kwargs={
+            "max_turns": spec.max_turns,
+            "suppress_max_turns_warning": True,
+            "parser_name": spec.parser_name,
+            "enable_summarize": spec.enable_summarize,
+            "proactive_summarization_threshold": spec.proactive_summarization_threshold,
+            "collect_rollout_details": False,
+            "record_terminal_session": False,  # installs asciinema in every sandbox
+            "tmux_pane_width": PANE_WIDTH,
+            "tmux_pane_height": PANE_HEIGHT,
+        },
     )
 
 
@@ -290,6 +297,7 @@ class _TrialRun:
             failed_phase=link.stage if kind is not None else None,
             last_parse_error=notes.last_parse_error,
             last_truncated=notes.last_truncated,
+            human_touched=link.keyboard.used,
             seconds=link.watch.seconds(),
             verifier_output=_tail(self._trial.paths.test_stdout_path) if self._trial else "",
         )

@@ -29,6 +29,7 @@ from tbtui.rollout.link import TrialLink
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
+    ControlRefused,
     ControlTrial,
     FinishReason,
     FromWorker,
@@ -39,6 +40,7 @@ from tbtui.rollout.messages import (
     TrialDone,
     TrialFacts,
     TrialSpec,
+    TypeKeys,
     WorkerReady,
 )
 from tbtui.rollout.recording import Recorder
@@ -92,12 +94,17 @@ class Worker:
             # The engine is gone. The reader sees the end of the channel too, and ends the trials.
             _log.debug("nobody hears: %s", type(message).__name__)
 
-    def _obey(self, message: StartTrial | ControlTrial | Completion | CompletionFailed) -> None:
+    def _obey(
+        self, message: StartTrial | ControlTrial | TypeKeys | Completion | CompletionFailed
+    ) -> None:
         match message:
             case StartTrial(spec):
                 self._start(spec)
             case ControlTrial():
                 self._control(message)
+            case TypeKeys(trial):
+                if (link := self._links.get(trial)) is not None:
+                    link.type_keys(message)
             case Completion() | CompletionFailed():
                 # An answer that comes after its trial was stopped or cancelled is for nobody.
                 any(link.deliver(message) for link in self._links.values())
@@ -131,7 +138,11 @@ class Worker:
         link = self._links.get(message.trial)
         if link is None:  # it ended while the command was on its way
             return
-        link.control.obey(message.verb)
+        if message.verb == "take_over" and link.spec.agent != "terminus-2":
+            reason = f"its agent ({link.spec.agent}) has no terminal that it waits in"
+            self._post(ControlRefused(message.trial, message.verb, reason))
+            return
+        link.control.obey(message.verb, message.reason)
         if message.verb == "cancel":
             cancelling = asyncio.create_task(self._cancel(link, self._tasks[message.trial]))
             self._cancelling.add(cancelling)
@@ -182,6 +193,7 @@ def _facts_without_harbor(
         exception_message=str(error) if error is not None else None,
         failed_phase=link.stage if error is not None else None,
         last_parse_error=link.notes.last_parse_error,
+        human_touched=link.keyboard.used,
         seconds=link.watch.seconds(),
     )
 

@@ -7,33 +7,72 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tbtui.ui.application import FAILED, TbtuiApp
+from tbtui.ui.attention import RESTORE_TITLE
 from tbtui.ui.host import RunHost
 from tbtui.ui.stdio import output_to
+from tbtui.ui.user import User
+from tbtui.user_dirs import config_dir, state_dir
+
+if TYPE_CHECKING:
+    from tbtui.ui.library import TaskLibrary
+    from tbtui.ui.replayed import ReplayedRun
+    from tbtui.ui.trial_tools import TrialTools
 
 __all__ = ["TbtuiApp", "run_app"]
 
 
-def run_app(host: RunHost) -> int:
+def run_app(
+    host: RunHost,
+    recorded: ReplayedRun | None = None,
+    trial: str | None = None,
+    *,
+    library: Callable[[], TaskLibrary] | None = None,
+    trial_tools: Callable[[], TrialTools] | None = None,
+    fps: int | None = None,
+) -> int:
     """Show the run until people leave it; returns the exit code.
+
+    With `recorded` the host's run is replayed by that. With `trial` that trial is open.
+    `library` makes what the task browser shows, `trial_tools` what exports trials. `fps` are
+    frames a second, from 1 to 10; without them the person's setting counts.
 
     0: the run finished. 1: it failed, or the screen broke; the reason is the last line on
     stderr. 130: it was stopped by a key or a signal. The engine has ended and cleaned up when
-    this returns, unless somebody insisted on leaving at once.
+    this returns, unless somebody insisted on leaving at once. 0, too, when people leave a run
+    that goes on without them, or is over.
     """
-    app = TbtuiApp(host)
+    app = TbtuiApp(
+        host,
+        recorded=recorded,
+        trial=trial,
+        library=library,
+        trial_tools=trial_tools,
+        user=User.load(config_dir(), state_dir()),
+        fps=fps,
+    )
     try:
-        with output_to(host.directory.log):
+        # The log is of the process that runs the run.
+        with output_to(Path(os.devnull) if host.outlives else host.directory.log):
             asyncio.run(_run(app))
+        if app.attention.titled:
+            _restore_title()
     except OSError as error:
         return _say(f"the screen can't be shown ({error})", FAILED)
-    if (crash := app.crash) is not None:
+    if (crash := app.crash) is not None and host.outlives:
+        return _say(f"the screen broke ({_described(crash)}); the run is untouched", FAILED)
+    if crash is not None:
         return _say(
-            f"the screen broke ({type(crash).__name__}: {_one_line(str(crash))}); the run was "
+            f"the screen broke ({_described(crash)}); the run was "
             f"stopped and cleaned up; details: {host.directory.log}",
             FAILED,
         )
+    if host.outlives and app.left_it:
+        return app.exit_code
     if app.insisted:
         return _say("left before everything was cleaned up", app.exit_code)
     if app.run_end is not None and app.run_end.status != "finished":
@@ -58,12 +97,22 @@ async def _run(app: TbtuiApp) -> None:
             loop.remove_signal_handler(number)
 
 
+def _restore_title() -> None:
+    with contextlib.suppress(OSError):
+        # The terminal may have gone, and its title with it.
+        os.write(2, RESTORE_TITLE.encode())
+
+
 def _say(text: str, code: int) -> int:
     sys.stderr.flush()
     with contextlib.suppress(OSError):
         # The terminal may have gone; then nobody is left to tell.
         os.write(2, f"tbtui: {text}\n".encode(errors="replace"))
     return code
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {_one_line(str(error))}"
 
 
 def _one_line(text: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from rich.style import Style
@@ -14,11 +15,14 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
+Points = tuple[tuple[float, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """Points with x in any unit and y from 0 to 1."""
 
-    points: tuple[tuple[float, float], ...]
+    points: Points
     style: Style
     marks: bool = False
     """Mark the points themselves."""
@@ -107,7 +111,12 @@ def stacked[Name](values: Mapping[Name, float], width: int) -> list[tuple[Name, 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
+    """Rewards from `low` up to but not including `high`."""
+
     low: float
+    high: float
+    value: float
+    """What it is coloured for."""
     label: str
     count: int
 
@@ -116,12 +125,102 @@ def reward_bins(rewards: Sequence[float], limit: int) -> list[Bin]:
     """One bin a distinct reward where those are few, else `limit` equal bins from 0 to 1."""
     distinct = sorted({round(reward, 2) for reward in rewards} | {0.0, 1.0})
     if len(distinct) <= max(2, limit):
+        decimals = 1 if all(round(value * 10) == value * 10 for value in distinct) else 2
+        between = [(a + b) / 2 for a, b in pairwise(distinct)]
+        edges = [-math.inf, *between, math.inf]
         return [
-            Bin(value, f"{value:.1f}", sum(1 for r in rewards if abs(r - value) < 0.005))
-            for value in distinct
+            _bin(low, high, value, f"{value:.{decimals}f}", rewards)
+            for value, (low, high) in zip(distinct, pairwise(edges), strict=True)
         ]
     bins = max(2, min(10, limit))
-    counts = [0] * bins
-    for reward in rewards:
-        counts[min(bins - 1, max(0, int(reward * bins)))] += 1
-    return [Bin(i / bins, f"{i / bins:.1f}", count) for i, count in enumerate(counts)]
+    edges = [-math.inf, *(i / bins for i in range(1, bins)), math.inf]
+    return [
+        _bin(low, high, i / bins, f"{i / bins:.1f}", rewards)
+        for i, (low, high) in enumerate(pairwise(edges))
+    ]
+
+
+def _bin(low: float, high: float, value: float, label: str, rewards: Sequence[float]) -> Bin:
+    return Bin(low, high, value, label, sum(1 for reward in rewards if low <= reward < high))
+
+
+def scaled(points: Sequence[tuple[float, float]], low: float, high: float) -> Points:
+    """Points with y in any unit as points with y from 0 (`low`) to 1 (`high`)."""
+    size = high - low
+    return tuple((x, (y - low) / size if size else 0.5) for x, y in points)
+
+
+def value_range(values: Iterable[float]) -> tuple[float, float]:
+    """Where an axis for these values begins and ends; from zero if they are not far from it."""
+    known = list(values)
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    if low > 0 and low < high * 0.6:
+        low = 0.0
+    if high < 0 and high > low * 0.6:
+        high = 0.0
+    if low == high:
+        margin = abs(low) * 0.5 or 0.5
+        low, high = (0.0, low + margin) if low >= 0 else (low - margin, 0.0)
+    return low, high
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """At most so many round values between the ends of an axis, those included where round."""
+    size = high - low
+    if size <= 0 or most < 1:
+        return [low]
+    power = 10 ** math.floor(math.log10(size / most))
+    fitting = (m * power for m in (1, 2, 5, 10, 20) if size // (m * power) < most)
+    step = next(fitting, 50 * power)
+    first = math.ceil(low / step - 1e-9)
+    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def axes(
+    series: Sequence[Series],
+    width: int,
+    height: int,
+    last_x: float,
+    y_range: tuple[float, float],
+    label: Callable[[float], str],
+    style: Style,
+) -> list[list[Span]]:
+    """`curve` with a y axis of round numbers on the left and one of whole steps below.
+
+    `series` have y in the unit of `y_range`. Two of the `height` rows are the x axis.
+    """
+    low, high = y_range
+    rows = height - 2
+    marks = {
+        round((1 - (value - low) / (high - low)) * (rows * 4 - 1)) // 4: label(value)
+        for value in ticks(low, high, max(2, rows // 3))
+    }
+    margin = max(map(len, marks.values()), default=0) + 1
+    across = max(1, width - margin - 2)
+    lines = curve(
+        [replace(line, points=scaled(line.points, low, high)) for line in series],
+        across,
+        rows,
+        last_x,
+    )
+    framed: list[list[Span]] = [
+        [
+            (f"{marks.get(y, ''):>{margin}}", style),
+            ("┤" if y in marks else "│", style),
+            *spans,
+        ]
+        for y, spans in enumerate(lines)
+    ]
+    rule, text = ["─"] * across, [" "] * (across + 1)
+    for step in ticks(0, last_x, max(2, across // 8)):
+        if step != round(step):
+            continue
+        x = round(step / last_x * (across - 1))
+        words = f"{step:.0f}"
+        start = min(max(0, x - len(words) // 2), across + 1 - len(words))
+        if x < across and all(char == " " for char in text[max(0, start - 1) : start + len(words)]):
+            rule[x] = "┬"
+            text[start : start + len(words)] = words
+    framed.append([(" " * margin + "└" + "".join(rule), style)])
+    framed.append([(" " * (margin + 1) + "".join(text), style)])
+    return framed

@@ -14,6 +14,7 @@ from tbtui.view.state import Spending, TrialView
 HELD_OUT_MARK = "◇"
 LEFT_OUT_MARK = "⊘"
 ALARM_MARK = "⚑"
+TYPIST_MARK = "✎"
 
 SPENDING_MARKS: dict[Spending, str] = {
     "queue": "·",
@@ -33,6 +34,7 @@ LEGEND: tuple[tuple[str, str], ...] = (
     ("…", "waiting for the model"),
     ("▶", "acting"),
     ("‖", "paused at the end of a turn"),
+    (TYPIST_MARK, "a person types in its terminal, or has typed there"),
     ("❄", "frozen within a turn, its processes stopped"),
     ("?", "being verified"),
     ("✓", "solved"),
@@ -68,12 +70,16 @@ def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
     if trial.outcome is not None:
         if trial.outcome == "cancelled":
             return Glyph("–", palette.muted)
+        if trial.outcome == "human_touched":
+            return Glyph(TYPIST_MARK, palette.muted)
         if trial.infrastructure:
             return Glyph("!", palette.infrastructure)
         if trial.reward is None:
             return Glyph(LEFT_OUT_MARK, palette.muted)
         char = "✓" if trial.reward >= 1 else "✗" if trial.reward <= 0 else "◐"
         return Glyph(char, palette.reward(trial.reward))
+    if trial.typist:
+        return Glyph(TYPIST_MARK, palette.attention)
     if trial.frozen:
         return Glyph("❄", palette.frozen)
     if trial.paused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from tbtui.journal.commands import Command
@@ -35,6 +36,11 @@ class RunHost(Protocol):
         """Hand a command over from any thread. Returns at once; the journal tells the rest."""
         ...
 
+    def take_controls(self) -> None:
+        """Ask for the right to command, from whoever has it now. From any thread; returns at once,
+        and `read_only` tells what came of it."""
+        ...
+
     def interrupt(self) -> None:
         """Ask the engine to clean up and end, from any thread. Idempotent; returns at once."""
         ...
@@ -45,3 +51,30 @@ class RunHost(Protocol):
         Giving up the wait doesn't end the engine.
         """
         ...
+
+
+class RecordedRun:
+    """A run that nobody runs: it is only looked at."""
+
+    outlives = True
+    read_only = "this is a recorded run"
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self._left = asyncio.Event()
+
+    def start(self) -> None:
+        pass
+
+    def submit(self, command: Command) -> None:
+        """Nobody is there to be asked; the app says so before it comes to this."""
+
+    def take_controls(self) -> None:
+        """There are none."""
+
+    def interrupt(self) -> None:
+        self._left.set()
+
+    async def ended(self) -> RunEnd:
+        await self._left.wait()
+        return RunEnd("interrupted", "left the recorded run")

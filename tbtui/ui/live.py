@@ -5,19 +5,19 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.recordings import Recordings
+from tbtui.ui.recordings import Moment, Recordings
+from tbtui.view.prompt import PromptPart, prompt_parts
 from tbtui.view.state import RunState
 from tbtui.view.transcript import Transcript
 
 if TYPE_CHECKING:
     from tbtui.journal.reader import JournalReader
-    from tbtui.view.fold import Fold
-
-_BITE = 200
-"""Events read at once: about 5 ms of work."""
+    from tbtui.ui.replayed import ReplayedRun
+    from tbtui.view.reading import Reading
 
 
 class LiveRun:
@@ -40,11 +40,22 @@ class LiveRun:
         """There is more in the journal than has been read."""
         self.terminals_behind = False
         """There is more in the recordings than has been read."""
+        self.rewound = 0
+        """How often the state has gone back in time."""
         self._monotonic = monotonic
         self._still_at = still_at
-        self.state = RunState()
-        self._fold: Fold | None = None
+        self._empty = RunState()
+        self._reading: Reading | None = None
         self._reader: JournalReader | None = None
+
+    @property
+    def state(self) -> RunState:
+        return self._empty if self._reading is None else self._reading.fold.state
+
+    @property
+    def replay(self) -> ReplayedRun | None:
+        """This run, if it is a recorded one with a clock."""
+        return None
 
     @property
     def opened(self) -> bool:
@@ -66,28 +77,37 @@ class LiveRun:
 
     def follow(self, budget: float) -> bool:
         """Read on for about `budget` seconds; says whether anything was new."""
-        reader = self._open()
-        if reader is None:
-            return False
-        fold = self._folding()
         deadline = self._monotonic() + budget
         before = self.state.seq
-        self.behind = True
         try:
-            while self._monotonic() < deadline:
-                entries = reader.read(self.state.seq, _BITE)
-                for entry in entries:
-                    if self._until is not None and entry.time > self._until:
-                        entries = []
-                        break
-                    fold.apply(entry)
-                if len(entries) < _BITE:
-                    self.behind = False
-                    break
+            if (reading := self._open()) is None:
+                return False
+            target = self._target(reading)
+            reading.begin(target)
+            self.behind = self.state.seq < target
+            while self.behind and self._monotonic() < deadline:
+                reading.bite(target)
+                self._has_read(reading)
+                self.behind = self.state.seq < target
+            # Its start may only now be known, and with it how far to read.
+            self.behind = self.state.seq < self._target(reading)
             self.trouble = ""
         except sqlite3.Error as error:
             self.trouble = f"{self.directory.database}: can't be read ({error})"
         return self.state.seq != before
+
+    def _target(self, reading: Reading) -> int:
+        """Number of the last event to be shown."""
+        assert self._reader is not None
+        if self._still_at is not None and self.state.started_at is None:
+            # Before that there are words on how the policy is loaded.
+            started = self._reader.read_kinds(("run_started",), 0, limit=1)
+            return started[0].seq if started else self._reader.last_seq()
+        until = self._until
+        return self._reader.last_seq() if until is None else self._reader.seq_at(until)
+
+    def _has_read(self, reading: Reading) -> None:
+        """After each bite."""
 
     def progress(self) -> float:
         """How much of the journal has been read, from 0 to 1."""
@@ -97,6 +117,15 @@ class LiveRun:
 
     def tokens(self, sample: int) -> list[tuple[str, float]]:
         return self._reader.sample_tokens(sample) if self._reader else []
+
+    def last_heard(self, trial: str) -> float:
+        """When a trial did something last, as far as is shown; now, where it did nothing."""
+        last = self._reader.last_time(trial) if self._reader else None
+        return self.now if last is None else min(last, self.now)
+
+    def prompt(self, sample: int) -> list[PromptPart]:
+        """The exact prompt of a model call."""
+        return prompt_parts(self._reader.calls_until(sample)) if self._reader else []
 
     def read_on(self, trial: str, transcript: Transcript) -> bool:
         """Bring a trial's transcript up to date; says whether anything was new."""
@@ -111,12 +140,12 @@ class LiveRun:
             focused, shown, budget, self._recorded_until
         )
 
-    def _recorded_until(self, trial: str) -> float | None:
+    def _recorded_until(self, trial: str) -> Moment | None:
         """How far into a trial's recording to read; None: to its end."""
         view = self.state.trials.get(trial)
         if self._until is None or view is None:
             return None
-        return self._until - (self._until if view.started_at is None else view.started_at)
+        return Moment(self._until, inf if view.started_at is None else view.started_at)
 
     def close(self) -> None:
         self.recordings.close()
@@ -124,19 +153,12 @@ class LiveRun:
             self._reader.close()
             self._reader = None
 
-    def _folding(self) -> Fold:
-        if self._fold is None:
-            # Brings every class of event along: not before the first frame.
-            from tbtui.view.fold import Fold
-
-            self._fold = Fold(self.state)
-        return self._fold
-
-    def _open(self) -> JournalReader | None:
-        if self._reader is None and self.directory.database.is_file():
-            # Brings numpy along: not before the first frame.
+    def _open(self) -> Reading | None:
+        if self._reading is None and self.directory.database.is_file():
+            # They bring numpy and every class of event along: not before the first frame.
             from tbtui.journal.reader import JournalReader
             from tbtui.journal.writer import JournalError
+            from tbtui.view.reading import Reading
 
             try:
                 self._reader = JournalReader(self.directory)
@@ -145,4 +167,6 @@ class LiveRun:
                 # The engine may be in the middle of making it: tried again at the next tick.
                 self._reader = None
                 self.trouble = str(error)
-        return self._reader
+            else:
+                self._reading = Reading(self._reader)
+        return self._reading

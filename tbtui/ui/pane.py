@@ -16,6 +16,7 @@ from textual.strip import Strip
 from tbtui.ui.live import LiveRun
 from tbtui.ui.text import visible
 from tbtui.ui.theme import Palette
+from tbtui.view.listing import Listing
 from tbtui.view.state import RunState, TrialView
 
 
@@ -27,10 +28,16 @@ class Frame:
     now: float
     palette: Palette
     shown: list[TrialView]
-    """The trials of the grid, in its order."""
+    """The trials under way."""
     selected: TrialView | None
+    listed: list[TrialView]
+    """The trials of the grid, in its order."""
+    listing: Listing
+    """How those were chosen and ordered."""
     following: bool = False
     """Nobody has chosen the selected trial: it follows what happens."""
+    badge: str = ""
+    """What is shown in place of the app's own run, and how; empty for that one."""
     ending: str = ""
     """What the app is doing to end the run, or how it ended; empty while it runs."""
 
@@ -116,6 +123,11 @@ class Pane(ScrollView, can_focus=True):
 
     def redraw(self) -> None:
         self.post_message(Redraw())
+
+    @property
+    def contents(self) -> str:
+        """What is copied of it, and read in a pager."""
+        return self.text
 
     @property
     def text(self) -> str:

@@ -1,10 +1,14 @@
-"""Follows the trials' `recording.cast` files (asciicast v2) while they grow."""
+"""Follows the trials' `recording.cast` files (asciicast v2), and goes about in them."""
 
 from __future__ import annotations
 
 import json
+import mmap
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -16,64 +20,187 @@ if TYPE_CHECKING:
 _CHUNK = 16 * 1024
 _MAX_LINE = 8 * 1024 * 1024
 _KEPT = 96
+_WINDOW = 64 * 1024
+"""Bytes of a recording that a screen is drawn from after a jump: many screens full."""
+
+_TIME = re.compile(rb"\[\s*(\d+(?:\.\d+)?)\s*,")
+_ALTERNATE = re.compile(rb"\\u001b\[\?(?:1049|1047|47)([hl])")
+"""A full-screen program comes or goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How far into a recording to read. Both in seconds since the epoch."""
+
+    at: float
+    started_at: float
+    """Of the recording, where it doesn't say so itself."""
 
 
 class Recording:
-    """One recording, read as far as it has been written."""
+    """One recording, read as far as it has been written, or up to a moment.
+
+    A jump of more than `_WINDOW` bytes draws the screen from the last `_WINDOW` before the moment
+    alone, on the alternate screen if a program had switched to that: what a program drew once,
+    longer ago than that, and never again, is missing then.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
-        self._partial = b""
+        self._next = 0
+        """Where in the file the next line begins."""
+        self._first = 0
+        """Where the first line of output begins."""
+        self._size = (160, 40)
+        self._began: float | None = None
+        """Seconds since the epoch, as the header tells."""
+        self._beyond: float | None = None
+        """Seconds into the recording, of the next line; None: not known to be too late."""
         self.screen: Emulator | None = None
         """None until the header has been read."""
         self.time = 0.0
         """Seconds into the recording, of the last output read."""
 
-    def advance(self, until: float | None = None) -> bool:
-        """Read one chunk more, output later than `until` seconds left out; False at the end."""
+    def advance(self, moment: Moment | None = None) -> bool:
+        """Read one chunk more, nothing later than `moment`; False when there is no more."""
         if self._file is None:
             try:
                 self._file = self._path.open("rb")
             except OSError:
                 # Not there yet: it appears when the trial's terminal does.
                 return False
-        data = self._file.read(_CHUNK)
-        if not data:
+        if self.screen is None and not self._read_header():
             return False
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > _MAX_LINE:
-            self._partial = b""
-        for line in lines:
-            self._line(line, until)
-        return True
+        until = None
+        if moment is not None:
+            until = moment.at - (moment.started_at if self._began is None else self._began)
+            drawn = self.time if self._next > self._first else -inf
+            if self._beyond is not None and drawn <= until < self._beyond:
+                return False
+            self._jump(until)
+        return self._read_chunk(until)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
-    def _line(self, line: bytes, until: float | None) -> None:
-        try:
-            entry: Any = json.loads(line)
-        except ValueError:
-            # A line cut off by a crash, or not a recording: what follows may still be good.
-            return
-        match entry:
-            case {"width": int(columns), "height": int(rows)} if self.screen is None:
-                self._open(columns, rows)
-            case [int() | float() as time, "o", str(text)] if until is None or time <= until:
-                screen = self.screen or self._open(160, 40)
-                screen.feed(text)
+    def _read_header(self) -> bool:
+        line = self._line_at(0)
+        if line is None:
+            return False
+        match _parsed(line):
+            case {"width": int(columns), "height": int(rows)} as header:
+                self._size = columns, rows
+                self._first = len(line)
+                began = header.get("began", header.get("timestamp"))
+                if isinstance(began, int | float):
+                    self._began = float(began)
+            case _:
+                # Not a recording; what follows may still be good.
+                pass
+        self._blank(self._first)
+        return True
+
+    def _read_chunk(self, until: float | None) -> bool:
+        assert self._file is not None
+        self._beyond = None
+        self._file.seek(self._next)
+        data = self._file.read(_CHUNK)
+        end = data.rfind(b"\n") + 1
+        if not end:
+            line = self._line_at(self._next) if len(data) == _CHUNK else None
+            if line is None:
+                return False
+            data, end = line, len(line)
+        for line in data[:end].splitlines(keepends=True):
+            if not self._feed(line, until):
+                return False
+            self._next += len(line)
+        return True
+
+    def _feed(self, line: bytes, until: float | None) -> bool:
+        """Show a line's output; False: it is too late."""
+        match _parsed(line):
+            case [int() | float() as time, "o", str(text)]:
+                if until is not None and time > until:
+                    self._beyond = float(time)
+                    return False
+                assert self.screen is not None
+                self.screen.feed(text)
                 self.time = float(time)
             case _:
+                # A line cut off by a crash, or not a recording: what follows may still be good.
                 pass
+        return True
 
-    def _open(self, columns: int, rows: int) -> Emulator:
+    def _line_at(self, offset: int) -> bytes | None:
+        """The line that begins there; None: it has no end yet. One too long is cut."""
+        assert self._file is not None
+        self._file.seek(offset)
+        line = self._file.readline(_MAX_LINE)
+        return line if line.endswith(b"\n") or len(line) == _MAX_LINE else None
+
+    # Going about
+
+    def _jump(self, until: float) -> None:
+        """Begin anew before `until`, where that is shorter than to read on, or the only way."""
+        if until < self.time and self._next > self._first:
+            self._blank(self._first)
+        assert self._file is not None
+        size = self._file.seek(0, 2)
+        if size - self._next <= 2 * _WINDOW:
+            return
+        with mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ) as data:
+            place = _offset_after(data, self._next, size, until)
+            start = place - _WINDOW
+            if start <= self._next + _WINDOW:
+                return
+            start = data.find(b"\n", start) + 1
+            switch = _last_switch(data, self._first, start)
+        self._blank(start)
+        if switch == b"h" and self.screen is not None:
+            self.screen.feed("\x1b[?1049h")
+
+    def _blank(self, offset: int) -> None:
+        """An empty screen, to be drawn from `offset` on."""
         # The emulator takes 0.4 s to import: never before the first frame.
         from tbtui.ui.emulator import Emulator
 
-        self.screen = Emulator(columns, rows)
-        return self.screen
+        version = 0 if self.screen is None else self.screen.version + 1
+        self.screen = Emulator(*self._size)
+        # It takes the place of another one, which is seen by its version.
+        self.screen.version = version
+        self._next, self._beyond, self.time = offset, None, 0.0
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _offset_after(data: mmap.mmap, low: int, high: int, until: float) -> int:
+    """Where the first line later than `until` begins, or one shortly before it."""
+    while high - low > _CHUNK:
+        middle = (low + high) // 2
+        line = data.find(b"\n", middle) + 1
+        time = _TIME.match(data, line) if line else None
+        if line and time is not None and float(time[1]) <= until:
+            low = line
+        else:
+            high = middle
+    return low
+
+
+def _last_switch(data: mmap.mmap, start: int, end: int) -> bytes:
+    """`h` where the program on the alternate screen has not left by `end`."""
+    place = end
+    while (place := data.rfind(b"\\u001b[?", start, place)) >= 0:
+        if (switch := _ALTERNATE.match(data, place)) is not None:
+            return switch[1]
+    return b"l"
 
 
 class Recordings:
@@ -95,7 +222,7 @@ class Recordings:
         focused: str | None,
         shown: Sequence[str],
         budget: float,
-        until: Callable[[str], float | None] = lambda trial: None,
+        until: Callable[[str], Moment | None] = lambda trial: None,
     ) -> bool:
         """Read on: the focused trial first, then the shown ones in turns, for `budget` seconds.
 

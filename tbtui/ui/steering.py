@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.vocabulary import CommandVerb, RunPhase, TrialPhase
 from tbtui.view.state import CommandView, RunState, TrialView
+from tbtui.view.waiting import doing, verb_words
 
 if TYPE_CHECKING:
     from tbtui.ui.application import TbtuiApp
@@ -30,7 +32,7 @@ def verb_meant(key: CommandVerb, trial: TrialView, state: RunState) -> CommandVe
     elif key == "exclude" and trial.excluded:
         meant = "include"
     if trial.pending == meant:
-        return Refusal(f"{meant} is under way")
+        return Refusal(f"{verb_words(meant)} is under way")
     refusal = _why_not(meant, trial, state)
     return Refusal(refusal) if refusal else meant
 
@@ -42,6 +44,13 @@ def _why_not(verb: CommandVerb, trial: TrialView, state: RunState) -> str:
                 return f"nothing left to {verb}"
         case "stop" | "cancel":
             return "" if trial.live else "it has ended"
+        case "take_over":
+            if not trial.live:
+                return "it has ended"
+            if trial.phase is TrialPhase.QUEUED:
+                return "it is still queued, and has no terminal yet"
+            if trial.phase in _CLOSING:
+                return f"it is {doing(trial)}: its agent's run is over"
         case "retry":
             if trial.successor is not None:
                 return "it is being attempted again already"
@@ -75,6 +84,8 @@ class Steering:
         self._app = app
         self._asked: dict[str, str] = {}
         """Id of a command that has no answer yet -> what it is about, for people."""
+        self._read_only = app.host.read_only
+        """As it was last told."""
 
     def ask(self, key: CommandVerb, trial: TrialView) -> None:
         """A key was pressed for a trial."""
@@ -92,13 +103,92 @@ class Steering:
         """Pause the whole run, or let it go on."""
         self.submit("resume" if self._app.live_run.state.paused else "pause", RUN, "the run")
 
-    def submit(self, verb: CommandVerb, target: str, label: str, reason: str = "") -> None:
-        if self._app.run_end is not None:
-            self._say("The run is over.")
-            return
-        command = Command(verb=verb, target=target, reason=reason)
-        self._asked[command.id] = label
+    def take_over(self, trial: TrialView) -> None:
+        """Somebody wants to type in it."""
+        if refusal := _why_not("take_over", trial, self._app.live_run.state):
+            self._say(f"{trial.label}: {refusal}.")
+        elif trial.frozen:
+            self._confirm_thaw(trial)
+        else:
+            self._take_over(trial)
+
+    def _take_over(self, trial: TrialView, *, thaw: bool = False) -> None:
+        from tbtui.ui.screens.typing import TypingScreen
+
+        arguments = {"thaw": True} if thaw else {}
+        command = self.submit("take_over", trial.trial, trial.label, arguments=arguments)
+        if command:
+            self._app.push_screen(TypingScreen(trial.trial, trial.label, command))
+
+    def _confirm_thaw(self, trial: TrialView) -> None:
+        from tbtui.ui.screens.dialogs import ConfirmDialog
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._take_over(trial, thaw=True)
+
+        self._app.push_screen(
+            ConfirmDialog(
+                f"Thaw {trial.label} to take it over?",
+                "It was frozen in the middle of a turn. It ends the turn first; then it is yours.",
+                "thaw it",
+                "leave it frozen",
+            ),
+            answered,
+        )
+
+    def submit(
+        self,
+        verb: CommandVerb,
+        target: str,
+        label: str,
+        reason: str = "",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Hand a command over; its id, or empty where nothing can be asked, which is said."""
+        if (refusal := self._nobody_to_ask()) is not None:
+            self._say(refusal)
+            return ""
+        command = Command(verb=verb, target=target, reason=reason, arguments=arguments or {})
+        if verb != "type":
+            self._asked[command.id] = label
         self._app.host.submit(command)
+        return command.id
+
+    def _nobody_to_ask(self) -> str | None:
+        if self._app.live_run.replay is not None:
+            return "This is a recorded run: nothing can be asked of it."
+        if self._app.live_run is not self._app.own_run:
+            return "Another process runs this; attach to it with: tbtui attach."
+        if self._app.run_end is not None:
+            return "The run is over."
+        if self._app.host.read_only:
+            return f"You only look: {self._app.host.read_only}."
+        return None
+
+    def take_controls(self) -> None:
+        """Somebody wants them here."""
+        if self._app.live_run.replay is not None or self._app.run_end is not None:
+            self._say("Nothing runs here that could be controlled.")
+        elif not self._app.host.read_only:
+            self._say("You have the controls.")
+        else:
+            self._app.host.take_controls()
+
+    def tell_controls(self) -> None:
+        """Say who has the controls now, if that is new."""
+        before, self._read_only = self._read_only, self._app.host.read_only
+        if self._read_only == before or self._app.run_end is not None:
+            return
+        if self._read_only:
+            self._app.notify(
+                f"{self._read_only}. C takes the controls.",
+                title="You only look",
+                severity="warning",
+                markup=False,
+            )
+        else:
+            self._say("You have the controls.")
 
     def tell(self, state: RunState) -> None:
         """Say what came of the commands given here since the last time."""
@@ -110,11 +200,11 @@ class Steering:
 
     def _tell_one(self, view: CommandView, label: str) -> None:
         if view.ok:
-            self._say(view.result or f"{label}: {view.verb} done")
+            self._say(view.result or f"{label}: {verb_words(view.verb)} done")
         else:
             self._app.notify(
-                view.result or f"{label}: can't {view.verb}",
-                title=f"{view.verb} refused",
+                view.result or f"{label}: can't {verb_words(view.verb)}",
+                title=f"{verb_words(view.verb)} refused",
                 severity="warning",
                 timeout=8,
                 markup=False,

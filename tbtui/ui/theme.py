@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +17,7 @@ from rich.style import Style
 from textual.color import Color, ColorParseError, Gradient
 from textual.theme import Theme
 
+from tbtui.ui.legible import legible_on
 from tbtui.view.state import SPENDINGS, Spending
 
 HEAT_LEVELS = 12
@@ -22,13 +25,15 @@ HEAT_LEVELS = 12
 
 def _colour(value: str) -> str:
     try:
-        return Color.parse(value).hex6
+        color = Color.parse(value)
     except ColorParseError as error:
-        raise ValueError(f"{value!r} is not a colour; write #rrggbb") from error
+        raise ValueError(f"{value!r} is not a colour; write #rrggbb or ansi_blue") from error
+    return color.hex if color.ansi is not None else color.hex6
 
 
 class _Colors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of colours, each of them `#rrggbb` or by name, held as `#RRGGBB`."""
+    """A table of colours, each of them `#rrggbb`, by name, or one of the terminal's own sixteen
+    (`ansi_blue`, `ansi_default`). Held as `#RRGGBB` or `ansi_blue`."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -48,8 +53,8 @@ class Colors(_Colors, frozen=True, forbid_unknown_fields=True):
     raised: str = "#202836"
     line: str = "#2b3546"
     foreground: str = "#d3dae6"
-    muted: str = "#7d8aa0"
-    faint: str = "#4a566b"
+    muted: str = "#8490a5"
+    faint: str = "#586477"
     accent: str = "#6cb6ff"
     on_accent: str = "#0b1220"
     attention: str = "#f5b83d"
@@ -58,11 +63,11 @@ class Colors(_Colors, frozen=True, forbid_unknown_fields=True):
     infrastructure: str = "#c39bf5"
     frozen: str = "#7fe0ee"
     held_out: str = "#6cb6ff"
-    training: str = "#7d8aa0"
+    training: str = "#8490a5"
     spending: Annotated[
         tuple[str, ...], msgspec.Meta(min_length=len(SPENDINGS), max_length=len(SPENDINGS))
     ] = (
-        *("#4a566b", "#8d6fc4", "#5f7fb0", "#6cb6ff", "#3fb8a2"),
+        *("#586477", "#8d6fc4", "#5f7fb0", "#6cb6ff", "#3fb8a2"),
         *("#f5b83d", "#d98bd0", "#5c6a80"),
     )
     heat: Annotated[tuple[str, ...], msgspec.Meta(min_length=2)] = (
@@ -89,6 +94,11 @@ class ThemeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dark: bool = True
     colors: Colors = Colors()
     terminal: TerminalColors = TerminalColors()
+
+    @property
+    def sixteen(self) -> bool:
+        """Some colours are the terminal's own; Textual is to leave them as they are."""
+        return self.colors.background.startswith("ansi_")
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> ThemeFile:
@@ -118,6 +128,23 @@ def _explained(error: msgspec.ValidationError) -> str:
     return f"{'.'.join(where) or 'file'}: {message}"
 
 
+def _style(color: str | None = None, *, on: str | None = None, bold: bool | None = None) -> Style:
+    return Style(
+        color=None if color is None else Color.parse(color).rich_color,
+        bgcolor=None if on is None else Color.parse(on).rich_color,
+        bold=bold,
+    )
+
+
+def _grounds(heat: tuple[str, ...], sixteen: bool) -> list[Color]:
+    """`HEAT_LEVELS - 1` grounds. The terminal's own sixteen colours can't be blended."""
+    levels = [index / (HEAT_LEVELS - 1) for index in range(1, HEAT_LEVELS)]
+    if sixteen:
+        return [Color.parse(heat[min(len(heat) - 1, int(at * len(heat)))]) for at in levels]
+    gradient = Gradient.from_colors(*heat)
+    return [gradient.get_color(at) for at in levels]
+
+
 @dataclass(frozen=True)
 class Palette:
     """A theme as the styles that panes draw with."""
@@ -131,99 +158,100 @@ class Palette:
     @cached_property
     def ground(self) -> Style:
         """What lies under everything."""
-        return Style(color=self.file.colors.foreground, bgcolor=self.file.colors.background)
+        return _style(self.file.colors.foreground, on=self.file.colors.background)
 
     @cached_property
     def text(self) -> Style:
-        return Style(color=self.file.colors.foreground)
+        return _style(self.file.colors.foreground)
 
     @cached_property
     def strong(self) -> Style:
-        return Style(color=self.file.colors.foreground, bold=True)
+        return _style(self.file.colors.foreground, bold=True)
 
     @cached_property
     def muted(self) -> Style:
-        return Style(color=self.file.colors.muted)
+        return _style(self.file.colors.muted)
 
     @cached_property
     def faint(self) -> Style:
-        return Style(color=self.file.colors.faint)
+        return _style(self.file.colors.faint)
 
     @cached_property
     def line(self) -> Style:
-        return Style(color=self.file.colors.line)
+        return _style(self.file.colors.line)
 
     @cached_property
     def accent(self) -> Style:
-        return Style(color=self.file.colors.accent)
+        return _style(self.file.colors.accent)
 
     @cached_property
     def attention(self) -> Style:
-        return Style(color=self.file.colors.attention, bold=True)
+        return _style(self.file.colors.attention, bold=True)
 
     @cached_property
     def good(self) -> Style:
-        return Style(color=self.file.colors.good)
+        return _style(self.file.colors.good)
 
     @cached_property
     def bad(self) -> Style:
-        return Style(color=self.file.colors.bad)
+        return _style(self.file.colors.bad)
 
     @cached_property
     def infrastructure(self) -> Style:
-        return Style(color=self.file.colors.infrastructure)
+        return _style(self.file.colors.infrastructure)
 
     @cached_property
     def frozen(self) -> Style:
-        return Style(color=self.file.colors.frozen, bold=True)
+        return _style(self.file.colors.frozen, bold=True)
 
     @cached_property
     def spending(self) -> dict[Spending, Style]:
         """What a trial's time goes to."""
         colours = zip(SPENDINGS, self.file.colors.spending, strict=True)
-        return {name: Style(color=colour) for name, colour in colours}
+        return {name: _style(colour) for name, colour in colours}
 
     @cached_property
     def held_out(self) -> Style:
-        return Style(color=self.file.colors.held_out)
+        return _style(self.file.colors.held_out)
 
     @cached_property
     def training(self) -> Style:
-        return Style(color=self.file.colors.training)
+        return _style(self.file.colors.training)
 
     @cached_property
     def on_surface(self) -> Style:
-        return Style(bgcolor=self.file.colors.surface)
+        return _style(on=self.file.colors.surface)
+
+    @cached_property
+    def badge(self) -> Style:
+        """What must not be overlooked, and nobody has to do anything about."""
+        colors = self.file.colors
+        return _style(colors.background, on=colors.attention)
 
     @cached_property
     def on_raised(self) -> Style:
-        return Style(bgcolor=self.file.colors.raised)
+        return _style(on=self.file.colors.raised)
 
     @cached_property
     def selected(self) -> Style:
-        return Style(color=self.file.colors.on_accent, bgcolor=self.file.colors.accent, bold=True)
+        return _style(self.file.colors.on_accent, on=self.file.colors.accent, bold=True)
 
     @cached_property
     def terminal(self) -> Style:
-        return Style(color=self.file.terminal.foreground, bgcolor=self.file.terminal.background)
+        return _style(self.file.terminal.foreground, on=self.file.terminal.background)
 
     @cached_property
     def ansi(self) -> tuple[RichColor, ...]:
-        return tuple(RichColor.parse(value) for value in self.file.terminal.ansi)
+        return tuple(Color.parse(value).rich_color for value in self.file.terminal.ansi)
 
     @cached_property
     def heat(self) -> tuple[Style, ...]:
         """`HEAT_LEVELS` styles from sure to surprised; text stays legible on each."""
-        gradient = Gradient.from_colors(*self.file.colors.heat)
-        foreground = Color.parse(self.file.colors.foreground)
-        styles = [Style(color=foreground.rich_color)]
-        for index in range(1, HEAT_LEVELS):
-            background = gradient.get_color(index / (HEAT_LEVELS - 1))
-            text = max(
-                (foreground, Color.parse(self.file.colors.background)),
-                key=lambda colour: abs(colour.brightness - background.brightness),
-            )
-            styles.append(Style(color=text.rich_color, bgcolor=background.rich_color))
+        colors = self.file.colors
+        styles = [Style(color=Color.parse(colors.foreground).rich_color)]
+        for ground in _grounds(colors.heat, self.file.sixteen):
+            text = legible_on(ground, *map(Color.parse, (colors.foreground, colors.background)))
+            styles.append(Style(color=text.rich_color, bgcolor=ground.rich_color))
         return tuple(styles)
 
     def reward(self, value: float | None) -> Style:
@@ -232,6 +260,8 @@ class Palette:
             return self.infrastructure
         if value <= 0 or value >= 1:
             return self.good if value >= 1 else self.bad
+        if self.file.sixteen:
+            return self.attention
         blend = Color.parse(self.file.colors.bad).blend(Color.parse(self.file.colors.good), value)
         return Style(color=blend.rich_color)
 
@@ -283,6 +313,7 @@ def textual_theme(file: ThemeFile) -> Theme:
         surface=colors.surface,
         panel=colors.raised,
         dark=file.dark,
+        ansi=file.sixteen,
         variables={
             "tb-line": colors.line,
             "tb-muted": colors.muted,
@@ -299,5 +330,28 @@ def textual_theme(file: ThemeFile) -> Theme:
             "scrollbar-background-active": colors.background,
             "scrollbar-corner-color": colors.background,
             "footer-key-foreground": colors.accent,
+            # Textual's own styles refer to these where a theme has the terminal's colours.
+            "ansi-background": colors.background,
+            "ansi-foreground": colors.foreground,
+            "border-blurred": colors.line,
+            "input-cursor-background": colors.foreground,
+            "input-cursor-foreground": colors.background,
+            "input-cursor-text-style": "none",
+            "input-selection-background": colors.accent,
+            "input-selection-foreground": colors.on_accent,
+            "screen-selection-background": colors.accent,
+            "screen-selection-foreground": colors.on_accent,
         },
     )
+
+
+VARIABLE_DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "tb-line": "#444444",
+        "tb-muted": "#888888",
+        "tb-faint": "#666666",
+        "tb-attention": "#d0a030",
+        "tb-terminal": "#101010",
+    }
+)
+"""Our own variables, for Textual's built-in themes, which lack them."""

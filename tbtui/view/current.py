@@ -48,7 +48,12 @@ def awaited(state: RunState) -> tuple[int, Purpose] | None:
 def siblings(trial: TrialView, state: RunState) -> list[TrialView]:
     """The members of a trial's group that are kept, itself included; of retried ones the last."""
     group = state.groups.get(trial.group)
-    names = group.trials if group is not None else [trial.trial]
+    if group is not None:
+        names = group.trials
+    else:
+        # Evaluations have groups that no step has announced.
+        alike = (trial.group, trial.task)
+        names = [t.trial for t in state.trials.values() if (t.group, t.task) == alike]
     members = [state.trials[name] for name in names if name in state.trials]
     return [member for member in members if member.successor not in state.trials]
 

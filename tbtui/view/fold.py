@@ -15,6 +15,7 @@ from tbtui.journal.events import (
     Entry,
     EvalFinished,
     EvalStarted,
+    GpusMeasured,
     GroupAdded,
     GroupRefilled,
     GroupScored,
@@ -30,13 +31,17 @@ from tbtui.journal.events import (
     RunResumed,
     RunStarted,
     ServerMeasured,
+    SettingsChanged,
     StepFinished,
     StepStarted,
+    TrialFinished,
+    TrialQueued,
     WorkerLost,
     WorkerRecycled,
     WorkerStarted,
 )
 from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView, RequestsView, ServerView
+from tbtui.view.shares import signal
 from tbtui.view.state import (
     AlarmView,
     CheckpointView,
@@ -48,8 +53,17 @@ from tbtui.view.state import (
     StepView,
     TaskView,
 )
+from tbtui.view.timeline import cut_off, note
 from tbtui.view.trial_fold import TrialFold
 from tbtui.view.waiting import number_range
+
+_TURNING_POINTS = frozenset(
+    {
+        *(RunPhaseChanged, RunPaused, RunResumed, RunStarted, RunContinued, RunFinished),
+        *(PolicyLost, StepStarted, StepFinished, TrialQueued, TrialFinished),
+    }
+)
+"""Events after which the run may be doing something else."""
 
 
 class Fold:
@@ -59,6 +73,8 @@ class Fold:
         self.state = state or RunState()
         self._trials = TrialFold(self.state)
         self._drawn: tuple[tuple[float, int], ...] = ()
+        self._before = 0.0
+        """Time of the event before this one."""
 
     def apply_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -66,9 +82,16 @@ class Fold:
 
     def apply(self, entry: Entry) -> None:
         state = self.state
+        self._before = state.time
         state.seq, state.time = entry.seq, entry.time
-        state.version += 1
+        state.version = entry.seq
         self._apply(entry.event, entry.time)
+        if type(entry.event) in _TURNING_POINTS:
+            note(state, entry.time)
+
+    def pass_over(self, seq: int) -> None:
+        """The events up to number `seq` that were not applied change nothing."""
+        self.state.seq = self.state.version = max(self.state.seq, seq)
 
     def _apply(self, event: AnyEvent, now: float) -> None:
         state = self.state
@@ -79,6 +102,8 @@ class Fold:
                 self._policy_measured(event, now)
             case ResourcesMeasured():
                 state.processes, state.engine_lag_ms = event.processes, event.engine_lag_ms
+            case GpusMeasured():
+                state.gpus[event.host] = event
             case RunPhaseChanged():
                 state.phase, state.phase_since, state.phase_detail = event.phase, now, event.detail
                 state.step = event.step
@@ -120,6 +145,8 @@ class Fold:
                 self._command_issued(event, now)
             case CommandDone():
                 self._command_done(event, now)
+            case SettingsChanged():
+                state.settings = {**state.settings, **event.settings}
             case RunPaused():
                 state.paused = True
             case RunResumed():
@@ -170,11 +197,13 @@ class Fold:
     def _run_continued(self, event: RunContinued, now: float) -> None:
         """The run goes on in another process: of the one before, nothing runs any more."""
         state = self.state
+        cut_off(state, self._before)
         state.status, state.reason, state.finished_at = None, "", None
         state.phase, state.phase_since, state.phase_detail = RunPhase.STARTING, now, ""
         state.paused, state.settings = False, event.settings
         state.continued += 1
         state.workers.clear()
+        state.gpus.clear()
         state.processes, state.policy_now, self._drawn = (), None, ()
         state.policy_lost = None
         self._trials.requeue(event.requeued, now)
@@ -208,9 +237,17 @@ class Fold:
         step = state.step_view(event.step)
         if event.disposition == "constant" and step is not None:
             step.constant_groups += 1
+        normalizer = str(state.settings.get("loss_normalizer", "token"))
+        signals = {
+            name: signal(score.advantage, score.tokens, score.segments, normalizer)
+            for name, score in event.trials.items()
+        }
+        if step is not None:
+            step.signals[event.group] = sum(signals.values())
         for name, score in event.trials.items():
             if trial := state.trials.get(name):
                 trial.baseline, trial.advantage = event.baseline, score.advantage
+                trial.tokens, trial.signal = score.tokens, signals[name]
 
     def _policy_measured(self, event: PolicyMeasured, now: float) -> None:
         if self._drawn and event.sampled_tokens < self._drawn[-1][1]:
@@ -259,9 +296,11 @@ class Fold:
         view = CommandView(
             event.command, event.verb, event.target, label, event.actor, event.reason, now
         )
-        state.commands.append(view)
+        if event.verb != "type":
+            # Of keys only those are listed that were refused: there are too many of them.
+            state.commands.append(view)
         state.pending[event.command] = view
-        if trial is not None and trial.live:
+        if trial is not None and trial.live and event.verb != "type":
             trial.pending = event.verb
 
     def _command_done(self, event: CommandDone, now: float) -> None:
@@ -269,8 +308,14 @@ class Fold:
         view = state.pending.pop(event.command, None)
         if view is not None:
             view.done_at, view.ok, view.result = now, event.ok, event.result
+            if view.verb == "type" and not event.ok:
+                state.commands.append(view)
             if trial := state.trials.get(view.target):
-                others = [each for each in state.pending.values() if each.target == view.target]
+                others = [
+                    each
+                    for each in state.pending.values()
+                    if each.target == view.target and each.verb != "type"
+                ]
                 trial.pending = others[-1].verb if others and trial.live else ""
         if not event.ok:
             self._note(now, "warning", event.result)
@@ -302,4 +347,7 @@ def _server_view(measured: ServerMeasured, now: float) -> ServerView:
         measured.retries,
         measured.prompt_tokens,
         measured.cached_tokens,
+        measured.kv_cache_use,
+        measured.preemptions,
+        measured.latencies,
     )

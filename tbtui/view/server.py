@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from tbtui.journal.events import LatencyMeasured
+
+NEARLY_FULL = 0.95
+"""A KV cache that is fuller will put requests back before long."""
 RATE_SEC = 10.0
 """Tokens per second are a mean over so long."""
 
@@ -44,6 +50,16 @@ class ServerView:
     retries: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    kv_cache_use: float | None = None
+    """From 0 to 1, where it tells."""
+    preemptions: int | None = None
+    """Requests that it put back because the cache was full."""
+    latencies: tuple[LatencyMeasured, ...] = ()
+
+    @property
+    def is_vllm(self) -> bool:
+        """It has told of itself as vLLM does."""
+        return self.preemptions is not None
 
     @property
     def words(self) -> str:

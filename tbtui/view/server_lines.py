@@ -12,6 +12,27 @@ WORTH_TELLING_SEC = 3.0
 """A pause that is over before is nobody's concern."""
 
 
+class Preempted:
+    """Counts the requests that a full KV cache has put back: told of at 1, 2, 4, ... of them."""
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+        """When the run was first seen: others may have used the server."""
+        self._next = 1
+
+    def lines(self, preemptions: int | None) -> Iterator[str]:
+        """`preemptions`: since the server's start."""
+        if preemptions is None:
+            return
+        if self._before is None or preemptions < self._before:
+            self._before, self._next = preemptions, 1
+        count = preemptions - self._before
+        if count >= self._next:
+            self._next = count * 2
+            requests = "1 request" if count == 1 else f"{count:,} requests"
+            yield f"its KV cache is full: {requests} preempted so far, to be computed again"
+
+
 class ServerLines:
     """Fold every event of the journal in: that of any other kind tells that time has passed."""
 
@@ -19,9 +40,12 @@ class ServerLines:
         self._now: ServerView | None = None
         self._told: ServerView | None = None
         """As it was told of last."""
+        self._preempted = Preempted()
 
     def lines(self, entry: Entry) -> Iterator[str]:
         """What is to be told now: `paused: no capacity (pool full), for 3s so far`."""
+        if isinstance(entry.event, PolicyMeasured) and entry.event.server is not None:
+            yield from self._preempted.lines(entry.event.server.preemptions)
         match entry.event:
             case PolicyMeasured(server=None) | PolicyLost() | RunContinued():
                 self._now = self._told = None

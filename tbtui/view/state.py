@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tbtui.journal.vocabulary import AlarmName, CommandVerb, Outcome, Purpose, RunPhase, TrialPhase
 from tbtui.view.server import PolicyLostView, PolicyView
+from tbtui.view.timeline import MAX_STRETCHES, Stretch
 
 if TYPE_CHECKING:
-    from tbtui.journal.events import Estimate, PhaseSeconds, ProcessMeasured
+    from tbtui.journal.events import Estimate, GpusMeasured, PhaseSeconds, ProcessMeasured
 
 MAX_FINISHED_TRIALS = 512
 MAX_STEPS = 4096
@@ -72,6 +73,10 @@ class TrialView:
     paused: bool = False
     frozen: bool = False
     """Paused within a turn, with the sandbox's processes stopped."""
+    typist: str = ""
+    """Who types in its terminal now, while it is paused."""
+    touched: bool = False
+    """A person has typed in its terminal."""
     paused_sec: float = 0.0
     """Whole pauses so far, without the one that may be under way."""
     spent: dict[Spending, float] = field(default_factory=dict)
@@ -94,6 +99,10 @@ class TrialView:
     reward: float | None = None
     baseline: float | None = None
     advantage: float | None = None
+    tokens: int | None = None
+    """Action tokens, once its group is scored."""
+    signal: float | None = None
+    """How strongly it pulls at the weights, in the unit of its step (`shares.py`)."""
     seconds: PhaseSeconds | None = None
     predecessor: str | None = None
     """The attempt that this one replaces."""
@@ -137,7 +146,9 @@ class TrialView:
 
     @property
     def mean_logprob(self) -> float | None:
-        return self.logprob_sum / self.completion_tokens if self.completion_tokens else None
+        """None too while only the trainer has the tokens."""
+        known = self.samples and self.completion_tokens
+        return self.logprob_sum / self.completion_tokens if known else None
 
 
 @dataclass(slots=True)
@@ -151,6 +162,8 @@ class TaskView:
     scored: int = 0
     reward_sum: float = 0.0
     unscored: int = 0
+    lost: int = 0
+    """Of the unscored, those that infrastructure has ended."""
     live: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=16))
     """Latest rewards, oldest first."""
@@ -158,6 +171,12 @@ class TaskView:
     @property
     def pass_rate(self) -> float | None:
         return self.reward_sum / self.scored if self.scored else None
+
+    @property
+    def flake_rate(self) -> float | None:
+        """Share of its trials that infrastructure has ended."""
+        ended = self.scored + self.unscored
+        return self.lost / ended if ended else None
 
     @property
     def recent_rate(self) -> float | None:
@@ -189,6 +208,12 @@ class StepView:
     """Of the trials that have a part in training."""
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     constant_groups: int = 0
+    queued: int = 0
+    """Attempts at its trials so far."""
+    ended: int = 0
+    """Of those."""
+    signals: dict[str, float] = field(default_factory=dict)
+    """Scored group -> sum of its trials' signals."""
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -300,6 +325,8 @@ class RunState:
     """All live ones and the latest finished ones, in the order they were queued."""
     groups: dict[str, GroupView] = field(default_factory=dict)
     steps: deque[StepView] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
+    timeline: deque[Stretch] = field(default_factory=lambda: deque(maxlen=MAX_STRETCHES))
+    """What the run did when, without gaps but those between its processes."""
     evals: list[EvalView] = field(default_factory=list)
     eval_expected: int = 0
     """Trials of the evaluation under way."""
@@ -318,6 +345,8 @@ class RunState:
     """While the run has no policy."""
     processes: tuple[ProcessMeasured, ...] = ()
     engine_lag_ms: float = 0.0
+    gpus: dict[str, GpusMeasured] = field(default_factory=dict)
+    """By machine, in the order they were first heard of."""
     continued: int = 0
     """How often the run was resumed."""
     alarms: deque[AlarmView] = field(default_factory=lambda: deque(maxlen=MAX_ALARMS))

@@ -20,9 +20,21 @@ class KindView:
     held_out_rate: float | None = None
     """In the latest evaluation."""
 
+    seconds: float | None = None
+    """Mean of the latest rollouts."""
+
     @property
     def live(self) -> int:
         return sum(task.live for task in self.tasks)
+
+    @property
+    def rollouts(self) -> int:
+        return sum(task.scored + task.unscored for task in self.tasks)
+
+    @property
+    def flake_rate(self) -> float | None:
+        """Share of its trials that infrastructure has ended."""
+        return sum(task.lost for task in self.tasks) / self.rollouts if self.rollouts else None
 
     @property
     def recent_rate(self) -> float | None:
@@ -38,6 +50,12 @@ class DatasetView:
     def tasks(self) -> list[TaskView]:
         return [task for kind in self.kinds for task in kind.tasks]
 
+    @property
+    def flake_rate(self) -> float | None:
+        """Share of its trials that infrastructure has ended."""
+        rollouts = sum(kind.rollouts for kind in self.kinds)
+        return sum(task.lost for task in self.tasks) / rollouts if rollouts else None
+
 
 def dataset_name(state: RunState) -> str:
     return PurePath(state.tasks_dir).name or "tasks"
@@ -52,8 +70,15 @@ def task_tree(state: RunState) -> DatasetView:
     for each in kinds.values():
         each.tasks.sort(key=lambda task: _natural(task.name))
         each.trend = list(state.kind_rewards.get(each.name, ()))
+        each.seconds = seconds_per_rollout(state, *(task.name for task in each.tasks))
         each.held_out_rate = state.evals[-1].by_kind.get(each.name) if state.evals else None
     return DatasetView(dataset_name(state), [kinds[name] for name in sorted(kinds)])
+
+
+def seconds_per_rollout(state: RunState, *tasks: str) -> float | None:
+    """Mean over the latest rollouts of these tasks that ended by themselves, pauses left out."""
+    seconds = [each.seconds for name in tasks for each in state.task_durations.get(name, ())]
+    return sum(seconds) / len(seconds) if seconds else None
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

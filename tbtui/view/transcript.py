@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tbtui.journal.events import AgentCommand, Entry, TrialFinished
+    from tbtui.journal.events import AgentCommand, Entry, HumanTyped, TrialFinished, TrialTraced
+
+PERSON = "person"
+"""The purpose of a turn in which a person typed: their name is its plan, the keys its text."""
 
 
 @dataclass(slots=True)
@@ -33,8 +36,21 @@ class TurnView:
     commands: tuple[AgentCommand, ...] = ()
     task_complete: bool = False
     error: str | None = None
+    warning: str | None = None
     observation: str = ""
     command_seconds: float = 0.0
+    parsed_at: float | None = None
+    """When its first command went to the terminal. Seconds since the epoch, as all times here."""
+    ended_at: float | None = None
+    """When the terminal had answered, or the trial ended."""
+
+    def command_at(self, index: int) -> float | None:
+        """When a command had had its time, by what the agent gave those up to it."""
+        if self.parsed_at is None:
+            return None
+        waited = sum(command.duration_sec for command in self.commands[: index + 1])
+        at = self.parsed_at + waited
+        return at if self.ended_at is None else min(at, self.ended_at)
 
 
 @dataclass(slots=True)
@@ -46,11 +62,18 @@ class Transcript:
     seq: int = 0
     """Of the last event seen."""
 
+    def turn_at(self, time: float) -> int | None:
+        """The place of the turn that was under way at a time; None: before the first one."""
+        begun = sum(1 for turn in self.turns if turn.started_at < time)
+        return begun - 1 if begun else None
+
     def apply(self, entries: Iterable[Entry]) -> bool:
         """Fold entries in; says whether anything changed."""
         # Not before the app's first frame, which needs no events.
         from tbtui.journal.events import (
+            HumanTyped,
             TrialFinished,
+            TrialTraced,
             TurnObserved,
             TurnParsed,
             TurnSampled,
@@ -73,14 +96,41 @@ class Transcript:
                 case TurnParsed() as event if turn := self._turn(event.turn):
                     turn.analysis, turn.plan = event.analysis, event.plan
                     turn.commands, turn.task_complete = event.commands, event.task_complete
-                    turn.error = event.error
+                    turn.error, turn.warning = event.error, event.warning
+                    turn.parsed_at = entry.time
                 case TurnObserved() as event if turn := self._turn(event.turn):
                     turn.observation, turn.command_seconds = event.observation, event.seconds
+                    turn.ended_at = entry.time
+                case HumanTyped() as event:
+                    self._typed(event, entry.time)
                 case TrialFinished() as event:
                     self.finished = event
+                    if self.turns and self.turns[-1].ended_at is None:
+                        self.turns[-1].ended_at = entry.time
+                case TrialTraced() as event:
+                    self._traced(event)
                 case _:
                     pass
         return self.seq != before
+
+    def _typed(self, event: HumanTyped, time: float) -> None:
+        """All that one person types before the agent goes on is one turn of theirs."""
+        from tbtui.journal.typed import readable
+
+        last = self.turns[-1] if self.turns else None
+        if last is None or (last.purpose, last.plan) != (PERSON, event.actor):
+            last = TurnView(last.turn if last else 0, time, PERSON, plan=event.actor)
+            self.turns.append(last)
+        last.text += readable(event.parts)
+        last.ended_at = time
+
+    def _traced(self, event: TrialTraced) -> None:
+        for call in event.calls:
+            if turn := self._turn(call.turn, call.purpose):
+                turn.sample, turn.mean_logprob = call.sample, call.mean_logprob
+                turn.prompt_tokens = call.prompt_tokens
+                turn.cached_tokens = call.cached_tokens
+                turn.completion_tokens = call.completion_tokens
 
     def _turn(self, number: int, purpose: str = "turn") -> TurnView | None:
         sought = (number, purpose)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 
 from tbtui.journal.events import (
     AnyEvent,
+    HumanTyped,
     Outcome,
+    PhaseSeconds,
     TrialExcluded,
     TrialFinished,
+    TrialGivenBack,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
     TrialQueued,
     TrialResumed,
     TrialRetried,
+    TrialTakenOver,
+    TrialTraced,
     TurnObserved,
     TurnParsed,
     TurnSampled,
@@ -71,6 +77,17 @@ class TrialFold:
                 self._paused(event, now)
             case TrialResumed():
                 self._resumed(event, now)
+            case TrialTakenOver():
+                if trial := self._state.trials.get(event.trial):
+                    trial.typist = event.actor
+            case HumanTyped():
+                if trial := self._state.trials.get(event.trial):
+                    trial.touched = True
+            case TrialGivenBack():
+                if trial := self._state.trials.get(event.trial):
+                    trial.typist = ""
+            case TrialTraced():
+                self._traced(event)
             case TrialRetried():
                 self._retried(event, now)
             case TrialExcluded():
@@ -109,6 +126,8 @@ class TrialFold:
         if (cut_off := self._requeued.pop((event.group, event.label), None)) is not None:
             trial.predecessor, cut_off.successor = cut_off.trial, event.trial
         state.trials[event.trial] = trial
+        if event.purpose == "train" and (step := self._step_of(trial)):
+            step.queued += 1
         if task := state.tasks.get(event.task):
             task.live += 1
         if group := state.groups.get(event.group):
@@ -120,7 +139,7 @@ class TrialFold:
         surplus = len(trials) - MAX_FINISHED_TRIALS
         if surplus <= 0:
             return
-        old = [name for name, trial in trials.items() if not trial.live][:surplus]
+        old = list(islice((name for name, trial in trials.items() if not trial.live), surplus))
         for name in old:
             group = self._state.groups.get(trials.pop(name).group)
             if group and not any(member in trials for member in group.trials):
@@ -140,11 +159,12 @@ class TrialFold:
         if not (trial := self._state.trials.get(event.trial)):
             return
         trial.turn = event.turn
-        trial.samples.append(event.sample)
         trial.last_text = event.text
         trial.completion_tokens += event.completion_tokens
-        trial.logprob_sum += event.mean_logprob * event.completion_tokens
-        trial.weights_version = event.weights_version
+        if event.sample is not None and event.mean_logprob is not None:
+            trial.samples.append(event.sample)
+            trial.logprob_sum += event.mean_logprob * event.completion_tokens
+            trial.weights_version = event.weights_version
 
     def _paused(self, event: TrialPaused, now: float) -> None:
         if not (trial := self._state.trials.get(event.trial)):
@@ -158,6 +178,7 @@ class TrialFold:
         if not (trial := self._state.trials.get(event.trial)) or not trial.paused:
             return
         trial.paused = trial.frozen = False
+        trial.typist = ""
         trial.paused_sec += now - trial.phase_since
         trial.phase_since = now
         spend(trial, spending_of(trial.phase, trial.detail), now)
@@ -172,16 +193,17 @@ class TrialFold:
             trial.paused_sec += now - trial.phase_since
         spend(trial, "teardown", now)
         trial.phase, trial.phase_since, trial.finished_at = TrialPhase.FINISHED, now, now
-        trial.paused, trial.frozen, trial.pending = False, False, ""
+        trial.paused, trial.frozen, trial.typist, trial.pending = False, False, "", ""
         trial.outcome, trial.reason = event.outcome, event.reason
         trial.verdict, trial.reward = event.verdict, event.reward
         trial.turn, trial.seconds = event.turns, event.seconds
         if trial.outcome not in INFRASTRUCTURE and trial.outcome is not Outcome.CANCELLED:
-            self._remember_duration(trial, now)
+            self._remember_duration(trial, event.seconds, now)
         if task := state.tasks.get(trial.task):
             task.live -= 1
             if event.reward is None:
                 task.unscored += 1
+                task.lost += event.outcome in INFRASTRUCTURE
             else:
                 task.scored += 1
                 task.reward_sum += event.reward
@@ -192,16 +214,38 @@ class TrialFold:
                 latest.append(event.reward)
         if trial.purpose == "train":
             state.rollouts += 1
+            if step := self._step_of(trial):
+                step.ended += 1
         self._count(trial)
 
-    def _remember_duration(self, trial: TrialView, now: float) -> None:
-        if trial.started_at is None:
+    def _remember_duration(self, trial: TrialView, seconds: PhaseSeconds, now: float) -> None:
+        # Where its phases were passed over, what it says itself is as good.
+        active = seconds.active if trial.started_at is None else active_seconds(trial, now)
+        if active <= 0:
             return
-        duration = Duration(trial.turn, active_seconds(trial, now))
+        duration = Duration(trial.turn, active)
         self._state.durations.append(duration)
         self._state.task_durations.setdefault(trial.task, deque(maxlen=TASK_DURATIONS)).append(
             duration
         )
+
+    def _traced(self, event: TrialTraced) -> None:
+        if not (trial := self._state.trials.get(event.trial)):
+            return
+        if trial.step != event.step:
+            self._uncount(trial)
+            trial.step = event.step
+            self._count(trial)
+        if trial.group != event.group:
+            trial.group = event.group
+            if group := self._state.groups.get(event.group):
+                group.trials.append(event.trial)
+        trial.weights_version = event.weights_version
+        if not event.calls:
+            return
+        trial.samples = [call.sample for call in event.calls]
+        trial.completion_tokens = sum(call.completion_tokens for call in event.calls)
+        trial.logprob_sum = sum(call.mean_logprob * call.completion_tokens for call in event.calls)
 
     def _retried(self, event: TrialRetried, now: float) -> None:
         self._retries[event.successor] = (event.trial, now + event.wait_sec)

@@ -21,6 +21,11 @@ _DOING = {
 }
 
 
+def verb_words(verb: str) -> str:
+    """A command's verb as people read it."""
+    return verb.replace("_", " ")
+
+
 def duration(seconds: float) -> str:
     """`4s`, `3m12s`, `2h05m`."""
     whole = max(0, int(seconds))
@@ -40,6 +45,8 @@ def doing(trial: TrialView) -> str:
     """What one trial is doing: `turn 5, acting`."""
     if trial.outcome is not None:
         return str(trial.outcome).replace("_", " ")
+    if trial.typist:
+        return "a person"
     if trial.paused:
         return "frozen" if trial.frozen else "paused"
     word = _DOING[trial.phase]
@@ -59,7 +66,8 @@ def waiting_for(state: RunState, now: float) -> str:
     server = state.policy_now.server if state.policy_now is not None else None
     if server is not None and server.held_up and server.in_flight and not state.paused:
         return f"the server, {server.words} ({duration(now - server.since)})"
-    since = duration(now - state.phase_since)
+    # Before its first event a run is in no phase yet.
+    since = duration(now - (state.phase_since or now))
     match state.phase:
         case RunPhase.STARTING:
             return f"{state.phase_detail or 'starting'} ({since})"
@@ -93,6 +101,8 @@ def _waiting_for_trials(state: RunState, now: float) -> str:
     running = state.running_trials()
     paused = [trial for trial in running if trial.paused]
     if running and len(paused) == len(running):
+        if paused[0].typist:
+            return f"{paused[0].typist} to give {paused[0].label} back"
         return "the run to be resumed" if state.paused else f"{paused[0].label} to be resumed"
     if len(paused) == len(running):
         if state.paused:

@@ -3,7 +3,8 @@
 This process appends rollouts to a run directory at a steady rate, the watcher is the real command
 in a process of its own. Told are the share of a core that the watcher takes (its start not
 counted) and how long after a rollout was written its end can be read in the journal. The figures
-to reach at 20 MB a minute: at most 10% of a core, and at most 1 s behind.
+to reach at 20 MB a minute: at most 10% of a core, and at most 1 s behind. With `--hosted` our
+plugin has told of each rollout too, and the trace is what completes the trial.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tbtui.journal.events import TrialFinished
+from tbtui.journal.events import TrialFinished, TrialTraced
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tests.engines.prime_rl.hosted_run import HostedRun
 from tests.engines.prime_rl.recorded_run import LAYOUTS, RecordedRun
 
 LOOK_SEC = 0.02
@@ -37,27 +39,40 @@ def main() -> None:
     arguments.add_argument("--mb-per-minute", type=float, default=20.0)
     arguments.add_argument("--seconds", type=float, default=60.0)
     arguments.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0])
+    arguments.add_argument("--hosted", action="store_true")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        figures = measure(Path(directory), given.layout, given.mb_per_minute, given.seconds)
+        figures = measure(
+            Path(directory), given.layout, given.mb_per_minute, given.seconds, hosted=given.hosted
+        )
     print(json.dumps(figures))
 
 
-def measure(root: Path, layout: Any, mb_per_minute: float, seconds: float) -> dict[str, float]:
+def measure(
+    root: Path, layout: Any, mb_per_minute: float, seconds: float, *, hosted: bool
+) -> dict[str, float]:
     run = RecordedRun(root / "run", layout)
     run.launch()
     run.ready()
     into = root / "journal"
+    trials_dir = root / "trials" if hosted else None
+    run.harness(trials_dir)
     command = [sys.executable, "-m", "tbtui", "prime-rl", "watch", str(run.path)]
     with subprocess.Popen([*command, "--into", str(into)], stdout=subprocess.DEVNULL) as watcher:
         try:
-            return _measure(run, RunDirectory(into), watcher.pid, mb_per_minute, seconds)
+            journal = RunDirectory(into)
+            return _measure(run, journal, trials_dir, watcher.pid, mb_per_minute, seconds)
         finally:
             watcher.terminate()
 
 
 def _measure(
-    run: RecordedRun, journal: RunDirectory, pid: int, mb_per_minute: float, seconds: float
+    run: RecordedRun,
+    journal: RunDirectory,
+    trials_dir: Path | None,
+    pid: int,
+    mb_per_minute: float,
+    seconds: float,
 ) -> dict[str, float]:
     template = episode(run)
     size = len(json.dumps(template))
@@ -71,19 +86,21 @@ def _measure(
     written: dict[str, float] = {}
     behind: list[float] = []
     seq = number = 0
+    kind = "trial_finished" if trials_dir is None else "trial_traced"
     begin = time.monotonic()
     cpu, counted = _cpu(process), begin
     while (now := time.monotonic()) < begin + seconds or written:
         if now < begin + seconds and now >= begin + number * every:
-            name = f"trial{number}"
-            template["id"] = f"episode-{name}"
-            template["traces"][0]["id"] = name
+            trace = f"{number:032x}"[::-1]
+            template["id"] = f"episode-{trace}"
+            template["traces"][0]["id"] = trace
+            name = trace if trials_dir is None else _told(trials_dir, trace, template)
             run.arrived(template, 1 + number // 32)
             written[name] = time.monotonic()
             number += 1
-        for entry in reader.read_kinds(("trial_finished",), seq):
+        for entry in reader.read_kinds((kind,), seq):
             seq = entry.seq
-            assert isinstance(entry.event, TrialFinished)
+            assert isinstance(entry.event, TrialFinished | TrialTraced)
             at = written.pop(entry.event.trial)
             behind.append(time.monotonic() - at)
         time.sleep(LOOK_SEC)
@@ -99,6 +116,16 @@ def _measure(
         "behind_max_sec": round(behind[-1], 3),
         "rss_mb": round(process.memory_info().rss / 1e6, 1),
     }
+
+
+def _told(trials_dir: Path, trace: str, episode: dict[str, Any]) -> str:
+    """What the plugin has told of the trial by its end."""
+    trial = HostedRun(trials_dir, trace)
+    trial.queued()
+    for number, node in enumerate((n for n in episode["traces"][0]["nodes"] if n["sampled"]), 1):
+        trial.turn(number, node["message"]["content"])
+    trial.finished()
+    return trial.name
 
 
 def episode(run: RecordedRun) -> dict[str, Any]:

@@ -115,7 +115,9 @@ class LiveRun:
                     left.append(f"{process.pid} {' '.join(process.cmdline())}")
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue
-        return left + [str(path) for path in self.state.rglob("*.json")]
+        # What the app remembers of a person is to stay.
+        entries = (path for path in self.state.rglob("*.json") if path.name != "app.json")
+        return left + [str(path) for path in entries]
 
 
 @pytest.fixture
@@ -263,6 +265,23 @@ def test_a_terminated_app_cleans_up_too(start: Callable[..., LiveRun]) -> None:
     run.process.terminate()
     assert run.wait() == 130
     assert termios.tcgetattr(theirs) == before
+    gone(run)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_takes_no_more_holds_nothing_up(start: Callable[..., LiveRun]) -> None:
+    terminal, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 220, 0, 0))
+    run = start("max_steps=2", terminal=theirs)
+    # Nobody reads: it is full before the first frame has been painted.
+    run.until(lambda: run.events(RunFinished))
+    (end,) = run.events(RunFinished)
+    assert end.status == "finished"
+    assert len(run.events(StepFinished)) == 2
+    screen = Terminal(terminal)
+    screen.until("finished")
+    os.write(terminal, b"q")
+    assert run.wait() == 0
     gone(run)
 
 

@@ -60,7 +60,7 @@ def test_the_first_frame_waits_for_nothing_heavy() -> None:
         "    app._begin = lambda: None\n"
         "    async with app.run_test() as pilot:\n"
         "        await pilot.pause()\n"
-        "def launch(config, view):\n"
+        "def launch(config, view, detach, fps):\n"
         "    directory = RunDirectory(Path('nowhere'))\n"
         "    asyncio.run(painted(EngineThread(RunRequest(config, directory))))\n"
         "    return 0\n"

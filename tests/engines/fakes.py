@@ -42,6 +42,7 @@ from tbtui.rollout.messages import (
     TrialDone,
     TrialFacts,
     TrialSpec,
+    TypeKeys,
 )
 from tbtui.rollout.pool import WorkerLostInfo
 
@@ -155,6 +156,7 @@ class FakePool:
     script: Callable[[FakePool, TrialSpec], object] | None = None
     started: list[TrialSpec] = field(default_factory=list)
     controls: list[tuple[str, ControlVerb]] = field(default_factory=list)
+    typed: list[TypeKeys] = field(default_factory=list)
     most_at_once: int = 0
     _live: set[str] = field(default_factory=set)
     _gates: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -232,6 +234,10 @@ class FakePool:
                 verdict, finish = (0.0, "deadline") if verb == "expire" else (None, "cancelled")
                 done = TrialDone(trial, facts(verdict, finish))
                 asyncio.get_running_loop().call_soon(self.runner.on_message, 1, done)
+        return True
+
+    def type_keys(self, keys: TypeKeys) -> bool:
+        self.typed.append(keys)
         return True
 
     def reply(self, answer: Completion | CompletionFailed) -> bool:

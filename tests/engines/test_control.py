@@ -293,6 +293,22 @@ async def test_the_run_goes_on_without_those_that_are_held_one_by_one(bench: Ben
     await running
 
 
+async def test_a_pause_is_taken_back_before_the_trial_has_come_to_it(bench: Bench) -> None:
+    bench.script = lambda pool, spec: pool.end(spec, facts(), turns=2)
+    bench.policy.thinking = asyncio.Event()
+    engine = bench.engine(max_steps=0)
+    running = asyncio.create_task(engine.run())
+    await until(lambda: len(bench.policy.requests) == 2)
+    trial = bench.pool.started[0].trial
+    engine.submit(Command("pause", trial))
+    engine.submit(Command("resume", trial, actor="ann"))
+    told = [(done.ok, done.result) for done in bench.events(CommandDone)]
+    assert told == [(False, f"{trial}: taken back by ann"), (True, f"{trial} is running")]
+    bench.policy.thinking.set()
+    await running
+    assert not bench.events(TrialPaused)
+
+
 # Stragglers
 
 

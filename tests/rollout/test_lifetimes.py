@@ -11,6 +11,7 @@ from scripted import eventually
 from tbtui.rollout import control
 from tbtui.rollout.budget import Budget, Stopwatch
 from tbtui.rollout.control import TimeLeft, TrialControl
+from tbtui.rollout.keyboard import Keyboard
 from tbtui.rollout.messages import ControlRefused, FromWorker, PauseEntered, PauseLeft
 
 
@@ -38,7 +39,11 @@ class Held:
     def __init__(self, sandbox: MortalSandbox) -> None:
         self.posted: list[FromWorker] = []
         self._news = asyncio.Event()
-        self.control = TrialControl("t", self._post, Budget(60), Stopwatch())
+        self.control = TrialControl(
+            *("t", self._post, Budget(60), Stopwatch()),
+            Keyboard("t", self._post, lambda typed: None),
+            lambda words, taken: None,
+        )
         self.control.attach(sandbox)
 
     def _post(self, message: FromWorker) -> None:

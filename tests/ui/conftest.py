@@ -13,8 +13,17 @@ from textual.pilot import Pilot
 from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
+from tbtui.ui.preferences import Preferences, write_preferences
 
 Opener = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
+
+
+@pytest.fixture(autouse=True)
+def nobodys_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The themes, keys and preferences of whoever runs the tests stay out of them."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    write_preferences(tmp_path / "state/tbtui/app.json", Preferences(toured=True))
 
 
 @pytest.fixture(autouse=True)

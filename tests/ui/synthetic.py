@@ -62,6 +62,7 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialRetried,
     TrialScore,
+    TrialTakenOver,
     TurnObserved,
     TurnParsed,
     TurnSampled,
@@ -373,6 +374,11 @@ class Simulation:
             trial.frozen, trial.gate = True, Gate()
             self._pause(trial, frozen=True)
             self._done(command, True, f"{trial.trial} is frozen")
+        elif command.verb == "take_over":
+            trial.paused, trial.gate = True, Gate()
+            self._pause(trial)
+            self._write(TrialTakenOver(trial=trial.trial, actor=command.actor))
+            self._done(command, True, f"{trial.trial} is {command.actor}'s to type in")
         elif command.verb == "resume" and trial.frozen:
             trial.frozen = trial.paused = False
             self._resume(trial)

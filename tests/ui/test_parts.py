@@ -14,7 +14,7 @@ from tbtui.journal.events import TrialPhase
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.charts import Series, bar, curve, reward_bins
 from tbtui.ui.live import LiveRun
-from tbtui.ui.panes.grid import tile_layout
+from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.panes.tokens import flow, heat_level, surprising
 from tbtui.ui.recordings import Recordings
 from tbtui.ui.selection import LINGER_SEC, Selection

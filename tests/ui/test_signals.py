@@ -50,7 +50,7 @@ async def test_in_a_small_window_the_count_stays_and_a_key_brings_the_words(
 ) -> None:
     async with opened((80, 24)) as pilot:
         assert "⚑1" in pane(pilot, "status").text
-        await pilot.press("4")
+        await pilot.press("6")
         assert "sampler mismatch" in pane(pilot, "notes").text
 
 

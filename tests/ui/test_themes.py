@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 import tomllib
 from pathlib import Path
 
@@ -11,28 +14,124 @@ from conftest import Opener
 from textual.color import Color
 
 from tbtui.resources import themes_dir
+from tbtui.ui.app import TbtuiApp
 from tbtui.ui.theme import HEAT_LEVELS, Palette, ThemeFile, load_themes
+from tbtui.ui.user import User
+
+BUNDLED = sorted(path.stem for path in themes_dir().glob("*.toml"))
+XTERM = (
+    *("#000000", "#cd0000", "#00cd00", "#cdcd00", "#0000ee", "#cd00cd", "#00cdcd", "#e5e5e5"),
+    *("#7f7f7f", "#ff0000", "#00ff00", "#ffff00", "#5c5cff", "#ff00ff", "#00ffff", "#ffffff"),
+)
+LINUX_CONSOLE = (
+    *("#000000", "#aa0000", "#00aa00", "#aa5500", "#0000aa", "#aa00aa", "#00aaaa", "#aaaaaa"),
+    *("#555555", "#ff5555", "#55ff55", "#ffff55", "#5555ff", "#ff55ff", "#55ffff", "#ffffff"),
+)
+"""What terminals make of their own sixteen colours."""
+
+TEXT = ("foreground", "muted", "accent", "attention", "good", "bad", "infrastructure", "frozen")
+GROUNDS = ("background", "surface", "raised")
 
 
-@pytest.mark.parametrize("name", ["tbtui-dark", "tbtui-light"])
-def test_bundled_themes_are_complete_and_legible(name: str) -> None:
+def bundled(name: str) -> ThemeFile:
+    return ThemeFile.read(tomllib.loads((themes_dir() / f"{name}.toml").read_text()))
+
+
+def test_there_is_a_theme_for_each_need() -> None:
+    assert [
+        *("tbtui-16", "tbtui-colour-blind", "tbtui-dark", "tbtui-high-contrast", "tbtui-light")
+    ] == BUNDLED
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize("sixteen", [XTERM, LINUX_CONSOLE], ids=["xterm", "console"])
+def test_bundled_themes_are_complete_and_legible(name: str, sixteen: tuple[str, ...]) -> None:
     raw = tomllib.loads((themes_dir() / f"{name}.toml").read_text())
     file = ThemeFile.read(raw)
+    assert file.name == name
     assert set(raw["colors"]) == set(msgspec.structs.asdict(file.colors))
     assert set(raw["terminal"]) == set(msgspec.structs.asdict(file.terminal))
-    background = Color.parse(file.colors.background)
-    for token, least in [("foreground", 9), ("muted", 4.4), ("accent", 4.5), ("good", 4.4),
-                         ("bad", 4.4), ("attention", 4.4), ("infrastructure", 4.4)]:  # fmt: skip
-        colour = Color.parse(getattr(file.colors, token))
-        assert background.get_contrast_text(1.0) != background
-        assert contrast(colour, background) >= least, token
-    styles = Palette(file).heat
+
+    def ratio(one: str, other: str) -> float:
+        """WCAG 2 contrast of two colours, the terminal's own as `sixteen` has them."""
+        colours = (Color.parse(each) for each in (one, other))
+        first, second = (c if c.ansi is None else Color.parse(sixteen[c.ansi]) for c in colours)
+        return contrast(first, second)
+
+    colors, terminal = file.colors, file.terminal
+    least = 7 if name == "tbtui-high-contrast" else 4.5
+    for token in TEXT:
+        for ground in GROUNDS:
+            one_other = (getattr(colors, token), getattr(colors, ground))
+            assert ratio(*one_other) >= least, (token, ground, ratio(*one_other))
+    for one_other in (
+        (colors.on_accent, colors.accent),
+        (colors.background, colors.attention),
+        (terminal.foreground, terminal.background),
+    ):
+        assert ratio(*one_other) >= least, one_other
+    # Signs that stand for something; no text.
+    for sign in (colors.faint, colors.held_out, colors.training, *colors.spending):
+        one_other = (sign, colors.background)
+        assert ratio(*one_other) >= (2.5 if file.sixteen else 3), one_other
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_tokens_stay_legible_however_surprising(name: str) -> None:
+    styles = Palette(bundled(name)).heat
     assert len(styles) == HEAT_LEVELS
     for style in styles[1:]:
         assert style.color is not None
         assert style.bgcolor is not None
-        front, back = style.color.get_truecolor(), style.bgcolor.get_truecolor()
-        assert contrast(Color(*front), Color(*back)) >= 2.9
+        front, back = (
+            Color(*c.get_truecolor()) if c.number is None else Color.parse(XTERM[c.number])
+            for c in (style.color, style.bgcolor)
+        )
+        assert contrast(front, back) >= 4.5, style
+
+
+# Machado, Oliveira and Fernandes (2009), full strength, on linear RGB.
+DEFICIENCIES = {
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+}
+
+
+@pytest.mark.parametrize("deficiency", DEFICIENCIES)
+def test_meanings_stay_apart_for_the_colour_blind(deficiency: str) -> None:
+    colors = bundled("tbtui-colour-blind").colors
+    seen = {
+        token: as_seen(Color.parse(getattr(colors, token)), DEFICIENCIES[deficiency])
+        for token in TEXT
+        if token != "muted"
+    }
+    for (one, here), (other, there) in itertools.combinations(seen.items(), 2):
+        # Two is what can just be told apart side by side.
+        assert math.dist(here, there) >= 20, (one, other, math.dist(here, there))
+    plain = bundled("tbtui-dark").colors
+    good, bad = (as_seen(Color.parse(c), DEFICIENCIES[deficiency]) for c in (plain.good, plain.bad))
+    assert math.dist(seen["good"], seen["bad"]) > 2 * math.dist(good, bad)
+
+
+def as_seen(colour: Color, matrix: tuple[tuple[float, ...], ...]) -> tuple[float, float, float]:
+    """CIE L*a*b* of a colour as somebody sees it who lacks a kind of cone."""
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour.normalized
+    ]
+    r, g, b = (min(1.0, max(0.0, sum(map(operator.mul, row, linear)))) for row in matrix)
+    x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505
+    y = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089
+    fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
 
 
 def contrast(one: Color, other: Color) -> float:
@@ -76,10 +175,10 @@ async def test_broken_themes_are_named_and_the_others_work(opened: Opener, tmp_p
         shown = [str(toast.message) for toast in pilot.app._notifications]
         assert shown == list(problems)
         themes = set()
-        for _ in range(4):
+        for _ in range(len(BUNDLED) + 1):
             await pilot.press("t")
             themes.add(pilot.app.theme)
-        assert themes == {"tbtui-dark", "tbtui-light", "mine"}
+        assert themes == {*BUNDLED, "mine"}
 
 
 async def test_without_any_theme_file_there_are_still_colours(
@@ -101,3 +200,46 @@ async def test_no_color_leaves_glyphs_words_and_shades_of_grey(
                         red, green, blue = colour.get_truecolor()
                         assert red == green == blue
         assert "✓" in pilot.app.screen.query_one("#trials").text  # type: ignore[attr-defined]
+
+
+async def test_a_persons_own_themes_are_found_and_the_choice_is_kept(
+    opened: Opener, tmp_path: Path
+) -> None:
+    config, state = tmp_path / "config", tmp_path / "state/tbtui"
+    (config / "themes").mkdir(parents=True)
+    (config / "themes/mine.toml").write_text('name = "mine"\n[colors]\naccent = "#ff8800"\n')
+    (config / "themes/broken.toml").write_text('name = "x"\n[colors]\naccent = "blurple"\n')
+    async with opened(user=User.load(config, state), theme=None) as pilot:
+        app = pilot.app
+        assert isinstance(app, TbtuiApp)
+        (toast,) = app._notifications
+        assert "broken.toml: colors.accent" in str(toast.message)
+        app.use_theme("mine")
+        await pilot.pause()
+        assert app.palette.accent.color is not None
+        assert app.palette.accent.color.name == "#ff8800"
+    async with opened(user=User.load(config, state), theme=None) as pilot:
+        assert pilot.app.theme == "mine"
+
+
+@pytest.mark.parametrize(
+    ("term", "theme"), [("linux", "tbtui-16"), ("xterm-256color", "tbtui-dark")]
+)
+async def test_terminals_with_sixteen_colours_get_a_theme_of_those(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, term: str, theme: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.delenv("COLORTERM", raising=False)
+    async with opened(user=User.load(tmp_path, tmp_path), size=(80, 24)) as pilot:
+        assert pilot.app.theme == theme
+
+
+async def test_the_theme_of_sixteen_has_no_other_colour(opened: Opener) -> None:
+    async with opened(theme="tbtui-16") as pilot:
+        for keys in ((), ("right", "right", "enter")):
+            await pilot.press(*keys)
+            for strip in pilot.app.screen._compositor.render_strips():
+                for segment in strip:
+                    style = segment.style
+                    for colour in (style.color, style.bgcolor) if style else ():
+                        assert colour is None or colour.is_system_defined, (segment, colour)

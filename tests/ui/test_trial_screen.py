@@ -77,8 +77,13 @@ async def test_n_goes_to_the_next_surprising_token_and_shift_n_back(opened: Open
         assert tokens.cursor == places[1]
         await pilot.press("N")
         assert tokens.cursor == places[0]
+        turns = pilot.app.screen.query_one(TurnPane)
+        turn = turns.chosen
         await pilot.press("N")
-        assert tokens.cursor == places[-1]
+        assert turns.chosen != turn
+        assert tokens.cursor == surprising(tokens.tokens)[-1]
+        await pilot.press("n")
+        assert (turns.chosen, tokens.cursor) == (turn, places[0])
 
 
 async def test_pause_and_stop_mean_the_trial_on_the_screen(opened: Opener) -> None:

@@ -40,16 +40,21 @@ class Admission:
     """
 
     def __init__(self, n_parallel: int, per_sec: float) -> None:
-        self._most_working = n_parallel
-        self._most_present = 2 * n_parallel
         self._working = 0
         self._present = 0
-        self._interval = 1 / per_sec if per_sec else 0.0
         self._next_start = 0.0
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._asked = itertools.count()
         self._open = asyncio.Event()
         self._open.set()
+        self.change(n_parallel, per_sec)
+
+    def change(self, n_parallel: int, per_sec: float) -> None:
+        """Other limits from now on. Of trials that work already, none has to leave."""
+        self._most_working = n_parallel
+        self._most_present = 2 * n_parallel
+        self._interval = 1 / per_sec if per_sec else 0.0
+        self._admit()
 
     @property
     def is_open(self) -> bool:

@@ -38,6 +38,10 @@ class Attempt:
     paused: Literal["pause", "freeze"] | None = None
     held: bool = False
     """Somebody paused this very trial: that the whole run goes on does not concern it."""
+    typist: str = ""
+    """Who has taken it over, or will have at its next turn boundary."""
+    taken: bool = False
+    """It stands, and the typist may type."""
     ended_because: str | None = None
     """Why it was cancelled, if it was."""
 

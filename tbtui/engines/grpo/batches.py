@@ -27,9 +27,17 @@ class BatchPlanner:
         # Every task that was taken before the interruption is at the front of the order.
         skipped = start.tasks_taken + sum(self._taken.values())
         next(itertools.islice(self._order, skipped, skipped), None)
-        self.last_step = total_steps(
-            config.step_limit, config.n_epochs, len(split.train), config.batch_size
+
+    @property
+    def last_step(self) -> int:
+        config = self._config
+        return total_steps(
+            config.step_limit, config.n_epochs, len(self._split.train), config.batch_size
         )
+
+    def change(self, config: RunConfig) -> None:
+        """Settings of the run have changed; they hold for batches that begin from now on."""
+        self._config = config
 
     def tasks_taken(self, step: int) -> int:
         """By all batches up to `step`."""

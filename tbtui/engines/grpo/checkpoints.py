@@ -87,7 +87,8 @@ class CheckpointKeeper:
         self._directory = directory
         self._journal = journal
         self._policy = policy
-        self._keep_last = keep_last
+        self.keep_last = keep_last
+        """Latest checkpoints that stay; 0: all."""
         self._settings = dict(settings)
         self._keep_best = keep_best
         self._kept: dict[int, int] = {}
@@ -185,9 +186,9 @@ class CheckpointKeeper:
         )
 
     async def _remove_what_is_not_kept(self) -> None:
-        if not self._keep_last:
+        if not self.keep_last:
             return
-        latest_ones = list(self._kept)[-self._keep_last :]
+        latest_ones = list(self._kept)[-self.keep_last :]
         best_step = self.best.step if self.best else None
         for step in [s for s in self._kept if s not in latest_ones and s != best_step]:
             path = self._path(step)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
+from tbtui.config import ConfigError
+from tbtui.engines.control.run_verbs import answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.groups import Batch
 from tbtui.engines.grpo.pausing import Pause
@@ -23,12 +25,18 @@ class RunCommands:
         steering: Steering,
         pause: Pause,
         batches: Callable[[], Sequence[Batch]],
+        change: Callable[[Mapping[str, Any]], str],
     ) -> None:
-        """`batches`: those whose trials can be steered now."""
+        """
+        Args:
+            batches: those whose trials can be steered now.
+            change: gives settings other values, and says what that means; raises `ConfigError`.
+        """
         self._journal = journal
         self._steering = steering
         self._pause = pause
         self._batches = batches
+        self._change = change
         self._early: list[Command] | None = []
         """On trials, before there were any to be found; None: there are."""
 
@@ -61,6 +69,9 @@ class RunCommands:
             self._done(command, False, f"{text}: nothing to {command.verb}")
 
     def _control_run(self, command: Command) -> None:
+        if (answer := answered_outside(command)) is not None:
+            self._done(command, True, answer)
+            return
         match command.verb:
             case "pause" | "freeze":
                 self.pause(command.verb)
@@ -70,8 +81,15 @@ class RunCommands:
                 self._steering.release()
                 self._journal.append(RunResumed())
                 self._done(command, True, "the run goes on")
+            case "set":
+                try:
+                    self._done(command, True, self._change(command.arguments))
+                except ConfigError as error:
+                    self._done(command, False, str(error))
+            case "give_back":
+                self._done(command, True, self._steering.leave(command.actor))
             case verb:
-                self._done(command, False, f"{verb} needs a trial; to end the run, quit")
+                self._done(command, False, f"{verb} needs a trial")
 
     def _done(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from tbtui.algorithm.costs import Costs
 from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
-from tbtui.config import RunConfig
+from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.grpo.batches import BatchPlanner
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress
 from tbtui.engines.grpo.commands import RunCommands
@@ -25,6 +25,7 @@ from tbtui.engines.grpo.evaluation import summarize
 from tbtui.engines.grpo.failures import HaltError, one_cause
 from tbtui.engines.grpo.groups import Batch, BatchRules
 from tbtui.engines.grpo.learning import LearningStep
+from tbtui.engines.grpo.live_settings import changed_config, differences, in_words
 from tbtui.engines.grpo.pausing import Pause, comes_before, running
 from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
@@ -40,6 +41,7 @@ from tbtui.journal.events import (
     Noted,
     RunPhase,
     RunPhaseChanged,
+    SettingsChanged,
     StepFinished,
     StepStarted,
 )
@@ -89,7 +91,9 @@ class GrpoEngine:
         """The step that is sampled and trained."""
         self._phase = RunPhase.STARTING
         self._pause = Pause(self._start.paused)
-        self._commands = RunCommands(journal, runner.steering, self._pause, self._batches)
+        self._commands = RunCommands(
+            journal, runner.steering, self._pause, self._batches, self._change
+        )
         if self._pause.on:
             runner.steering.hold()
 
@@ -110,12 +114,11 @@ class GrpoEngine:
                     raise
 
     async def _train(self, sampling: asyncio.TaskGroup) -> str:
-        last = self._planner.last_step
         before = after = await self._evaluate(0)
         if self.step:
             # A checkpoint that was saved in a pause may have come before its evaluation.
             after = await self._evaluate_if_due(sampling, after)
-        while self.step < last:
+        while self.step < self._planner.last_step:
             await self._begin_batches(sampling)
             await self._train_step(self.step + 1)
             after = await self._evaluate_if_due(sampling, after)
@@ -339,6 +342,27 @@ class GrpoEngine:
         if not self.step:
             return f"held-out pass rate {before:.2f}"
         return f"{steps}, held-out pass rate {before:.2f} -> {after:.2f}"
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings in force now."""
+        return self._config
+
+    def _change(self, values: Mapping[str, Any]) -> str:
+        """Settings get other values, from now on; says which. Raises `ConfigError`."""
+        old, new = self._config, changed_config(self._config, values)
+        self._planner.change(new)
+        if self._planner.last_step < self._begun:
+            self._planner.change(old)
+            raise ConfigError(f"max_steps={new.max_steps}: step {self._begun} has begun already")
+        self._config = new
+        self._runner.change(new)
+        self._keeper.keep_last = new.keep_checkpoints
+        now, before = differences(old, new), differences(new, old)
+        if not now:
+            return "it is so already"
+        self._journal.append(SettingsChanged(settings=now, before=before))
+        return in_words(before, now)
 
     def submit(self, command: Command) -> None:
         """Journal a command and carry it out. Called on the engine's loop."""

@@ -42,7 +42,7 @@ MEANINGS: Mapping[Outcome, str] = MappingProxyType(
         Outcome.VERIFIER_ERROR: "the verifier gave no usable verdict",
         Outcome.PROVIDER_ERROR: "the policy failed to answer",
         Outcome.CANCELLED: "stopped or cancelled by a person, or no longer needed",
-        Outcome.HUMAN_TOUCHED: "a person typed in its terminal",
+        Outcome.HUMAN_TOUCHED: "a person typed in its terminal; the verdict is kept",
     }
 )
 

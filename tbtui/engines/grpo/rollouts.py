@@ -11,7 +11,7 @@ from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.journal.events import Outcome, PhaseSeconds
-from tbtui.rollout.messages import EnvironmentSpec, Keep
+from tbtui.rollout.messages import AgentName, EnvironmentSpec, Keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class TrialSettings:
     sample_timeout_sec: float = 600.0
     starts_per_sec: float = 0.0
     keep: Keep = "all"
+    agent: AgentName = "terminus-2"
     enable_summarize: bool = False
     proactive_summarization_threshold: int = 8_000
 

@@ -38,6 +38,7 @@ class ScoredGroup:
                     reward=rollout.reward,
                     advantage=advantage,
                     tokens=sum(segment.action_tokens for segment in segments),
+                    segments=sum(segment.action_tokens > 0 for segment in segments),
                 )
                 for rollout, segments, advantage in zip(
                     self.rollouts, self.segments, self.result.advantages, strict=True

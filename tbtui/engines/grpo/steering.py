@@ -7,11 +7,18 @@ from typing import Literal, Protocol
 from tbtui.engines.grpo.admission import Admission
 from tbtui.engines.grpo.attempts import Attempt, Attempts, Place
 from tbtui.engines.grpo.plan import TrialPlan
+from tbtui.engines.grpo.taking_over import TakingOver
 from tbtui.engines.grpo.waiting_commands import WaitingCommands
 from tbtui.journal.commands import Command
 from tbtui.journal.events import TrialPaused, TrialResumed
 from tbtui.journal.writer import JournalWriter
-from tbtui.rollout.messages import Completion, CompletionFailed, ControlVerb, TrialSpec
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    ControlVerb,
+    TrialSpec,
+    TypeKeys,
+)
 
 
 class Pool(Protocol):
@@ -20,6 +27,8 @@ class Pool(Protocol):
     def start_trial(self, spec: TrialSpec) -> None: ...
 
     def control(self, trial: str, verb: ControlVerb, reason: str = "") -> bool: ...
+
+    def type_keys(self, keys: TypeKeys) -> bool: ...
 
     def reply(self, answer: Completion | CompletionFailed) -> bool: ...
 
@@ -40,6 +49,7 @@ class Steering:
         self._pool = pool
         self._waiting = waiting
         self._journal = journal
+        self.taking_over = TakingOver(attempts, pool, waiting, journal)
 
     @property
     def open(self) -> bool:
@@ -104,7 +114,7 @@ class Steering:
                 self._waiting.add(command)
                 place.final.set()
                 self._cancel(attempt, _by(command, "taken out of the queue"))
-            case "pause" | "freeze" | "resume" | "retry" if queued:
+            case "pause" | "freeze" | "resume" | "retry" | "take_over" | "type" if queued:
                 self._waiting.refuse(command, f"{trial} is still queued: nothing to {verb}")
             case "cancel":
                 self._waiting.add(command)
@@ -119,8 +129,23 @@ class Steering:
                 self._waiting.add(command)
                 place.again = _by(command, "asked")
                 self._cancel(attempt, _by(command, "given up for a fresh attempt"))
+            case "resume" if attempt.typist not in ("", command.actor):
+                why = f"{attempt.typist} types in {trial}; give_back takes it from them"
+                self._waiting.refuse(command, why)
             case "resume":
                 self._resume(place, attempt, command)
+            case "take_over":
+                self.taking_over.begin(attempt, command)
+            case "type":
+                self.taking_over.type(attempt, command)
+            case "give_back" if not attempt.typist:
+                self._waiting.refuse(command, f"nobody has taken {trial} over")
+            case "give_back" if command.arguments.get("stay") or not self.open:
+                self.taking_over.end(attempt, command)
+            case "give_back":
+                self._resume(place, attempt, command)
+            case "freeze" if attempt.typist:
+                self._waiting.refuse(command, f"{attempt.typist} types in {trial}")
             case "pause" | "freeze":
                 attempt.held = True
                 if attempt.paused in ("freeze", verb):
@@ -131,10 +156,16 @@ class Steering:
 
     def _resume(self, place: Place, attempt: Attempt, command: Command) -> None:
         attempt.held = False
-        if attempt.paused is None and not self._waiting.any(attempt.trial, ("pause", "freeze")):
+        called_off = self.taking_over.call_off(attempt, command.actor)
+        if attempt.paused is None:
+            # A pause that it has not come to yet: nothing more is heard of that.
+            taken_back = f"{attempt.trial}: taken back by {command.actor}"
+            called_off |= self._waiting.call_off(attempt.trial, ("pause", "freeze"), taken_back)
             self._waiting.done(command, f"{attempt.trial} is running")
-            return
-        self._waiting.add(command)
+            if not called_off:
+                return
+        else:
+            self._waiting.add(command)
         self._pool.control(attempt.trial, "resume", _by(command, "asked"))
         if place.late:
             self._pool.control(attempt.trial, "expire", "the step's deadline passed")
@@ -143,7 +174,7 @@ class Steering:
         """Start no new trial; let each running one stop at its next turn boundary, or now."""
         self._admission.close()
         for attempt in self._attempts:
-            if attempt.slot is not None:
+            if attempt.slot is not None and not attempt.typist:
                 self._pool.control(attempt.trial, verb, "the whole run")
 
     def release(self) -> None:
@@ -153,6 +184,15 @@ class Steering:
             if attempt.slot is not None and not attempt.held:
                 self._pool.control(attempt.trial, "resume", "the whole run")
 
+    def leave(self, actor: str) -> str:
+        """Somebody is not there any more: what they have taken over is given back, and stays
+        paused. Says what."""
+        theirs = self.taking_over.of(actor)
+        for attempt in theirs:
+            self.taking_over.let_go(attempt, actor)
+        trials = ", ".join(attempt.trial for attempt in theirs)
+        return f"given back: {trials}" if theirs else f"{actor} has no trial"
+
     def paused(self, trial: str, paused: Literal["pause", "freeze"] | None) -> None:
         attempt = self._attempts.get(trial)
         if attempt is None:
@@ -160,15 +200,17 @@ class Steering:
         self._attempts.mark(attempt, paused)
         if paused is None:
             self._journal.append(TrialResumed(trial=trial))
-            self._waiting.carried_out(trial, ("resume",), f"{trial} resumed")
+            self._waiting.carried_out(trial, ("resume", "give_back"), f"{trial} goes on")
         else:
             self._journal.append(TrialPaused(trial=trial, frozen=paused == "freeze"))
             verbs = ("pause", "freeze") if paused == "freeze" else ("pause",)
             self._waiting.carried_out(trial, verbs, f"{trial} {_STATE[paused]}")
 
     def refused(self, trial: str, verb: ControlVerb, reason: str) -> None:
-        if (attempt := self._attempts.get(trial)) and verb in ("pause", "freeze"):
+        if (attempt := self._attempts.get(trial)) and verb in ("pause", "freeze", "take_over"):
             attempt.held = False
+            if verb == "take_over":
+                attempt.typist = ""
         self._waiting.refused(trial, verb, reason)
 
 

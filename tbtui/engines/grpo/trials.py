@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable
 
 from tbtui.algorithm.costs import Tokens, sampled_tokens
+from tbtui.config import RunConfig
 from tbtui.engines.events_of import turn_event
 from tbtui.engines.grpo.admission import Admission, Slot
 from tbtui.engines.grpo.attempts import Attempt, Attempts, Place, TrialEnd
@@ -36,10 +37,13 @@ from tbtui.rollout.messages import (
     CompletionFailed,
     ControlRefused,
     FromWorker,
+    GivenBack,
+    KeysTyped,
     PauseEntered,
     PauseLeft,
     PhaseEntered,
     SampleWanted,
+    TakenOver,
     TrialDone,
     TrialSpec,
     TurnSeen,
@@ -80,6 +84,16 @@ class TrialRunner[P: Pool]:
         self.steering = Steering(self._attempts, self._admission, self.pool, self._waiting, journal)
         self._answering: set[asyncio.Task[None]] = set()
         self._cut_off_by = RUN_ENDED_FIRST
+
+    def change(self, config: RunConfig) -> None:
+        """Settings of the run have changed; what has begun ends as it began."""
+        self._settings = dataclasses.replace(
+            self._settings,
+            max_retries=config.max_retries,
+            retry_wait_sec=config.retry_wait_sec,
+            sample_timeout_sec=config.sample_timeout_sec,
+        )
+        self._admission.change(config.n_parallel_envs, config.env_starts_per_sec)
 
     async def run(
         self, plan: TrialPlan, attempt: int = 1, consumed: Tokens | None = None
@@ -216,6 +230,7 @@ class TrialRunner[P: Pool]:
             context_limit=settings.limits.context,
             max_tokens=settings.limits.completion,
             keep=settings.keep,
+            agent=settings.agent,
             enable_summarize=settings.enable_summarize,
             proactive_summarization_threshold=settings.proactive_summarization_threshold,
         )
@@ -239,8 +254,10 @@ class TrialRunner[P: Pool]:
         if outcome is Outcome.CANCELLED and attempt.ended_because:
             reason = attempt.ended_because
         action = self._settings.outcomes[outcome]
-        # What is left out of training still counts when the policy is evaluated.
-        scored = action == "train" or place.plan.purpose == "eval"
+        # What is left out of training still counts when the policy is evaluated, if the policy
+        # did it.
+        alone = outcome is not Outcome.HUMAN_TOUCHED
+        scored = action == "train" or (place.plan.purpose == "eval" and alone)
         seconds = (facts.seconds if facts else PhaseSeconds()).model_copy(
             update={"queue": queue_seconds}
         )
@@ -297,6 +314,12 @@ class TrialRunner[P: Pool]:
                 self.steering.paused(trial, "freeze" if frozen else "pause")
             case PauseLeft(trial):
                 self.steering.paused(trial, None)
+            case TakenOver(trial):
+                self.steering.taking_over.taken(trial)
+            case KeysTyped():
+                self.steering.taking_over.typed(message)
+            case GivenBack(trial):
+                self.steering.taking_over.given_back(trial)
             case ControlRefused(trial, verb, reason):
                 self.steering.refused(trial, verb, reason)
             case TrialDone(trial, facts):

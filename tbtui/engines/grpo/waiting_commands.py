@@ -21,9 +21,6 @@ class WaitingCommands:
     def add(self, command: Command) -> None:
         self._waiting.setdefault(command.target, []).append(command)
 
-    def any(self, trial: str, verbs: Collection[str]) -> bool:
-        return any(command.verb in verbs for command in self._waiting.get(trial, ()))
-
     def done(self, command: Command, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=True, result=result))
 
@@ -35,12 +32,26 @@ class WaitingCommands:
         for command in self._take(trial, verbs):
             self.done(command, result)
 
+    def answered(self, trial: str, command: str, ok: bool, result: str) -> None:
+        """The trial has done this very command, or can't."""
+        waiting = self._waiting.get(trial, [])
+        for each in [each for each in waiting if each.id == command]:
+            waiting.remove(each)
+            (self.done if ok else self.refuse)(each, result)
+
     def refused(self, trial: str, verb: str, reason: str) -> None:
         """The trial can't do it, or can't go on doing it: then nobody waits for the answer."""
         if not (commands := self._take(trial, (verb,))):
             self._journal.append(Noted(level="warning", text=f"{trial}: {reason}"))
         for command in commands:
             self.refuse(command, f"{trial}: {reason}")
+
+    def call_off(self, trial: str, verbs: Collection[str], result: str) -> bool:
+        """Somebody took them back; says whether there were any."""
+        taken = self._take(trial, verbs)
+        for command in taken:
+            self.refuse(command, result)
+        return bool(taken)
 
     def over(self, trial: str, outcome: Outcome) -> None:
         """The trial ended: that is what some wanted, and too early for the others."""

@@ -50,7 +50,7 @@ def _without_a_place(config: RunConfig) -> Iterator[Problem]:
     for name, fate in FATES.items():
         value = values[name]
         asked = name in config.given or getattr(config, name) != defaults[name].default
-        if fate.keys or not asked or value in fate.anyway:
+        if fate.keys or fate.ours or not asked or value in fate.anyway:
             continue
         shown = name if isinstance(value, dict) else f"{name}={_shown(value)}"
         yield Problem(fate.level, f"{shown}: {fate.why_not}")

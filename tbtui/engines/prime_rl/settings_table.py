@@ -28,6 +28,8 @@ class Fate:
     level: Literal["error", "warning"] = "error"
     anyway: tuple[Any, ...] = ()
     """Values, as JSON has them, that Prime-RL fulfils without being told."""
+    ours: bool = False
+    """It is for tbtui, which launches and watches: Prime-RL needn't know."""
 
 
 def _mapped(*keys: str) -> Fate:
@@ -46,6 +48,10 @@ def _told(why_not: str, *anyway: Any) -> Fate:
     return Fate((), why_not, "warning", anyway)
 
 
+def _ours() -> Fate:
+    return Fate(ours=True)
+
+
 _TINKER = "it is for Tinker servers"
 _OWN_LOSS = "Prime-RL has a loss of its own (masked by DPPO, with a KL term: [trainer.loss])"
 _OWN_REWARD = "Prime-RL trains on the verifier's reward alone"
@@ -55,6 +61,11 @@ _OWN_SERVERS = "workers in Prime-RL's environment servers stay"
 FATES: Mapping[str, Fate] = MappingProxyType(
     {
         # What is trained
+        "engine": _ours(),
+        "prime_rl_dir": _ours(),
+        "prime_rl_config": _ours(),
+        "num_train_gpus": _mapped("deployment.num_train_gpus", "deployment.gpus_per_node"),
+        "num_infer_gpus": _mapped("deployment.num_infer_gpus", "deployment.gpus_per_node"),
         "policy": _refused("Prime-RL serves the model with its own vLLM"),
         "model_name": _mapped("model.name"),
         "checkpoint": _mapped("resume.dir"),
@@ -71,6 +82,7 @@ FATES: Mapping[str, Fate] = MappingProxyType(
         "policy_restarts": _refused("Prime-RL ends when its inference server does", 0),
         # On which tasks
         "tasks_dir": _source(f"{TASKSET}.tasks_dir"),
+        "tasks": Fate((f"{TRAIN_SOURCE}.{TASKSET}.tasks",)),
         "eval_split": _source(f"{TASKSET}.eval_split"),
         "eval_tasks": _source(f"{TASKSET}.exclude"),  # and `tasks` of the source of evaluation
         # How long and how much
@@ -133,6 +145,7 @@ FATES: Mapping[str, Fate] = MappingProxyType(
         "eval_group_size": _mapped("orchestrator.eval.group_size"),
         "eval_temperature": _mapped("orchestrator.eval.sampling.temperature"),
         # Trials
+        "agent": _refused("in Prime-RL the policy acts, through Terminus-2", "terminus-2"),
         "max_turns": _source(f"{HARNESS}.max_turns"),
         "max_tokens": Fate(
             (
@@ -166,9 +179,10 @@ FATES: Mapping[str, Fate] = MappingProxyType(
         "at_deadline": _refused("Prime-RL's steps have no deadline"),
         "oversample": _refused(_OWN_GROUPS, 0),
         "oversample_keep": _refused(_OWN_GROUPS),
-        # Alarms and costs
+        # Alarms, costs and GPUs
         "on_alarm": _told("tbtui raises its alarms itself; Prime-RL isn't told of it", {}),
         "prices": _told("tbtui counts costs itself; Prime-RL isn't told of it", {}),
+        "gpu_hosts": _ours(),
         # Where it goes
         "logs_dir": _mapped("output_dir"),
         "run_name": _mapped("run.name"),

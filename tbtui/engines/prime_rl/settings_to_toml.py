@@ -9,6 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tbtui.catalog.errors import CatalogError
+from tbtui.catalog.places import find_tasks
+from tbtui.catalog.sets import choose, is_name
+from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.prime_rl.settings_problems import (
     chat_template_renders,
@@ -45,7 +49,7 @@ def prime_rl_config(config: RunConfig) -> dict[str, Any]:
         "trainer": _trainer(config),
         "orchestrator": _orchestrator(config, context),
         "inference": {"vllm": {"max_model_len": context, "seed": config.seed}},
-        "deployment": {"num_train_gpus": 1, "num_infer_gpus": 1, "gpus_per_node": 2},
+        "deployment": _deployment(config),
     }
     if config.run_name is not None:
         toml["run"] = {"name": config.run_name}
@@ -67,6 +71,11 @@ def _model(config: RunConfig) -> str:
 
 def _present(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _deployment(config: RunConfig) -> dict[str, Any]:
+    train, infer = config.num_train_gpus, config.num_infer_gpus
+    return {"num_train_gpus": train, "num_infer_gpus": infer, "gpus_per_node": train + infer}
 
 
 def _checkpoints(config: RunConfig) -> dict[str, Any]:
@@ -173,12 +182,34 @@ def _source(config: RunConfig, context: int, *, heldout: bool) -> dict[str, Any]
 
 def _tasks(config: RunConfig, *, heldout: bool) -> dict[str, Any]:
     assert config.tasks_dir is not None  # else it was refused
-    tasks: dict[str, Any] = {"tasks_dir": str(config.tasks_dir.expanduser().absolute())}
-    names = list(config.eval_tasks)
+    tasks: dict[str, Any] = {"tasks_dir": str(_directory(config.tasks_dir).absolute())}
+    names = _named(config.eval_tasks, "eval_tasks", config.tasks_dir)
+    if names and heldout:
+        return tasks | {"split": "all", "tasks": names}
+    if config.tasks and not heldout:
+        tasks["tasks"] = _named(config.tasks, "tasks", config.tasks_dir)
     if not names:
         split = "heldout" if heldout else "train"
         return tasks | {"split": split, "eval_split": config.eval_split, "seed": config.seed}
-    if heldout:
-        return tasks | {"split": "all", "tasks": names}
     # Tasks that declare that they are held out are not trained on either.
     return tasks | {"split": "train", "eval_split": 0.0, "exclude": names}
+
+
+def _directory(given: Path) -> Path:
+    """Of the tasks; one that isn't here may be on the machine that trains."""
+    try:
+        return find_tasks(given)
+    except CatalogError:
+        return given.expanduser()
+
+
+def _named(patterns: tuple[str, ...], setting: str, tasks_dir: Path) -> list[str]:
+    """Our taskset takes names alone; for anything else the tasks must be here."""
+    if all(is_name(pattern) for pattern in patterns):
+        return list(patterns)
+    try:
+        names = [task.name for task in discover(find_tasks(tasks_dir)).tasks]
+        chosen = choose(names, patterns, setting)
+    except CatalogError as error:
+        raise ConfigError(str(error)) from error
+    return [name for name in names if name in chosen]

@@ -1,36 +1,127 @@
-"""What a vLLM server counts of itself, from its `/metrics`."""
+"""What a vLLM server counts and measures of itself, from its `/metrics`."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
-def vllm_metrics(text: str) -> dict[str, float]:
-    """Gauges and counters by name, without `vllm:`, added up over the server's engines; the use of
-    the KV cache is the fullest engine's.
+from tbtui.policies.base import InferenceStatus, LatencyKind, LatencyStatus
+from tbtui.policies.vllm.histograms import Histogram, HistogramWindow, added_up
 
+WINDOW_SEC = 60.0
+"""Latencies are of so long: a few seconds see too few requests end, and an hour ago is over."""
+_PREFIX = "vllm:"
+_LATENCIES: Mapping[LatencyKind, str] = MappingProxyType(
+    {
+        "first_token": "time_to_first_token_seconds",
+        "inter_token": "inter_token_latency_seconds",
+        "queue": "request_queue_time_seconds",
+        "end_to_end": "e2e_request_latency_seconds",
+    }
+)
+"""Our name of a latency -> vLLM's of its histogram, without the prefix."""
+_COUNTED = (
+    *("num_requests_running", "num_requests_waiting", "request_success"),
+    *("kv_cache_usage_perc", "prefix_cache_queries", "prefix_cache_hits"),
+    *("num_preemptions", "generation_tokens"),
+)
+_WANTED = tuple(_PREFIX + name for name in (*_COUNTED, *_LATENCIES.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class VllmMetrics:
+    """Of one look at one or several servers; names are vLLM's, without `vllm:`."""
+
+    values: Mapping[str, float]
+    """Gauges and counters that anybody looks at, added up over engines; the use of the KV cache is
+    the fullest one's. None at all: no vLLM server has said this."""
+    histograms: Mapping[str, Histogram]
+    """Those of latencies, in seconds, added up over engines."""
+
+    def whole(self, name: str) -> int:
+        """A gauge or a counter; 0 where there is none."""
+        return self.gauge(name) or 0
+
+    def gauge(self, name: str) -> int | None:
+        """None where there is none."""
+        value = self.values.get(name)
+        return None if value is None else int(value)
+
+
+def read_metrics(text: str) -> VllmMetrics:
+    """
     Raises:
-        ValueError: it isn't Prometheus' text format.
+        ValueError: it isn't Prometheus's text format.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
-    found: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
-        if not family.name.startswith("vllm:") or family.type == "histogram":
-            continue
-        for sample in family.samples:
-            name = sample.name.removeprefix("vllm:")
-            found[name] = added(name, found.get(name, 0.0), sample.value)
-    return found
+    values: dict[str, float] = {}
+    counts: dict[str, dict[float, float]] = {}
+    # A server has thousands of lines, and this happens on the event loop.
+    few = "\n".join(line for line in text.splitlines() if _names_wanted(line))
+    for family in text_string_to_metric_families(few + "\n"):
+        name = family.name.removeprefix(_PREFIX)
+        if family.type == "histogram":
+            buckets = counts.setdefault(name, defaultdict(float))
+            for sample in family.samples:
+                if "le" in sample.labels and math.isfinite(sample.value):
+                    buckets[float(sample.labels["le"])] += sample.value
+        else:
+            for sample in family.samples:
+                if math.isfinite(sample.value):
+                    _add(values, sample.name.removeprefix(_PREFIX), sample.value)
+    return VllmMetrics(values, {name: Histogram(each) for name, each in counts.items()})
 
 
-def added(name: str, before: float, value: float) -> float:
-    """A metric of several engines."""
-    return max(before, value) if name == "kv_cache_usage_perc" else before + value
+def _names_wanted(line: str) -> bool:
+    return line.removeprefix("# TYPE ").startswith(_WANTED)
 
 
-def requests_running(text: str) -> int | None:
-    """Requests being computed at the moment; None: the server doesn't tell."""
-    try:
-        running = vllm_metrics(text).get("num_requests_running")
-    except ValueError:  # something else answers there
+def of_all(servers: Iterable[VllmMetrics]) -> VllmMetrics:
+    """Several servers as one."""
+    values: dict[str, float] = {}
+    several = list(servers)
+    for server in several:
+        for name, value in server.values.items():
+            _add(values, name, value)
+    return VllmMetrics(values, added_up(server.histograms for server in several))
+
+
+def _add(values: dict[str, float], name: str, value: float) -> None:
+    before = values.get(name, 0.0)
+    values[name] = max(before, value) if name == "kv_cache_usage_perc" else before + value
+
+
+class InferenceWindow:
+    """Looks at one or several servers again and again, and says how they do of late."""
+
+    def __init__(self, servers: int = 1) -> None:
+        self._windows = tuple(HistogramWindow(WINDOW_SEC) for _ in range(servers))
+
+    def look(self, now: float, servers: Sequence[VllmMetrics]) -> InferenceStatus:
+        """`now`: seconds on any clock; `servers`: always the same ones in the same order. A first
+        look has no latencies."""
+        gained = added_up(
+            window.gained(now, each.histograms)
+            for window, each in zip(self._windows, servers, strict=True)
+        )
+        totals = of_all(servers)
+        return InferenceStatus(
+            kv_cache_use=totals.values.get("kv_cache_usage_perc"),
+            preemptions=totals.whole("num_preemptions_total"),
+            latencies=tuple(
+                latency
+                for kind, name in _LATENCIES.items()
+                if name in gained and (latency := _latency(kind, gained[name])) is not None
+            ),
+        )
+
+
+def _latency(kind: LatencyKind, histogram: Histogram) -> LatencyStatus | None:
+    p50, p95 = histogram.quantile(0.50), histogram.quantile(0.95)
+    if p50 is None or p95 is None:
         return None
-    return None if running is None else int(running)
+    return LatencyStatus(kind, p50, p95, int(histogram.total))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from tbtui.policies.base import (
     Datum,
     Ended,
     GradientResult,
+    InferenceStatus,
     LossSettings,
     OptimSettings,
     PolicyError,
@@ -31,7 +34,7 @@ from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.vllm.completions import PATH, completion_body, read_completion
 from tbtui.policies.vllm.connection import Connection
-from tbtui.policies.vllm.metrics import requests_running
+from tbtui.policies.vllm.metrics import InferenceWindow, read_metrics
 from tbtui.policies.vllm.served import (
     PROBE,
     context_limit,
@@ -43,6 +46,8 @@ from tbtui.policies.vllm.settings import VllmSettings
 from tbtui.policies.work import Work, fitted
 
 _BETWEEN_LOOKS_SEC = 1.0
+_LATELY_SEC = 10.0
+"""What the server told longer ago says nothing of now."""
 
 
 class VllmPolicy:
@@ -59,6 +64,8 @@ class VllmPolicy:
         self._looking: asyncio.Task[None] | None = None
         self._running: int | None = None
         """Requests that the server computed when it was last looked at, anybody's."""
+        self._inference: InferenceStatus | None = None
+        self._looked_at = -math.inf
         self._closed = False
         self._unanswered: set[asyncio.Task[Any]] = set()
         self._asked = asyncio.Event()
@@ -145,7 +152,10 @@ class VllmPolicy:
         in_flight = len(self._unanswered)
         # The server counts everybody's requests, and ours are no more than that.
         running = in_flight if self._running is None else min(in_flight, self._running)
-        return self._work.status(in_flight, running, server=self._meter.status())
+        server = self._meter.status()
+        if time.monotonic() - self._looked_at < _LATELY_SEC:
+            server = dataclasses.replace(server, inference=self._inference)
+        return self._work.status(in_flight, running, server=server)
 
     async def close(self, ended: Ended = "success") -> None:
         self._closed = True
@@ -185,16 +195,22 @@ class VllmPolicy:
             return read_completion(content, request)
 
     async def _look(self, connection: Connection) -> None:
-        """At the server's own count, as long as there are requests and it has one."""
+        """At what the server counts itself, as long as there are requests."""
+        window = InferenceWindow()
         while True:
             await self._asked.wait()
             try:
-                running = requests_running(await connection.text("/metrics", "reading metrics"))
+                metrics = read_metrics(await connection.text("/metrics", "reading metrics"))
             except PolicyRefusedError:
                 return
-            except PolicyError:
-                running = None  # the requests themselves tell what is wrong with the server
-            self._running = running
+            except (PolicyError, ValueError):
+                # Something else answers there, or the requests themselves tell what is wrong.
+                self._running = None
+            else:
+                self._running = metrics.gauge("num_requests_running")
+                if metrics.values:
+                    self._looked_at = time.monotonic()
+                    self._inference = window.look(self._looked_at, [metrics])
             await asyncio.sleep(_BETWEEN_LOOKS_SEC)
 
     def _refuse(self, what: str) -> NoReturn:

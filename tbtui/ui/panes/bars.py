@@ -9,19 +9,22 @@ from textual import events
 from textual.strip import Strip
 
 from tbtui.journal.vocabulary import RunPhase
+from tbtui.ui.base_app import app_of
 from tbtui.ui.charts import reward_bins
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import ALARM_MARK, LEFT_OUT_MARK, Glyph, server_glyph, trial_glyph
-from tbtui.ui.keys import Key, Scope, in_scope
+from tbtui.ui.keys import Key, Scope
 from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.panes.rewards import STALENESS, interval, pass_rate_series
-from tbtui.ui.text import clock_time, level, number, rate
+from tbtui.ui.panes.curves import interval
+from tbtui.ui.text import clip, clock_time, level, number, rate
+from tbtui.ui.theme import Palette
 from tbtui.view.current import active_seconds, attempts, awaited
+from tbtui.view.curves import STALENESS, held_out_rates
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.server import ServerView
 from tbtui.view.state import TrialView
 from tbtui.view.tasks import dataset_name
-from tbtui.view.waiting import doing, duration, retry_wait, waiting_for
+from tbtui.view.waiting import doing, duration, retry_wait, verb_words, waiting_for
 from tbtui.view.waits import in_words, step_wait
 
 
@@ -42,6 +45,7 @@ class StatusLine(Line):
             frame.state.version,
             int(frame.now),
             frame.ending,
+            frame.badge,
             frame.run.behind,
             frame.run.trouble,
         )
@@ -50,6 +54,8 @@ class StatusLine(Line):
         palette, state = frame.palette, frame.state
         dot: Span = (" · ", palette.faint)
         left: list[Span] = []
+        if frame.badge:
+            left.append((f" {clip(frame.badge, width // 3)} ", palette.badge))
         if width >= 110:
             left += [(" tbtui ", palette.accent), ("▸ ", palette.faint)]
             left += [
@@ -154,7 +160,7 @@ class Summary(Line):
             columns = reward_bins(rewards, 8)
             most = max(each.count for each in columns)
             for each in columns:
-                style = palette.reward(each.low)
+                style = palette.reward(each.value)
                 bins += [(f"{each.label} ", palette.muted), (level(each.count / most) * 2, style)]
                 bins.append((f" {each.count}  ", palette.text))
             mean = sum(rewards) / len(rewards)
@@ -166,16 +172,16 @@ class Summary(Line):
         else:
             bins.append(("after the first training trials", palette.faint))
             tail = []
-        series = pass_rate_series(state, palette)
+        held_out = held_out_rates(state)
         passed: list[Span] = [(" held out  ", palette.muted)]
-        if series[1].points:
-            values = [value for _, value in series[1].points]
+        if held_out:
+            values = [value for _, value in held_out]
             passed.append((" ".join(level(value) for value in values[-20:]), palette.held_out))
         else:
             passed.append(("after the first evaluation", palette.faint))
         rates: list[Span] = []
-        if series[1].points:
-            first, last = series[1].points[0][1], series[1].points[-1][1]
+        if held_out:
+            first, last = held_out[0][1], held_out[-1][1]
             rates = [
                 (f"{rate(first)} → ", palette.muted),
                 (rate(last), palette.strong),
@@ -255,7 +261,7 @@ class TrialHead(Line):
         if wait := retry_wait(trial, frame.now):
             left += [dot, (wait, palette.attention)]
         if trial.pending:
-            left += [dot, (f"{trial.pending}…", palette.attention)]
+            left += [dot, (f"{verb_words(trial.pending)}…", palette.attention)]
         count = len(attempts(trial, frame.state))
         if count > 1:
             left += [dot, (f"attempt {trial.attempt} of {count} (a)", palette.attention)]
@@ -286,33 +292,48 @@ class KeyBar(Line):
         self._places: list[tuple[int, int, str]] = []
 
     def key(self, frame: Frame) -> Hashable:
-        return None
+        return frame.run.replay is not None
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        palette = frame.palette
-        keys = [key for key in in_scope(*self._scopes) if key.bar]
-        more = "commands" if width >= 110 else "more"
-        right: list[Span] = [("^p", palette.accent), (f" {more} ", palette.muted)]
-        room = width - len(more) - 5
-        if sum(map(_cells, keys)) > room:
-            keys = _grouped(keys)
-        chosen = _that_fit(keys, room)
-        spans: list[Span] = []
-        self._places = []
-        x = 0
-        for key in keys:
-            if key.id in chosen:
-                spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
-                self._places.append((x, x + _cells(key), key.action))
-                x += _cells(key)
-        self._places.append((width - len(more) - 4, width, "app.command_palette"))
-        return [split_row(width, spans, right, palette.on_surface)]
+        table = app_of(self).user.keys
+        keys = table.in_scope(*self._scopes)
+        if frame.run.replay is not None:
+            # Nothing can be asked of a recorded run or its trials.
+            clock = table.in_scope("replay") if "steering" in self._scopes else []
+            taken = {key.keys for key in clock}
+            keys = [key for key in keys if key.scope != "steering" and key.keys not in taken]
+            keys = [key for key in keys if key.id != "pause-run"] + clock
+        strip, self._places = key_row(keys, width, frame.palette)
+        return [strip]
 
     async def on_click(self, event: events.Click) -> None:
         for start, end, action in self._places:
             if start <= event.x < end:
                 await self.screen.run_action(action)
                 return
+
+
+def key_row(
+    keys: list[Key], width: int, palette: Palette
+) -> tuple[Strip, list[tuple[int, int, str]]]:
+    """The keys that fit, and where each can be clicked: (start, end, action)."""
+    keys = [key for key in keys if key.bar]
+    more = "commands" if width >= 110 else "more"
+    right: list[Span] = [("^p", palette.accent), (f" {more} ", palette.muted)]
+    room = width - len(more) - 5
+    if sum(map(_cells, keys)) > room:
+        keys = _grouped(keys)
+    chosen = _that_fit(keys, room)
+    spans: list[Span] = []
+    places: list[tuple[int, int, str]] = []
+    x = 0
+    for key in keys:
+        if key.id in chosen:
+            spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
+            places.append((x, x + _cells(key), key.action))
+            x += _cells(key)
+    places.append((width - len(more) - 4, width, "app.command_palette"))
+    return split_row(width, spans, right, palette.on_surface), places
 
 
 def _cells(key: Key) -> int:

@@ -12,8 +12,9 @@ from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import clip, wrap
 from tbtui.ui.theme import Palette
 from tbtui.view.state import CommandView
+from tbtui.view.waiting import verb_words
 
-_WHEN, _WHO, _WHAT = 10, 10, 9
+_WHEN, _WHO, _WHAT = 10, 10, 10
 """Columns, the gap after each included."""
 
 
@@ -65,7 +66,7 @@ def _rows(each: CommandView, palette: Palette, width: int, target: int) -> list[
         (f" {mark} ", style),
         (f"{stamp:<{_WHEN}}", palette.faint),
         (f"{clip(each.actor, _WHO - 1):<{_WHO}}", palette.text),
-        (f"{each.verb:<{_WHAT}}", palette.accent),
+        (f"{verb_words(each.verb):<{_WHAT}}", palette.accent),
         (f"{clip(each.label, target - 1):<{target}}", palette.text),
     ]
     used = 3 + _WHEN + _WHO + _WHAT + target

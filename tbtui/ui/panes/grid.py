@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
+from rich.cells import cell_len
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -17,20 +17,30 @@ from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import LEFT_OUT_MARK, trial_glyph
 from tbtui.ui.keys import bindings
 from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import clock_time, wrap
+from tbtui.ui.panes.tiles import NARROWEST, TileLayout, tile_layout
+from tbtui.ui.text import clip, clock_time, rate, wrap
 from tbtui.view.current import active_seconds
 from tbtui.view.estimate import remaining_sec, time_left
+from tbtui.view.listing import ORDER_WORDS
 from tbtui.view.state import TrialView
-from tbtui.view.waiting import doing, retry_wait
+from tbtui.view.waiting import doing, retry_wait, verb_words
 
-_NARROWEST = 24
-_TALLEST = 12
+_WORTH_SHOWING = 8
+"""Columns below which a command beside a label is not worth showing."""
 _PROMPT = re.compile(r"[\w.-]+@[\w.-]+:\S*[#$] ")
 _LOOK_BACK = 4
 
 
 def _is_bare_prompt(line: str) -> bool:
     return not line.strip() or _PROMPT.fullmatch(line.rstrip() + " ") is not None
+
+
+def _shortened(label: str, width: int) -> str:
+    """`append-03/7` as `appen…/7`: the siblings have to be told apart."""
+    if cell_len(label) <= width:
+        return label
+    task, _, member = label.rpartition("/")
+    return f"{clip(task, width - len(member) - 1)}/{member}"
 
 
 def _by_batch(trials: Sequence[TrialView]) -> str:
@@ -44,36 +54,6 @@ def _by_batch(trials: Sequence[TrialView]) -> str:
         f"{'held out' if batch[1] == 'eval' else f'step {batch[0]}'} {done[batch]}/{totals[batch]}"
         for batch in sorted(totals)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class TileLayout:
-    """Equal tiles, row by row."""
-
-    columns: int
-    width: int
-    """Of a tile, the gap to its right included."""
-    height: int
-
-    def place(self, index: int) -> tuple[int, int]:
-        """Column and row of a tile's upper left cell."""
-        return index % self.columns * self.width, index // self.columns * self.height
-
-
-def tile_layout(count: int, width: int, height: int) -> TileLayout:
-    """The columns that show the most of `count` terminals; one-line tiles when they are many."""
-    best: tuple[float, TileLayout] | None = None
-    for columns in range(1, max(1, min(count, width // _NARROWEST)) + 1):
-        rows = -(-max(1, count) // columns)
-        tile = TileLayout(columns, width // columns, max(1, min(_TALLEST, height // rows)))
-        fits = tile.height * rows <= max(1, height)
-        # A tile of one line shows a little of the terminal beside its label.
-        lines = tile.height - 1 if tile.height > 1 else 0.4
-        worth = min(tile.width, 72) * lines * (1 if fits else 0.1 * height / rows)
-        if best is None or worth > best[0]:
-            best = (worth, tile)
-    assert best is not None
-    return best[1]
 
 
 class TrialGrid(Pane):
@@ -100,8 +80,23 @@ class TrialGrid(Pane):
         self._trials: list[TrialView] = []
         self._index = 0
         self._message: list[Strip] = []
+        self._seen, self._unseen = 0, 0
+        self._seen_with: str | None = None
+        """The trial that was selected then."""
 
     def title(self, frame: Frame) -> str:
+        title = self._counts(frame)
+        if order := ORDER_WORDS[frame.listing.order]:
+            title += f" · {order}"
+        if self._unseen:
+            title += f" · {self._unseen} ended since (f follows)"
+        return title
+
+    def _counts(self, frame: Frame) -> str:
+        if frame.listing.filter:
+            what = "earlier trials" if frame.listing.earlier else "trials"
+            of = "" if frame.listing.earlier else f" of {len(frame.shown)}"
+            return f"{what} · {frame.listing.filter.in_words} · {len(frame.listed)}{of} · esc all"
         running = len(frame.state.running_trials())
         finished = sum(1 for trial in frame.shown if not trial.live)
         if not frame.shown:
@@ -123,17 +118,18 @@ class TrialGrid(Pane):
         size = self.scrollable_content_region.size
         if not self.display or not size:
             return
+        self._count_unseen(frame)
         self.retitle(self.title(frame))
         self._ground = self.ground(frame.palette)
-        if not frame.shown:
+        if not frame.listed:
             self._show_nothing(frame, size)
             return
         self._message, self._key = [], None
-        layout = tile_layout(len(frame.shown), size.width, size.height)
+        layout = tile_layout(len(frame.listed), size.width, size.height)
         chosen = frame.selected.trial if frame.selected else None
-        self._trials = frame.shown
+        self._trials = frame.listed
         keys = [
-            self._tile_key(trial, frame, layout, trial.trial == chosen) for trial in frame.shown
+            self._tile_key(trial, frame, layout, trial.trial == chosen) for trial in frame.listed
         ]
         if layout != self._layout_now or len(keys) != len(self._tile_keys):
             self._layout_now = layout
@@ -141,7 +137,7 @@ class TrialGrid(Pane):
             height = -(-len(keys) // layout.columns) * layout.height
             self.virtual_size = Size(size.width, height)
             self.refresh()
-        for index, (trial, key) in enumerate(zip(frame.shown, keys, strict=True)):
+        for index, (trial, key) in enumerate(zip(frame.listed, keys, strict=True)):
             if trial.trial == chosen and index != self._index:
                 self._index = index
                 self._reveal_tile()
@@ -151,13 +147,23 @@ class TrialGrid(Pane):
                 x, y = layout.place(index)
                 self.refresh(Region(x, y - round(self.scroll_y), layout.width, layout.height))
 
+    def _count_unseen(self, frame: Frame) -> None:
+        """Trials that ended since somebody chose one, and so stopped to follow."""
+        chosen = frame.selected.trial if frame.selected is not None else None
+        if frame.following or chosen != self._seen_with:
+            self._seen, self._seen_with = frame.state.trials_finished, chosen
+        self._unseen = frame.state.trials_finished - self._seen
+
     def _show_nothing(self, frame: Frame, size: Size) -> None:
         palette = frame.palette
         words = (
             "no trials yet" if frame.state.started_at is not None else "the engine is being started"
         )
-        hint = "the first ones start when Harbor is loaded, about 6 s"
-        if frame.state.status is not None:
+        hint = f"the run is {frame.state.phase}: {frame.state.phase_detail or 'about 6 s'}"
+        if frame.listing.filter:
+            words = f"no trial matches {frame.listing.filter.in_words}"
+            hint = "they appear when there are any; esc shows all"
+        elif frame.state.status is not None:
             words, hint = "the run is over", "no trial was started"
         key = (words, size, palette.name)
         if key != self._key:
@@ -185,6 +191,7 @@ class TrialGrid(Pane):
             retry_wait(trial, frame.now),
             self._left(trial, frame),
             trial.outcome,
+            trial.reward,
             trial.last_command if layout.height == 1 else "",
             int(active_seconds(trial, frame.now)),
             screen.version if screen and layout.height > 1 else None,
@@ -218,22 +225,28 @@ class TrialGrid(Pane):
             (f" {glyph.char} ", glyph.style),
             (label, palette.text if trial.live and trial.phase != "queued" else quiet),
         ]
-        if alone and trial.last_command:
-            left.append((f"  {trial.last_command}", palette.muted))
         right: list[Span] = []
         if trial.pending:
-            right.append((f"{trial.pending}… ", palette.attention))
+            right.append((f"{verb_words(trial.pending)}… ", palette.attention))
         if trial.turn:
             right.append((f"t{trial.turn} ", quiet))
+        if trial.reward is not None and 0 < trial.reward < 1:
+            # The glyph tells all from nothing, not what lies between.
+            right.append((f"{rate(trial.reward)} ", palette.reward(trial.reward)))
         if trial.started_at is not None:
             right.append((f"{clock_time(active_seconds(trial, frame.now))} ", quiet))
         if left_time := self._left(trial, frame):
             right.append((f"{left_time} ", quiet))
         if wait := retry_wait(trial, frame.now):
             right.append((f"{wait} ", palette.attention))
-        while len(label) + 4 + sum(len(text) for text, _ in right) > width and len(right) > 1:
+        fewest = 1 if width >= NARROWEST - 1 else 0
+        while len(label) + 4 + sum(len(text) for text, _ in right) > width and len(right) > fewest:
             # The label matters more than the turn, and the newest more than what came before.
             right.pop(0)
+        room = width - 4 - sum(len(text) for text, _ in right)
+        left[1] = (_shortened(label, room), left[1][1])
+        if alone and trial.last_command and room >= len(label) + _WORTH_SHOWING:
+            left.append((f"  {trial.last_command}", palette.muted))
         # Headings stand out from the terminals below them; without those there is no need.
         base = palette.ground if alone else palette.on_raised
         if selected:

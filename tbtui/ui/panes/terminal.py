@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from rich.style import Style
@@ -11,10 +12,14 @@ from textual.strip import Strip
 from tbtui.ui.draw import row
 from tbtui.ui.glyphs import trial_glyph
 from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.scrub import Scrub
 from tbtui.ui.text import clock_time, wrap
 from tbtui.ui.theme import Palette
 from tbtui.view.current import active_seconds
 from tbtui.view.waiting import doing
+
+if TYPE_CHECKING:
+    from tbtui.ui.emulator import Emulator
 
 _CURSOR = Style(reverse=True)
 
@@ -26,13 +31,45 @@ class TerminalPane(Pane):
     names_trial = True
     """The title says which trial it is; not where another line does."""
 
+    scrub: Scrub | None = None
+    """The recording for looking back, where that can be done."""
+    at: float | None = None
+    """Seconds since the epoch: the moment that is looked back to; None: as the run stands."""
+    _screen: Emulator | None = None
+
+    def on_unmount(self) -> None:
+        if self.scrub is not None:
+            self.scrub.close()
+
+    def show(self, frame: Frame) -> None:
+        self._screen = self._find_screen(frame)
+        super().show(frame)
+
+    def _find_screen(self, frame: Frame) -> Emulator | None:
+        if frame.selected is None:
+            return None
+        if self.scrub is not None and self.at is not None:
+            return self.scrub.screen(self.at)
+        return frame.run.recordings.screen(frame.selected.trial)
+
+    @property
+    def contents(self) -> str:
+        screen = self._screen
+        if screen is None:
+            return ""
+        return "\n".join(screen.plain(y) for y in range(screen.used_rows())).rstrip()
+
     def title(self, frame: Frame) -> str:
         trial = frame.selected
         if trial is None:
             return "terminal"
         if not self.names_trial:
-            screen = frame.run.recordings.screen(trial.trial)
-            return f"terminal {screen.columns}x{screen.rows}" if screen else "terminal"
+            screen = self._screen
+            size = f"terminal {screen.columns}x{screen.rows}" if screen else "terminal"
+            if self.at is None or trial.started_at is None:
+                return size
+            # In the past: how far into the trial, as the clock on the wall went.
+            return f"{size} · back at {clock_time(self.at - trial.started_at)} · $ to now"
         glyph = trial_glyph(trial, frame.palette).char
         time = clock_time(active_seconds(trial, frame.now))
         following = " · following" if frame.following else ""
@@ -45,14 +82,15 @@ class TerminalPane(Pane):
         trial = frame.selected
         if trial is None:
             return None
-        screen = frame.run.recordings.screen(trial.trial)
-        return trial.trial, trial.live, trial.outcome, screen.version if screen else None
+        screen = self._screen
+        version = screen.version if screen else None
+        return trial.trial, trial.live, trial.outcome, self.at is None, version
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, trial = frame.palette, frame.selected
         if trial is None:
             return [row(width, (" the selected trial's terminal, live", palette.faint))]
-        screen = frame.run.recordings.screen(trial.trial)
+        screen = self._screen
         if screen is None:
             words = (
                 doing(trial) if not trial.live else "its terminal opens when the sandbox is made"
@@ -63,7 +101,7 @@ class TerminalPane(Pane):
         body = height
         if screen.failure:
             body -= 1
-        cursor = screen.cursor if trial.live else None
+        cursor = screen.cursor if trial.live or self.at is not None else None
         # A line longer than the pane: keep the cursor in sight.
         left = max(0, cursor[0] - width + 2) if cursor else 0
         for y in screen.window(body):

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.style import Style
+from textual import events
+from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.keys import bindings
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import clip, number, take, visible
 from tbtui.ui.theme import HEAT_LEVELS, Palette
@@ -19,6 +22,7 @@ _BOUNDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.2, 1.8, 2.5, 3.5, 5.0)
 """Upper ends of the buckets, in nats of surprise (minus log-probability)."""
 SURPRISING = 1.8
 """Nats: the policy gave the token less than a sixth of the probability."""
+_IN_SPAN = Style(underline=True, bold=True)
 _TAB = "⇥"
 _RETURN = "⏎"
 
@@ -78,13 +82,19 @@ def surprising(tokens: Sequence[Token]) -> list[int]:
 class TokenPane(Pane):
     """Shows the completion it is given; in the cockpit the newest of the selected trial."""
 
+    BINDINGS = bindings("tokens")
     EVERY = 1
+
+    class Pointed(Message):
+        """Somebody has put the cursor on a token."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
         self.tokens: list[Token] = []
         self.cursor: int | None = None
         """The token that a person has jumped to."""
+        self.span = range(0)
+        """The tokens of the chosen command."""
         self._sample: int | None = None
         self._turn = 0
         self._flow: tuple[int | None, int, list[list[Piece]]] = (None, 0, [])
@@ -93,27 +103,58 @@ class TokenPane(Pane):
         """Show a completion by its sample's id."""
         if sample == self._sample:
             return
-        self._sample, self._turn, self.cursor = sample, turn, None
+        self._sample, self._turn, self.cursor, self.span = sample, turn, None, range(0)
         self.tokens = frame.run.tokens(sample) if sample is not None else []
         self.scroll_to(y=0, animate=False)
 
     def jump(self, direction: int) -> bool:
-        """Move the cursor to the next surprising token; False when there is none."""
-        places = surprising(self.tokens)
-        if not places:
-            return False
+        """Move the cursor to the next surprising token; False when there is no further one."""
         here = self.cursor
-        if direction > 0:
-            after = [place for place in places if here is None or place > here]
-            self.cursor = after[0] if after else places[0]
-        else:
-            before = [place for place in places if here is None or place < here]
-            self.cursor = before[-1] if before else places[-1]
+        places = surprising(self.tokens)[::direction]
+        further = [place for place in places if here is None or (place - here) * direction > 0]
+        if further:
+            self.place(further[0])
+        return bool(further)
+
+    def place(self, token: int, *, tell: bool = True) -> None:
+        """Put the cursor on a token."""
+        self.cursor = min(max(0, token), len(self.tokens) - 1)
+        self.reveal_token(self.cursor)
+        if tell:
+            self.post_message(self.Pointed())
+
+    def reveal_token(self, token: int) -> None:
+        """After the rows have been laid out."""
+        self.call_after_refresh(self._reveal_token, token)
+
+    def _reveal_token(self, token: int) -> None:
         for index, pieces in enumerate(self._flow[2]):
-            if any(piece.token == self.cursor for piece in pieces):
+            if any(piece.token == token for piece in pieces):
                 self.reveal(index + 1)
                 break
-        return True
+
+    def action_move(self, tokens: int) -> None:
+        """The cursor moves by tokens, from the first one when there was none."""
+        if self.tokens:
+            self.place(0 if self.cursor is None else self.cursor + tokens)
+            self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        line = event.y - self.gutter.top + round(self.scroll_y) - 1
+        if not 0 <= line < len(self._flow[2]):
+            return
+        x = event.x - self.gutter.left - 1
+        for piece in self._flow[2][line]:
+            x -= cell_len(piece.text)
+            if x < 0:
+                self.place(piece.token)
+                self.redraw()
+                return
+
+    @property
+    def contents(self) -> str:
+        """What the policy has written."""
+        return "".join(text for text, _ in self.tokens)
 
     def title(self, frame: Frame) -> str:
         if not self.tokens:
@@ -121,7 +162,7 @@ class TokenPane(Pane):
         return f"tokens · turn {self._turn} · {len(self.tokens):,}"
 
     def key(self, frame: Frame) -> Hashable:
-        return self._sample, self.cursor
+        return self._sample, self.cursor, self.span
 
     def show(self, frame: Frame) -> None:
         trial = frame.selected
@@ -177,9 +218,11 @@ class TokenPane(Pane):
             style = palette.heat[heat_level(self.tokens[piece.token][1])]
             if piece.token == self.cursor:
                 style = palette.selected
+            elif piece.token in self.span:
+                style = style + _IN_SPAN
             elif piece.text in (_RETURN, _TAB):
                 style = style + palette.muted if style.bgcolor is None else style
-            if spans and spans[-1][1] is style:
+            if spans and spans[-1][1] == style:
                 spans[-1] = (spans[-1][0] + piece.text, style)
             else:
                 spans.append((piece.text, style))

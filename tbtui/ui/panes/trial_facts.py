@@ -17,7 +17,7 @@ from tbtui.view.current import active_seconds, attempts, siblings
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.spending import breakdown
 from tbtui.view.state import Spending, TrialView
-from tbtui.view.waiting import doing, duration, retry_wait
+from tbtui.view.waiting import doing, duration, retry_wait, verb_words
 
 _COLUMN = 20
 """Cells of one entry of the legend."""
@@ -175,7 +175,7 @@ def _commands(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
                 width,
                 (f"  {mark} ", style),
                 (f"{stamp} ", palette.faint),
-                (f"{each.verb} ", palette.accent),
+                (f"{verb_words(each.verb)} ", palette.accent),
                 (f"{each.actor} ", palette.text),
                 (why, palette.muted),
             )

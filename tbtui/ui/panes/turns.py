@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 from textual import events
@@ -10,13 +11,16 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK
+from tbtui.ui.glyphs import LEFT_OUT_MARK, TYPIST_MARK
 from tbtui.ui.keys import bindings
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import number, visible, visible_lines, wrap
 from tbtui.ui.theme import Palette
 from tbtui.view.state import INFRASTRUCTURE
-from tbtui.view.transcript import Transcript, TurnView
+from tbtui.view.transcript import PERSON, Transcript, TurnView
+
+if TYPE_CHECKING:
+    from tbtui.journal.events import AgentCommand
 
 _MOST_ROWS = 200
 """Of one text; the rest is counted."""
@@ -35,11 +39,7 @@ class TurnPane(Pane):
     EVERY = 2
 
     class Chosen(Message):
-        """Another turn by its place in the transcript."""
-
-        def __init__(self, index: int) -> None:
-            super().__init__()
-            self.index = index
+        """Another turn, or one of its commands."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
@@ -47,8 +47,12 @@ class TurnPane(Pane):
         self.chosen = 0
         self.follow = True
         """The newest turn is the chosen one until somebody chooses another."""
+        self.command: int | None = None
+        """The chosen one of the chosen turn's commands."""
         self.thinking_open = False
         self._starts: list[int] = []
+        self._commands: list[tuple[int, int]] = []
+        """First row and number of each of the chosen turn's commands."""
 
     def title(self, frame: Frame) -> str:
         count = len(self.transcript.turns)
@@ -59,12 +63,12 @@ class TurnPane(Pane):
         return f"turns {self.chosen + 1}/{count}{following}"
 
     def key(self, frame: Frame) -> Hashable:
-        return self.transcript.seq, self.chosen, self.thinking_open
+        return self.transcript.seq, self.chosen, self.command, self.thinking_open
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
         rows: list[Strip] = []
-        self._starts = []
+        self._starts, self._commands = [], []
         if not self.transcript.turns:
             return [row(width, (" when the policy is asked for the first time", palette.faint))]
         for index, turn in enumerate(self.transcript.turns):
@@ -73,7 +77,11 @@ class TurnPane(Pane):
             rows.append(_heading(turn, palette, width, chosen))
             if chosen:
                 rows.extend(_thinking(turn, palette, width, self.thinking_open))
-                rows.extend(_open(turn, palette, width))
+                rows.extend(_said(turn, palette, width))
+                for number_, command in enumerate(turn.commands):
+                    self._commands.append((len(rows), number_))
+                    rows.extend(_command(command, palette, width, number_ == self.command))
+                rows.extend(_seen(turn, palette, width))
         if self.transcript.finished:
             rows.extend(_verdict(self.transcript, palette, width))
         return rows
@@ -85,22 +93,92 @@ class TurnPane(Pane):
             start = self._starts[self.chosen]
             if self.follow and not self.transcript.finished:
                 self.scroll_end(animate=False)
+            elif self.command is not None and self.command < len(self._commands):
+                self.reveal(self._commands[self.command][0])
             else:
                 self.scroll_to(y=min(start, self.max_scroll_y), animate=False)
+
+    def restart(self) -> None:
+        """Read the turns anew: the time has gone back."""
+        self.transcript = Transcript()
+        self.chosen, self.command, self.follow = 0, None, True
+
+    @property
+    def turn(self) -> TurnView | None:
+        """The chosen one."""
+        turns = self.transcript.turns
+        return turns[min(self.chosen, len(turns) - 1)] if turns else None
 
     def choose(self, index: int) -> None:
         last = len(self.transcript.turns) - 1
         index = min(max(0, index), max(0, last))
         self.follow = index == last
-        if index != self.chosen:
-            self.chosen = index
-            self.post_message(self.Chosen(index))
+        if index != self.chosen or self.command is not None:
+            self.chosen, self.command = index, None
+            self.post_message(self.Chosen())
+
+    def choose_command(self, index: int, command: int) -> None:
+        """One of a turn's commands."""
+        self.point(index, command)
+        self.post_message(self.Chosen())
+
+    def point(self, index: int, command: int | None = None) -> None:
+        """Stand at a turn, as another cursor does; nobody is told."""
+        self.chosen, self.command, self.follow = index, command, False
+
+    def step_command(self, direction: int) -> bool:
+        """To the next command or the one before, of any turn; False: there is none."""
+        places = [
+            (index, command)
+            for index, turn in enumerate(self.transcript.turns)
+            for command in range(len(turn.commands))
+        ]
+        here = (self.chosen, -1 if self.command is None else self.command)
+        found = (
+            [place for place in places if place > here]
+            if direction > 0
+            else [place for place in reversed(places) if place < here]
+        )
+        if found:
+            self.choose_command(*found[0])
+        return bool(found)
+
+    @property
+    def contents(self) -> str:
+        """The chosen turn as text."""
+        turn = self.turn
+        if turn is None:
+            return ""
+        keys = [f"$ {command.keystrokes.removesuffix(chr(10))}" for command in turn.commands]
+        parts = [
+            f"turn {turn.turn}",
+            turn.thinking.strip(),
+            turn.analysis or ("" if turn.plan or turn.commands else turn.text),
+            turn.plan,
+            f"can't be read: {turn.error}\n\n{turn.text}" if turn.error else "",
+            "\n".join(keys),
+            turn.observation.strip("\n"),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def choose_turn(self, number: int) -> None:
+        """The turn of this number, where there is one."""
+        for index, turn in enumerate(self.transcript.turns):
+            if (turn.turn, turn.purpose) == (number, "turn"):
+                self.choose(index)
 
     def action_step(self, turns: int) -> None:
         self.choose(self.chosen + turns)
 
     def on_click(self, event: events.Click) -> None:
         line = event.y - self.gutter.top + round(self.scroll_y)
+        chosen = self._starts[self.chosen] if self.chosen < len(self._starts) else 0
+        after = [start for start in self._starts if start > chosen]
+        if chosen < line < (after[0] if after else len(self._rows)):
+            above = [command for start, command in self._commands if start <= line]
+            if above:
+                self.choose_command(self.chosen, above[-1])
+                return
         for index in reversed(range(len(self._starts))):
             if self._starts[index] <= line:
                 self.choose(index)
@@ -119,11 +197,14 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
             cached = turn.cached_tokens / turn.prompt_tokens
             right.insert(1, (f"{cached:.0%} cached  ", palette.muted))
     said = turn.plan or turn.analysis or ("…" if not turn.text else turn.text)
-    if turn.purpose != "turn":
+    if turn.purpose == PERSON:
+        said = f"{turn.plan} typed: {turn.text}"
+    elif turn.purpose != "turn":
         said = f"({turn.purpose}) {said}"
     mark = "▾" if chosen else "▸"
+    name = TYPIST_MARK if turn.purpose == PERSON else f"{turn.turn}"
     left: list[Span] = [
-        (f" {mark} {turn.turn} ", palette.accent if chosen else palette.muted),
+        (f" {mark} {name} ", palette.accent if chosen else palette.muted),
     ]
     if turn.error:
         left.append(("can't be read ", palette.bad))
@@ -142,8 +223,11 @@ def _thinking(turn: TurnView, palette: Palette, width: int, whole: bool) -> list
     return [*rows[:_THINKING_ROWS], more]
 
 
-def _open(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
+def _said(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
+    """Before its commands."""
     rows: list[Strip] = []
+    if turn.purpose == PERSON:
+        return _text(turn.text, palette.attention, width, " ✎ ")
     if turn.analysis:
         rows.extend(_text(turn.analysis, palette.text, width, "   "))
     if turn.plan:
@@ -153,14 +237,27 @@ def _open(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
     if turn.error:
         rows.extend(_text(turn.error, palette.bad, width, " ✗ "))
         rows.extend(_text(turn.text, palette.muted, width, "   "))
-    for command in turn.commands:
-        keys = visible(command.keystrokes.removesuffix("\n").replace("\n", "⏎"))
-        end = "" if command.keystrokes.endswith("\n") else "  (no enter)"
-        rows.extend(_text(keys + end, palette.accent, width, " $ "))
+    if turn.warning:
+        rows.extend(_text(turn.warning, palette.attention, width, " ! "))
+    return rows
+
+
+def _command(command: AgentCommand, palette: Palette, width: int, chosen: bool) -> list[Strip]:
+    keys = visible(command.keystrokes.removesuffix("\n").replace("\n", "⏎"))
+    end = "" if command.keystrokes.endswith("\n") else "  (no enter)"
+    rows = _text(keys + end, palette.accent, width, " ▸ " if chosen else " $ ")
+    return [strip.apply_style(palette.on_raised) for strip in rows] if chosen else rows
+
+
+def _seen(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
+    """After its commands."""
+    rows: list[Strip] = []
     if turn.task_complete:
         rows.extend(_text("says that the task is complete", palette.good, width, " ✓ "))
     if turn.observation:
         rows.extend(_text(turn.observation.strip("\n"), palette.muted, width, " │ "))
+        times = f"model {number(turn.model_seconds)} s · terminal {number(turn.command_seconds)} s"
+        rows.append(row(width, (f" └ {times}", palette.faint)))
     return rows
 
 

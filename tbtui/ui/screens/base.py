@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -13,35 +14,55 @@ from textual.widgets import Static
 
 from tbtui.ui.keys import Scope
 from tbtui.ui.pane import Frame, Pane, Redraw
+from tbtui.ui.panes.transport import TransportLine
+
+if TYPE_CHECKING:
+    from tbtui.ui.application import TbtuiApp
+    from tbtui.ui.trial_tools import TrialTools
 
 SMALLEST = (60, 16)
 """Columns and rows below which a screen shows only what it needs."""
 
 
-class LiveScreen(Screen[None]):
-    """A screen of panes. Number keys bring one of `PANES` in full, 0 the overview."""
+class ScopedScreen(Screen[None]):
+    """A screen with keys of its own."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("everywhere",)
     """Of the key table: what the command palette offers here."""
+
+
+class LiveScreen(ScopedScreen):
+    """A screen of panes. Number keys bring one of `PANES` in full, 0 the overview."""
+
     PANES: ClassVar[dict[int, tuple[str, ...]]] = {}
     """Ids of the panes that each number shows."""
     OVERVIEW: ClassVar[tuple[str, ...]] = ()
     """Ids of the panes that a small window shows when no number is pressed; all in a large one."""
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {}
     """Container id -> ids of its panes. A container without a visible pane is hidden."""
+    trial: str | None = None
+    """The trial that this screen is about, which keys are meant for; None: the selected one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.full = 0
+        self.replayed = False
+        """What is shown is at some time of a recorded run."""
         self._shown = False
 
     def compose(self) -> ComposeResult:
         with Vertical(id="all"):
             yield from self.compose_panes()
+            yield TransportLine("transport", self.trial)
         yield Static(id="too-small")
 
     def compose_panes(self) -> ComposeResult:
         raise NotImplementedError
+
+    @property
+    def tools(self) -> Callable[[], TrialTools] | None:
+        """What makes the tools for trials, on a thread; None: there are none."""
+        return cast("TbtuiApp", self.app).trial_tools
 
     @property
     def roomy(self) -> bool:
@@ -49,6 +70,9 @@ class LiveScreen(Screen[None]):
 
     def show(self, frame: Frame, beat: int) -> None:
         """Draw the panes whose turn it is at this tick; all of them at tick 0."""
+        self.replayed = frame.run.replay is not None and "steering" in self.SCOPES
+        self.set_class(self.replayed, "-replay")
+        self.query_one(TransportLine).display = self.replayed
         for pane in self.query(Pane):
             if beat % pane.EVERY == 0 or not self._shown:
                 pane.show(frame)
@@ -63,6 +87,10 @@ class LiveScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         self.post_message(Redraw())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a replay, the keys for turns move the clock."""
+        return not (action == "turn" and self.replayed)
 
     def action_full(self, number: int) -> None:
         """Show one pane in full; the same number again, or 0, shows all."""

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.widgets import Input
 
+from tbtui.ui.base_app import app_of
 from tbtui.ui.keys import Scope, bindings
+from tbtui.ui.pane import Redraw
 from tbtui.ui.panes.bars import KeyBar, StatusLine, Summary
+from tbtui.ui.panes.curves import CurvePane
 from tbtui.ui.panes.facts import NotesPane, TimesPane
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.queue import QueuePane
-from tbtui.ui.panes.rewards import CurvePane, RewardPane
+from tbtui.ui.panes.rewards import RewardPane
 from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.terminal import TerminalPane
+from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.view.listing import Filter, Listing
+
+_TALL = 48
+"""Rows from which on the right column has room for every pane."""
+
+
+class FilterBox(Input):
+    """Words that a trial has to have; the grid follows while they are typed."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(
+            words,
+            placeholder="task, state or outcome words; enter keeps, esc shows all",
+            id="filter",
+            max_length=100,
+            select_on_focus=False,
+        )
 
 
 class Cockpit(LiveScreen):
@@ -28,14 +51,20 @@ class Cockpit(LiveScreen):
         1: ("tasks",),
         2: ("terminal",),
         3: ("tokens",),
-        4: ("rewards", "curve", "times", "notes"),
+        4: ("curve",),
         5: ("queue",),
+        6: ("rewards", "timeline", "times", "notes"),
     }
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "left": ("tasks", "queue"),
         "middle": ("trials", "terminal", "tokens"),
-        "right": ("rewards", "curve", "times", "notes"),
+        "right": ("rewards", "curve", "timeline", "times", "notes"),
     }
+
+    def __init__(self, listing: Listing) -> None:
+        """`listing`: which trials the grid shows; the keys here change it."""
+        super().__init__()
+        self.listing = listing
 
     def compose_panes(self) -> ComposeResult:
         yield StatusLine("status")
@@ -50,13 +79,73 @@ class Cockpit(LiveScreen):
             with Vertical(id="right"):
                 yield RewardPane("rewards")
                 yield CurvePane("curve")
+                yield TimelinePane("timeline")
                 yield TimesPane("times")
                 yield NotesPane("notes")
         yield Summary("summary")
         yield KeyBar("keys", *self.SCOPES)
 
+    def on_mount(self) -> None:
+        remembered = app_of(self).user.preferences.full
+        # Textual calls the base class's own after this, which arranges the panes.
+        self.full = remembered if remembered in self.PANES else 0
+
+    def action_full(self, number: int) -> None:
+        super().action_full(number)
+        app_of(self).remember(full=self.full)
+
     def arranged(self) -> None:
         self.query_one("#summary").display = not self.roomy and not self.full
+        if self.roomy and not self.full and self.size.height < _TALL:
+            # The curves and the timeline say more of a run than its trials' average does.
+            self.query_one("#times").display = False
+
+    def on_reward_pane_chosen(self, event: RewardPane.Chosen) -> None:
+        self._filter(replace(self.listing.filter, rewards=event.rewards))
+
+    def on_task_pane_chosen(self, event: TaskPane.Chosen) -> None:
+        self.listing.by_task(event.kind, event.task)
+        self.post_message(Redraw())
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._filter(replace(self.listing.filter, words=event.value.strip()))
+
+    def on_input_submitted(self) -> None:
+        self._close_box()
+
+    def _filter(self, wanted: Filter) -> None:
+        if wanted != self.listing.filter:
+            self.listing.filter = wanted
+            self.post_message(Redraw())
+
+    async def action_filter(self) -> None:
+        """Open the box for a filter's words."""
+        if self.full:
+            self.action_full(0)
+        box = next(iter(self.query(FilterBox)), None)
+        if box is None:
+            box = FilterBox(self.listing.filter.words)
+            await self.query_one("#middle").mount(box, after="#trials")
+        box.focus()
+
+    def _close_box(self) -> None:
+        for box in self.query(FilterBox):
+            box.remove()
+        if not self.full:
+            self.set_focus(self.query_one("#trials"))
+
+    def action_order(self) -> None:
+        self.listing.next_order()
+        app_of(self).remember(order=self.listing.order)
+        self.post_message(Redraw())
+
+    def action_back(self) -> None:
+        """From one pane to the overview; there, from some trials to all."""
+        if self.full:
+            self.action_full(0)
+            return
+        self._close_box()
+        self._filter(Filter())
 
     async def action_open(self) -> None:
         await self.run_action("app.open_trial")

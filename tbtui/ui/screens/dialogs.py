@@ -13,7 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from tbtui.ui.glyphs import LEGEND
-from tbtui.ui.keys import KEYS, SCOPE_TITLES
+from tbtui.ui.keymap import KeyTable
+from tbtui.ui.keys import SCOPE_TITLES
 from tbtui.ui.text import visible, wrap
 
 _HELP_WIDTH = 54
@@ -71,15 +72,15 @@ class ReasonDialog(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it alone")]
     AUTO_FOCUS = "#reason"
 
-    def __init__(self, question: str, detail: str) -> None:
+    def __init__(self, question: str, detail: str, hint: str = "why? (may be empty)") -> None:
         super().__init__()
-        self._question, self._detail = question, detail
+        self._question, self._detail, self._hint = question, detail, hint
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog"):
             yield Static(Content(visible(self._question)), id="question")
             yield Static(Content(visible(self._detail)), id="detail")
-            yield Input(placeholder="why? (may be empty)", id="reason", max_length=200)
+            yield Input(placeholder=self._hint, id="reason", max_length=200)
             yield Static(Content("enter  do it     esc  leave it alone"), id="hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -89,6 +90,18 @@ class ReasonDialog(ModalScreen[str | None]):
         self.dismiss(None)
 
 
+class PlaceDialog(ReasonDialog):
+    """Asks for a place in a recorded run."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Go to which place of the run?",
+            "A share of it (50%), a time since its start (1:02:03, or seconds), or the end of a "
+            "step (step 12).",
+            "50%, 1:02:03, step 12",
+        )
+
+
 class HelpDialog(ModalScreen[None]):
     """Every key and glyph."""
 
@@ -96,22 +109,25 @@ class HelpDialog(ModalScreen[None]):
         Binding("escape,question_mark,f1,q,enter", "close", "close")
     ]
 
+    def __init__(self, keys: KeyTable) -> None:
+        super().__init__()
+        self._keys = keys
+
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog"):
-            yield Static(help_text())
+            yield Static(help_text(self._keys))
 
     def action_close(self) -> None:
         self.dismiss(None)
 
 
-def help_text() -> Content:
+def help_text(keys: KeyTable) -> Content:
     """The table of keys by scope, and the legend."""
     parts: list[Content] = []
     for scope, heading in SCOPE_TITLES.items():
         parts.append(Content.styled(f"{heading}\n", "bold $accent"))
-        for key in KEYS:
-            if key.scope == scope:
-                parts.extend(_entry(key.shown, key.help))
+        for key in keys.in_scope(scope):
+            parts.extend(_entry(key.shown, key.help))
         parts.append(Content("\n"))
     parts.append(Content.styled("what the glyphs mean\n", "bold $accent"))
     for glyph, meaning in LEGEND:

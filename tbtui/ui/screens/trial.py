@@ -1,25 +1,39 @@
-"""One trial: its terminal, its turns, its tokens."""
+"""One trial: its terminal, its turns, its tokens, which move together."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import asyncio
+from pathlib import Path
+from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from tbtui.ui.clipboard import copy, page
 from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Frame, Redraw
+from tbtui.ui.pane import Frame, Pane, Redraw
 from tbtui.ui.panes.bars import KeyBar, TrialHead
 from tbtui.ui.panes.terminal import TerminalPane
-from tbtui.ui.panes.tokens import TokenPane
+from tbtui.ui.panes.tokens import TokenPane, surprising
 from tbtui.ui.panes.trial_facts import TrialFactsPane
 from tbtui.ui.panes.turns import TurnPane
+from tbtui.ui.panes.verdict import VerdictPane
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.ui.scrub import Scrub
+from tbtui.ui.trial_tools import TrialToolError
+from tbtui.view.command_tokens import command_tokens
 from tbtui.view.current import attempts
+from tbtui.view.exports import ExportFormat
+
+_COPIED = {"terminal": "the terminal", "turns": "the turn", "tokens": "the tokens"}
 
 
 class TrialScreen(LiveScreen):
-    """Follows the newest turn until somebody chooses another."""
+    """Follows the newest turn until somebody chooses another.
+
+    Whichever of terminal, turns and tokens is moved, the other two go along: the terminal shows
+    the moment at which the chosen turn or command had had its effect, the tokens are that turn's.
+    """
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("trial", "steering", "everywhere")
     BINDINGS = bindings("trial", "steering")
@@ -30,18 +44,29 @@ class TrialScreen(LiveScreen):
         2: ("turns",),
         3: ("tokens",),
         4: ("facts",),
+        5: ("verdict",),
     }
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "upper": ("terminal", "turns"),
-        "lower": ("tokens", "facts"),
+        "lower": ("tokens", "facts", "verdict"),
     }
 
-    def __init__(self, trial: str) -> None:
+    def __init__(self, trial: str, turn: int | None = None) -> None:
+        """With `turn` it opens at that turn of the main agent, not at the newest."""
         super().__init__()
-        self.trial = trial
+        self.trial: str = trial
+        self._turn = turn
         self._version = -1
+        self._rewound = 0
+        """How often its run had gone back in time when the turns were read."""
         self._attempts: list[str] = []
         """All that are kept of this place, when there is more than this one."""
+        self._frame: Frame | None = None
+        """The last one shown."""
+        self._at: float | None = None
+        """The moment that somebody has moved the terminal to; None: the chosen turn's."""
+        self._clock: float | None = None
+        """Where the clock of a recorded run stood."""
 
     def compose_panes(self) -> ComposeResult:
         yield TrialHead("head")
@@ -55,10 +80,21 @@ class TrialScreen(LiveScreen):
             tokens.follows_selection = False
             yield tokens
             yield TrialFactsPane("facts")
+            yield VerdictPane("verdict")
         yield KeyBar("keys", *self.SCOPES)
+
+    def arranged(self) -> None:
+        if not self.full and not self.has_class("-wide"):
+            # What the verifier wrote is below the turns, too.
+            self.query_one(VerdictPane).display = False
 
     def show(self, frame: Frame, beat: int) -> None:
         turns = self.query_one(TurnPane)
+        self._frame = frame
+        if frame.run.rewound != self._rewound:
+            self._rewound = frame.run.rewound
+            turns.restart()
+            self.query_one(TokenPane).load(frame, None, 1)
         if frame.state.version != self._version:
             self._version = frame.state.version
             trial = frame.state.trials.get(self.trial)
@@ -66,35 +102,167 @@ class TrialScreen(LiveScreen):
             self._attempts = chain if len(chain) > 1 else []
             if trial is None or trial.live or turns.transcript.finished is None:
                 frame.run.read_on(self.trial, turns.transcript)
+        if frame.run.replay is not None and frame.now != self._clock:
+            if self._clock is not None:
+                # Whoever moves the clock wants to see its time.
+                self._to_now()
+            self._clock = frame.now
+        if self._turn is not None and turns.transcript.turns:
+            turns.choose_turn(self._turn)
+            self._turn = None
         if turns.follow and turns.transcript.turns:
             turns.chosen = len(turns.transcript.turns) - 1
-        if turns.transcript.turns:
-            turn = turns.transcript.turns[min(turns.chosen, len(turns.transcript.turns) - 1)]
-            if turn.sample is not None or not turns.follow:
-                self.query_one(TokenPane).load(frame, turn.sample, turn.turn)
+        self._show_tokens(frame)
+        self.query_one(VerdictPane).transcript = turns.transcript
+        self._show_terminal(frame)
         super().show(frame, beat)
 
+    def _show_tokens(self, frame: Frame) -> None:
+        turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
+        turn = turns.turn
+        if turns.follow and turn is not None and turn.sample is None:
+            # The policy is being asked: its last answer stays until then.
+            sampled = (each for each in reversed(turns.transcript.turns) if each.sample is not None)
+            turn = next(sampled, turn)
+        if turn is not None:
+            tokens.load(frame, turn.sample, turn.turn)
+            span = None
+            if turns.command is not None:
+                pieces = [text for text, _ in tokens.tokens]
+                span = command_tokens(pieces, turn.commands)[turns.command]
+            tokens.span = span or range(0)
+
+    def _show_terminal(self, frame: Frame) -> None:
+        terminal = self.query_one(TerminalPane)
+        if terminal.scrub is None:
+            terminal.scrub = Scrub(frame.run.directory, self.trial)
+        trial = frame.state.trials.get(self.trial)
+        terminal.scrub.started_at = trial.started_at if trial is not None else None
+        at = self._moment()
+        terminal.at = at if at is not None and at < frame.now else None
+
+    def _moment(self) -> float | None:
+        """What the terminal shows; None: as the run stands."""
+        turns = self.query_one(TurnPane)
+        turn = turns.turn
+        if self._at is not None or turn is None:
+            return self._at
+        if turns.command is not None:
+            return turn.command_at(turns.command)
+        last = turns.chosen == len(turns.transcript.turns) - 1
+        return None if turns.follow or last else turn.ended_at
+
+    # The cursors
+
     def on_turn_pane_chosen(self) -> None:
+        self._at = None
+        turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
+        if self._frame is not None:
+            self._show_tokens(self._frame)
+        if turns.command is not None:
+            tokens.cursor = None
+            if tokens.span:
+                tokens.reveal_token(tokens.span.start)
         self.post_message(Redraw())
 
-    def action_back(self) -> None:
-        if self.full:
-            self.action_full(0)
-        else:
-            self.app.pop_screen()
+    def on_token_pane_pointed(self) -> None:
+        """The turn stays, and the command that the token is in is its chosen one."""
+        turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
+        turn = turns.turn
+        if turn is None or tokens.cursor is None:
+            return
+        said = command_tokens([text for text, _ in tokens.tokens], turn.commands)
+        inside = [index for index, span in enumerate(said) if span and tokens.cursor in span]
+        self._at = None
+        turns.point(turns.chosen, inside[0] if inside else None)
+        self.post_message(Redraw())
 
     def action_turn(self, turns: int) -> None:
         self.query_one(TurnPane).action_step(turns)
+
+    def action_command(self, direction: int) -> None:
+        if not self.query_one(TurnPane).step_command(direction):
+            where = "after" if direction > 0 else "before"
+            self.notify(f"No command {where} this.", markup=False, timeout=2)
+
+    def action_scrub(self, what: Literal["change", "seconds", "now"], amount: int) -> None:
+        """Move the terminal's time, and the turns with it."""
+        frame, terminal = self._frame, self.query_one(TerminalPane)
+        if frame is None or terminal.scrub is None:
+            return
+        end = frame.run.last_heard(self.trial)
+        here = min(frame.now, end) if terminal.at is None else terminal.at
+        if what == "now":
+            self._to_now()
+        elif what == "seconds":
+            self._scrub_to(here + amount, end)
+        else:
+            at = terminal.scrub.change(here, 1 if amount > 0 else -1)
+            if at is None and amount < 0:
+                self.notify("Nothing was on its screen before this.", markup=False, timeout=2)
+                return
+            self._scrub_to(end if at is None else at, end)
+        self.post_message(Redraw())
+
+    def _scrub_to(self, at: float, end: float) -> None:
+        """`end`: when the trial was heard of last."""
+        frame, turns = self._frame, self.query_one(TurnPane)
+        trial = frame.state.trials.get(self.trial) if frame is not None else None
+        if at >= end:
+            self._to_now()
+            return
+        begun = trial.started_at if trial is not None else None
+        self._at = at if begun is None else max(begun, at)
+        turns.point(turns.transcript.turn_at(self._at) or 0)
+
+    def _to_now(self) -> None:
+        turns = self.query_one(TurnPane)
+        self._at = None
+        turns.follow, turns.command = True, None
+
+    def action_surprise(self, direction: Literal[-1, 1]) -> None:
+        """To the next surprising token, of this turn or of another; after the last the first."""
+        turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
+        if tokens.jump(direction):
+            self.post_message(Redraw())
+            return
+        count = len(turns.transcript.turns)
+        for distance in range(1, count + 1):
+            index = (turns.chosen + direction * distance) % count
+            if places := self._surprising(index):
+                turns.point(index)
+                self._at = None
+                if self._frame is not None:
+                    self._show_tokens(self._frame)
+                tokens.place(places[0] if direction > 0 else places[-1])
+                self.post_message(Redraw())
+                return
+        self.notify("No token of this trial was surprising.", markup=False, timeout=2)
+
+    def _surprising(self, index: int) -> list[int]:
+        sample = self.query_one(TurnPane).transcript.turns[index].sample
+        if sample is None or self._frame is None:
+            return []
+        return surprising(self._frame.run.tokens(sample))
 
     def action_thinking(self) -> None:
         turns = self.query_one(TurnPane)
         turns.thinking_open = not turns.thinking_open
         self.post_message(Redraw())
 
-    def action_surprise(self, direction: int) -> None:
-        if not self.query_one(TokenPane).jump(direction):
-            self.notify("No token of this turn was surprising.", markup=False, timeout=2)
-        self.post_message(Redraw())
+    # Elsewhere
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a replay these keys are the clock's."""
+        if action == "scrub" and self.replayed:
+            return False
+        return super().check_action(action, parameters)
+
+    def action_back(self) -> None:
+        if self.full:
+            self.action_full(0)
+        else:
+            self.app.pop_screen()
 
     def action_attempt(self) -> None:
         """Go round the attempts at this trial's place."""
@@ -103,3 +271,63 @@ class TrialScreen(LiveScreen):
             self.app.switch_screen(TrialScreen(self._attempts[(here + 1) % len(self._attempts)]))
         else:
             self.notify("This is the only attempt.", markup=False, timeout=2)
+
+    def action_prompt(self) -> None:
+        """The exact prompt of the chosen turn."""
+        from tbtui.ui.screens.prompt import PromptScreen
+
+        turn = self.query_one(TurnPane).turn
+        if turn is None or turn.sample is None:
+            self.notify(
+                "The prompt of this turn is recorded once the policy has answered, where it tells.",
+                markup=False,
+                timeout=3,
+            )
+        else:
+            self.app.push_screen(PromptScreen(self.trial, turn.sample, turn.turn))
+
+    def _focused(self) -> Pane:
+        focused = self.focused
+        return focused if isinstance(focused, Pane) else self.query_one(TurnPane)
+
+    def action_copy(self) -> None:
+        """What the focused pane shows."""
+        pane = self._focused()
+        if not pane.contents:
+            self.notify("There is nothing to copy yet.", markup=False, timeout=2)
+            return
+        said = copy(self.app, pane.contents)
+        what = _COPIED.get(pane.id or "", f"the {pane.id}")
+        self.notify(said, title=f"Copied {what}", markup=False, timeout=3)
+
+    def action_pager(self) -> None:
+        """What the focused pane shows, in the user's pager."""
+        contents = self._focused().contents
+        if not contents:
+            self.notify("There is nothing to read yet.", markup=False, timeout=2)
+        elif problem := page(self.app, contents):
+            self.notify(problem, severity="warning", markup=False)
+
+    def action_export(self) -> None:
+        from tbtui.ui.screens.export import ExportDialog
+
+        if self.tools is None:
+            self.notify("Not from here: tbtui export does it.", markup=False)
+            return
+        self.app.push_screen(ExportDialog(self.trial, Path.cwd()), self._export)
+
+    def _export(self, wanted: tuple[ExportFormat, Path] | None) -> None:
+        if wanted is not None:
+            self.run_worker(self._write(*wanted), name="export")
+
+    async def _write(self, format: ExportFormat, path: Path) -> None:
+        if self.tools is None or self._frame is None:
+            return
+        run = self._frame.run.directory
+        tools = await asyncio.to_thread(self.tools)
+        try:
+            await asyncio.to_thread(tools.export, run, self.trial, format, path)
+        except TrialToolError as error:
+            self.app.notify(str(error), title="Not exported", severity="error", markup=False)
+        else:
+            self.app.notify(str(path), title="Exported", timeout=8, markup=False)

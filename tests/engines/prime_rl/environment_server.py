@@ -29,14 +29,16 @@ class EnvironmentServer:
 
     async def rollout(self, task: str) -> Any:
         """The trace of one rollout."""
-        episode = await self.client.run(
+        (trace,) = (await self.episode(task)).traces
+        return trace
+
+    async def episode(self, task: str) -> Any:
+        return await self.client.run(
             vf.EvalClientConfig(base_url=self.model_url, api_key_var="NO_KEY"),
             "scripted",
             vf.SamplingConfig(temperature=1.0),
             self.tasks[task].data.model_dump(mode="json"),
         )
-        (trace,) = episode.traces
-        return trace
 
 
 def environment_config(

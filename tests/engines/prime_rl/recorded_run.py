@@ -102,6 +102,7 @@ class RecordedRun:
             "orchestrator": {
                 "batch_size": 4,
                 "group_size": 2,
+                "eval": {"group_size": 2, "sampling": {"temperature": 0.5}},
                 "train": {"source": [{"env": {"taskset": {"id": "tb", "tasks_dir": "/tasks"}}}]},
             },
             "inference": {"vllm": {"max_model_len": 16384}},
@@ -115,6 +116,16 @@ class RecordedRun:
         (logs / f"attempt_{self.attempt}").mkdir(parents=True)
         (logs / ".new").symlink_to(f"attempt_{self.attempt}")
         (logs / ".new").rename(logs / "latest")
+
+    def harness(self, trials_dir: Path | None) -> None:
+        """The environment servers run our plugin, if there is a directory for its trials."""
+        if trials_dir is None:
+            return
+        (file,) = (self.path / "configs").rglob("rl.json")
+        config = json.loads(file.read_text())
+        (source,) = config["orchestrator"]["train"]["source"]
+        source["env"]["agent"] = {"harness": {"trials_dir": str(trials_dir)}}
+        file.write_text(json.dumps(config))
 
     def log(self, part: str, level: str, text: str) -> None:
         line = f"{DIM}12:00:00{RESET} {LEVEL}{level: >7}{RESET} {LEVEL}{NORMAL}{text}{RESET}\n"
@@ -310,8 +321,8 @@ class RecordedRun:
 
     # Rollouts in flight, of the later layout
 
-    def pending(self, name: str, **dispatch: Any) -> None:
-        """The first line of a rollout in flight."""
+    def pending(self, name: str, data: dict[str, Any] | None = None, **dispatch: Any) -> None:
+        """The first line of a rollout in flight; `data`: of its task."""
         who = {
             "kind": "train",
             "env": "tb",
@@ -322,7 +333,7 @@ class RecordedRun:
             "started": BEGIN,
             **dispatch,
         }
-        header = {"version": 1, "id": name, "task": {"type": "Task", "data": {"idx": 3}}}
+        header = {"version": 1, "id": name, "task": {"type": "Task", "data": data or {"idx": 3}}}
         timing = {"timing": {"start": BEGIN, "boot": {"start": BEGIN + 1, "end": 0.0}}}
         line = {"trace": name, "open": header, "set": timing, "dispatch": who}
         append(self._traces / "live" / f"{name}.jsonl", line)

@@ -14,10 +14,13 @@ from tbtui.engines.prime_rl.settings_problems import prime_rl_problems
 from tbtui.engines.prime_rl.settings_table import FATES
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN, prime_rl_config
 from tbtui.engines.prime_rl.toml_text import toml_text
+from tbtui.resources import tasks_dir as bundled_tasks
 
 ENOUGH = ["model_name=Qwen/Qwen3-8B", "tasks_dir=/tasks"]
 
 OTHERS: dict[str, tuple[str, ...]] = {
+    "num_train_gpus": ("num_train_gpus=2",),
+    "num_infer_gpus": ("num_infer_gpus=3",),
     "model_name": ("model_name=Qwen/Qwen3-4B",),
     "checkpoint": ("checkpoint=/runs/a/checkpoints/step_50",),
     "lora_rank": ("lora_rank=8",),
@@ -27,6 +30,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "thinking": ("thinking=strip",),
     "tasks_dir": ("tasks_dir=/others",),
     "eval_split": ("eval_split=0.5",),
+    "tasks": ("tasks=a,b",),
     "eval_tasks": ("eval_tasks=a,b",),
     "max_steps": ("max_steps=30",),
     "batch_size": ("batch_size=5",),
@@ -72,6 +76,7 @@ WITHOUT_A_PLACE: dict[str, str] = {
     "vllm_base_url": "vllm_base_url=http://a",
     "checkpoint_ttl_hours": "checkpoint_ttl_hours=3",
     "policy_restarts": "policy_restarts=3",
+    "agent": "agent=oracle",
     "n_epochs": "n_epochs=2",
     "num_substeps": "num_substeps=2",
     "stream": "stream=true",
@@ -133,7 +138,9 @@ def at(document: Any, key: str) -> Any:
 def test_the_table_has_every_setting_once() -> None:
     assert set(FATES) == set(settings())
     assert set(OTHERS) == {name for name, fate in FATES.items() if fate.keys}
-    assert set(WITHOUT_A_PLACE) == {name for name, fate in FATES.items() if not fate.keys}
+    assert set(WITHOUT_A_PLACE) == {
+        name for name, fate in FATES.items() if not (fate.keys or fate.ours)
+    }
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -279,3 +286,13 @@ def test_any_toml_is_written_as_it_was_read(document: dict[str, Any]) -> None:
 def test_no_value_is_no_toml() -> None:
     with pytest.raises(TypeError, match="TOML has no NoneType"):
         toml_text({"a": None})
+
+
+def test_chosen_tasks_are_written_by_name(tmp_path: Path) -> None:
+    config = config_of("tasks=copy-0[12],move-01", f"tasks_dir={bundled_tasks() / 'starter'}")
+    (train,) = prime_rl_config(config)["orchestrator"]["train"]["source"]
+    assert train["env"]["taskset"]["tasks"] == ["copy-01", "copy-02", "move-01"]
+    (held_out,) = prime_rl_config(config)["orchestrator"]["eval"]["source"]
+    assert "tasks" not in held_out["env"]["taskset"]
+    with pytest.raises(ConfigError, match="does not exist"):
+        prime_rl_config(config_of("tasks=copy-*", f"tasks_dir={tmp_path / 'none'}"))

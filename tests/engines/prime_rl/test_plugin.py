@@ -171,9 +171,6 @@ async def test_events_are_the_journals(server: EnvironmentServer) -> None:
     assert kinds[-1] == "trial_finished"
     assert kinds.count("turn_sampled") == kinds.count("turn_parsed") == 3
     for event in found:
-        if event["kind"] == "turn_sampled":  # its tokens are the trainer's
-            numbers = {"sample": 1, "mean_logprob": -1.0, "min_logprob": -1.0}
-            event = {**event, **numbers, "weights_version": 0}
         EVENT.validate_python(event)
 
 

@@ -11,16 +11,12 @@ import numpy as np
 import pytest
 import zstandard
 
-from tbtui.console import HumanLines
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory
-from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.run import PreparedWatch, WatchOptions, prepare_watch, watch
 from tbtui.engines.prime_rl.watch.savepoint import Savepoint
-from tbtui.engines.prime_rl.watch.watcher import Watcher
 from tbtui.journal.events import (
-    AnyEvent,
     CheckpointSaved,
     EvalFinished,
+    EvalStarted,
     GroupAdded,
     GroupScored,
     Noted,
@@ -42,75 +38,9 @@ from tbtui.journal.events import (
     TurnSampled,
 )
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import RunDirectory
-from tbtui.view.fold import Fold
-from tbtui.view.state import RunState
 
 from .recorded_run import BEGIN, LAYOUTS, RecordedRun, append
-
-
-class Watching:
-    """A watcher that is moved by hand, and what it wrote."""
-
-    def __init__(self, run: RecordedRun, into: Path, stall_sec: float = 120.0) -> None:
-        self.run = run
-        self.now = BEGIN + 10_000
-        self.into = RunDirectory(into)
-        self._stall_sec = stall_sec
-        self.start()
-
-    def start(self) -> None:
-        fresh = not self.into.database.exists()
-        if fresh:
-            RunDirectory.create(self.into.path)
-        savepoint = Savepoint.load(self.into.path / "watch.json", self.run.path)
-        self.recorder = Recorder(self.into, continues=not fresh)
-        self.watcher = Watcher(
-            SourceDirectory.open(self.run.path),
-            self.into,
-            self.recorder,
-            savepoint,
-            self._stall_sec,
-            crash_settles_sec=2.0,
-            clock=lambda: self.now,
-        )
-
-    def read(self) -> None:
-        """All that is there."""
-        while self.watcher.poll():
-            pass
-        self.watcher.poll()
-
-    def restart(self, *, killed: bool = False) -> None:
-        """Another watcher goes on; a killed one saved what it last saved."""
-        if not killed:
-            self.watcher.close()
-        with self.recorder:
-            pass
-        self.start()
-
-    def stop(self) -> None:
-        self.watcher.close()
-        with self.recorder:
-            pass
-
-    def events(self) -> list[AnyEvent]:
-        return [entry.event for entry in self._reader().read(0, limit=100_000)]
-
-    def of[T](self, kind: type[T]) -> list[T]:
-        return [event for event in self.events() if isinstance(event, kind)]
-
-    def state(self) -> RunState:
-        fold = Fold()
-        fold.apply_all(self._reader().read(0, limit=100_000))
-        return fold.state
-
-    def lines(self) -> list[str]:
-        human = HumanLines()
-        return [line for entry in self._reader().read(0, 100_000) for line in human.lines(entry)]
-
-    def _reader(self) -> JournalReader:
-        return JournalReader(self.into)
+from .watching import Watching
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -200,8 +130,10 @@ def test_a_trials_times_are_those_of_the_rollout(run: RecordedRun, watching: Wat
         ("trial_queued", 0),
         ("trial_phase_changed", 1),
         ("trial_phase_changed", 5),
+        ("turn_started", 6),
         ("turn_sampled", 10),
-        ("turn_observed", 20),
+        ("turn_observed", 16),
+        ("turn_started", 16),
         ("turn_sampled", 20),
         ("trial_phase_changed", 20),
         ("trial_finished", 22),
@@ -394,10 +326,24 @@ def test_an_evaluation_is_told(run: RecordedRun, watching: Watching) -> None:
     watching.read()
 
     (told,) = watching.of(EvalFinished)
+    assert (told.pass_at[1].value, told.by_task) == (0.5, {"copy-file": 0.5})
     assert (told.step, told.weights_version, told.pass_rate) == (1, 0, 0.5)
     assert (told.scored, told.unscored, told.by_kind) == (2, 1, {"held": 0.5})
     assert told.metrics == {"eval/pass@1": 0.5}
     assert not watching.of(StepStarted)
+
+
+def test_an_evaluation_that_begins_is_told(run: RecordedRun, watching: Watching) -> None:
+    run.launch()
+    run.ready()
+    run.log("orchestrator", "INFO", "Starting evals in held, other (12 total rollouts)")
+    watching.read()
+    watching.restart()
+    watching.read()
+
+    (begun,) = watching.of(EvalStarted)
+    assert (begun.step, begun.trials, begun.tasks, begun.temperature) == (1, 12, 6, 0.5)
+    assert watching.state().phase is RunPhase.EVALUATING
 
 
 def test_a_crash_is_told_with_its_last_lines(run: RecordedRun, watching: Watching) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.journal.rundir import RunDirectory
 from tbtui.prime_rl_watch import watch
 
+from .hosted_run import HostedRun
 from .recorded_run import RecordedRun
 
 
@@ -38,6 +40,22 @@ def test_a_whole_run_in_lines_and_again(run: RecordedRun, tmp_path: Path) -> Non
     again = run_command(run.path, "--into", tmp_path / "journal")
     assert again.returncode == 0
     assert again.stdout.splitlines()[1:] == ["finished: the run was over when it was watched last"]
+
+
+def test_the_plugins_trials_are_found(run: RecordedRun, tmp_path: Path) -> None:
+    run.launch()
+    trial = HostedRun(tmp_path / "trials", "a" * 32)
+    trial.whole()
+    recording = RunDirectory(tmp_path / "trials").recording(trial.name)
+    recording.parent.mkdir(parents=True)
+    recording.write_text("the terminal")
+    into = tmp_path / "journal"
+    options = ("--once", "--json", "--trials-dir", tmp_path / "trials", "--into", into)
+    ended = run_command(run.path, *options)
+    assert (ended.returncode, ended.stderr) == (0, "finished: read to the end of what is there\n")
+    kinds = [json.loads(line)["kind"] for line in ended.stdout.splitlines()]
+    assert kinds.count("trial_finished") == 1
+    assert RunDirectory.open(into).recording(trial.name).read_text() == "the terminal"
 
 
 def test_a_crashed_run_fails_with_its_reason_last(run: RecordedRun, tmp_path: Path) -> None:

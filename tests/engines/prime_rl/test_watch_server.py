@@ -65,21 +65,51 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(EXPOSED.encode())
+        assert isinstance(self.server, Server)
+        self.wfile.write((self.server.exposed + self.server.histograms).encode())
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass
 
 
+class Server(HTTPServer):
+    exposed = EXPOSED
+    histograms = ""
+    """What it measures beside, as it stands."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
 @pytest.fixture
-def url() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+def server() -> Iterator[Server]:
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
+    yield server
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    return server.url
+
+
+def first_token(engine: int, *counts: int) -> str:
+    """A histogram of an engine: so many of at most 0.1 s, 0.2 s, and in all."""
+    name = "vllm:time_to_first_token_seconds"
+    rows = "".join(
+        f'{name}_bucket{{engine="{engine}",le="{bound}"}} {count}\n'
+        for bound, count in zip(("0.1", "0.2", "+Inf"), counts, strict=True)
+    )
+    return f'{rows}{name}_count{{engine="{engine}"}} {counts[-1]}\n'
+
+
+def measures(*engines: str) -> str:
+    return "# TYPE vllm:time_to_first_token_seconds histogram\n" + "".join(engines)
 
 
 def test_the_queue_and_the_cache_of_all_engines(url: str) -> None:
@@ -100,6 +130,40 @@ def test_several_servers_are_added_up(url: str) -> None:
     assert measured.server.kv_cache_use == 0.97
 
 
+def test_latencies_are_of_the_last_minute_and_of_all_engines(server: Server) -> None:
+    moments = iter([100.0, 100.0, 105.0, 110.0, 170.0])
+    metrics = ServerMetrics([server.url], clock=lambda: next(moments))
+    # Hours of slow ones before anybody looked.
+    server.histograms = measures(first_token(0, 0, 0, 9000), first_token(1, 0, 0, 0))
+    assert latencies(metrics) == []
+    server.histograms = measures(first_token(0, 0, 5, 9005), first_token(1, 5, 5, 5))
+    assert latencies(metrics) == [("first_token", pytest.approx(0.1), pytest.approx(0.19), 10)]
+    # The engines were started again.
+    server.histograms = measures(first_token(0, 0, 0, 0), first_token(1, 0, 0, 0))
+    assert latencies(metrics) == []
+    server.histograms = measures(first_token(0, 4, 4, 4), first_token(1, 0, 0, 0))
+    assert latencies(metrics) == [("first_token", pytest.approx(0.05), pytest.approx(0.095), 4)]
+
+
+def latencies(metrics: ServerMetrics) -> list[tuple[str, float, float, int]]:
+    server = metrics.measure().server
+    assert server is not None
+    return [(each.kind, each.p50_sec, each.p95_sec, each.count) for each in server.latencies]
+
+
+def test_how_long_a_request_takes_is_the_policys_latency(server: Server) -> None:
+    metrics = ServerMetrics([server.url])
+    name = "vllm:e2e_request_latency_seconds"
+    # It is in the text already, with what was counted before.
+    assert metrics.measure().p50_sec is None
+    server.histograms = (
+        f"# TYPE {name} histogram\n"
+        f'{name}_bucket{{engine="1",le="1.0"}} 10\n{name}_bucket{{engine="1",le="+Inf"}} 10\n'
+    )
+    measured = metrics.measure()
+    assert (measured.p50_sec, measured.p95_sec) == (0.5, 0.95)
+
+
 def test_a_server_that_does_not_answer_is_told_since_when() -> None:
     times = iter([100.0, 200.0])
     metrics = ServerMetrics(["127.0.0.1:1"], clock=lambda: next(times))
@@ -107,7 +171,21 @@ def test_a_server_that_does_not_answer_is_told_since_when() -> None:
     assert first is not None
     assert second is not None
     assert (second.state, second.since) == ("unreachable", 100.0)
-    assert "127.0.0.1:1/metrics" in second.reason
+    assert second.reason == "http://127.0.0.1:1/metrics: Connection refused"
+
+
+def test_something_else_that_answers_is_told(server: Server) -> None:
+    metrics = ServerMetrics([server.url])
+    for answer, reason in (
+        (f"{EXPOSED}vllm:num_requests_running {{\n", "its metrics can't be read"),
+        ("<html>\n", "its metrics are not vLLM's"),
+        ("# TYPE other gauge\nother 1.0\n", "its metrics are not vLLM's"),
+    ):
+        server.exposed = answer
+        measured = metrics.measure().server
+        assert measured is not None
+        assert measured.state == "unreachable"
+        assert reason in measured.reason
 
 
 @pytest.mark.parametrize("bad", ["ftp://host", "http://", ""])

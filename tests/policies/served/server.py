@@ -58,6 +58,8 @@ class Served:
     """Added to each id that `/tokenize` tells: another tokenizer."""
     running: tuple[int, ...] | None = None
     """Requests that each engine says it computes; None: the truth, of one engine."""
+    first_tokens: tuple[int, int, int] = (0, 0, 0)
+    """How many came in at most 0.1 s, in at most 0.2 s, and at all."""
     has_metrics: bool = True
     changes: dict[str, Any] = field(default_factory=dict)
     """Put over the fields of a completion's one choice."""
@@ -187,7 +189,16 @@ class VllmServer:
             f'vllm:num_requests_running{{engine="{engine}",model_name="starter"}} {count}.0'
             for engine, count in enumerate(running)
         ]
-        lines += ['vllm:num_requests_waiting{engine="0",model_name="starter"} 7.0', ""]
+        lines += [
+            'vllm:num_requests_waiting{engine="0",model_name="starter"} 7.0',
+            'vllm:kv_cache_usage_perc{engine="0",model_name="starter"} 0.25',
+            'vllm:num_preemptions_total{engine="0",model_name="starter"} 3.0',
+            "# TYPE vllm:time_to_first_token_seconds histogram",
+        ]
+        bounds = ("0.1", "0.2", "+Inf")
+        for bound, count in zip(bounds, self.served.first_tokens, strict=True):
+            lines.append(f'vllm:time_to_first_token_seconds_bucket{{le="{bound}"}} {count}.0')
+        lines.append("")
         return PlainTextResponse("\n".join(lines))
 
     async def _completions(self, request: Request) -> Response:

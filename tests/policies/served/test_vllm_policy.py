@@ -11,6 +11,7 @@ import pytest
 
 from tbtui.policies.base import (
     ContextOverflowError,
+    InferenceStatus,
     LossSettings,
     Message,
     OptimSettings,
@@ -21,7 +22,9 @@ from tbtui.policies.base import (
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
 from tbtui.policies.local.shipped import SHIPPED
-from tbtui.policies.vllm.metrics import requests_running
+from tbtui.policies.vllm import policy as policy_module
+from tbtui.policies.vllm.metrics import read_metrics
+from tbtui.policies.vllm.policy import VllmPolicy
 from tests.policies.served.conftest import MakePolicy
 from tests.policies.served.server import VllmServer
 
@@ -165,6 +168,37 @@ async def test_the_servers_own_count_says_how_many_are_computed(
     assert (policy.status().in_flight, policy.status().running) == (0, 0)
 
 
+async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
+    make_policy: MakePolicy, vllm_server: VllmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_module, "_BETWEEN_LOOKS_SEC", 0.01)
+    policy = await make_policy()
+    assert of_inference(policy) is None
+    vllm_server.hold()
+    asked = asyncio.create_task(policy.sample(request(policy)))
+    await until(lambda: of_inference(policy) is not None)
+    first = of_inference(policy)
+    assert first is not None
+    assert (first.kv_cache_use, first.preemptions, first.latencies) == (0.25, 3, ())
+    vllm_server.served.first_tokens = (8, 10, 10)
+    await until(lambda: of_inference(policy) != first)
+    later = of_inference(policy)
+    assert later is not None
+    (latency,) = later.latencies
+    assert (latency.kind, latency.count, latency.p50_sec) == ("first_token", 10, 0.0625)
+    vllm_server.release()
+    await asked
+    assert of_inference(policy) is not None
+    monkeypatch.setattr(policy_module, "_LATELY_SEC", 0.0)
+    assert of_inference(policy) is None
+
+
+def of_inference(policy: VllmPolicy) -> InferenceStatus | None:
+    server = policy.status().server
+    assert server is not None
+    return server.inference
+
+
 def test_metrics_are_read_or_not_there() -> None:
     told = (
         "# HELP vllm:num_requests_running Number of requests\n"
@@ -173,9 +207,10 @@ def test_metrics_are_read_or_not_there() -> None:
         'vllm:num_requests_running{engine="1",model_name="a b"} 1e+01\n'
         'vllm:num_requests_running_by_other{engine="1"} 5.0\n'
     )
-    assert requests_running(told) == 13
-    assert requests_running("vllm:num_requests_running 4\n") == 4
-    assert requests_running("# TYPE x gauge\nx 1.0\n") is None
+    assert read_metrics(told).gauge("num_requests_running") == 13
+    assert read_metrics("vllm:num_requests_running 4\n").gauge("num_requests_running") == 4
+    assert read_metrics("# TYPE x gauge\nx 1.0\n").values == {}
+    assert read_metrics("vllm:num_requests_running NaN\n").values == {}
 
 
 async def test_it_can_only_be_evaluated(make_policy: MakePolicy, tmp_path: Path) -> None:

@@ -6,10 +6,12 @@
     {"verb": "pause", "target": "copy-01__3f2a9c10", "actor": "ada", "reason": "", "id": "..."}
     {"verb": "pause", "target": "run", "actor": "ada", "reason": "", "id": "..."}
 
-`verb` is pause, freeze, resume, stop or cancel for a trial; pause or resume for `run`, which
-closes and opens the gate that new trials go through. Whoever commands appends a whole line with
-one write (`append_command`). Every server reads the file from its beginning, so that one that
-starts later finds the gate as it was left, and takes from it what concerns its own trials.
+`verb` is pause, freeze, resume, stop, cancel or retry for a trial; pause, freeze or resume for
+`run`, which closes and opens the gate that new trials go through, and holds or releases those
+that run. A line without an `id` has its place in the file for one. Whoever commands appends a
+whole line with one write (`append_command`). Every server reads the file from its beginning, so
+that one that starts later finds the gate as it was left, and takes from it what concerns its own
+trials.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from tbtui.journal.commands import Command
 
 FILE_NAME = "control.jsonl"
+_FIELDS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
 _log = logging.getLogger(__name__)
 
@@ -64,15 +68,20 @@ class ControlFile:
             with self._path.open("rb") as file:
                 file.seek(self._read)
                 data = file.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        return [command for line in whole.splitlines() if (command := self._parse(line))]
+        commands = []
+        for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
+            if (command := self._parse(line)) is not None:
+                commands.append(command)
+            self._read += len(line)
+        return commands
 
     def _parse(self, line: bytes) -> Command | None:
         try:
-            return _COMMAND.validate_json(line)
+            # All readers must know a command by the same id.
+            fields = _FIELDS.validate_json(line)
+            return _COMMAND.validate_python({"id": f"at-{self._read}", **fields})
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]["msg"]
             _log.warning("%s: not a command: %r: %s", self._path, line[:200], problem)

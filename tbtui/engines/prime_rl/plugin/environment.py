@@ -52,7 +52,10 @@ class HarborEnvironment(vf.SingleAgentEnv):
             choose_environment, config.environment_type, config.environment_kwargs
         )
         directory = config.directory()
-        host = TrialHost(HostSettings(directory, config.n_parallel_envs, config.n_workers))
+        repeats = any(
+            retries.max_retries for retries in (self.config.agent.retries, self.config.retries)
+        )
+        host = TrialHost(HostSettings(directory, config.n_parallel_envs, config.n_workers, repeats))
         await host.start()
         self._shared = Shared(
             host,

@@ -19,6 +19,7 @@ from pydantic import Field
 from tbtui.engines.prime_rl.plugin.endpoint import ChatEndpoint
 from tbtui.engines.prime_rl.plugin.host import HostedTask, TrialHost
 from tbtui.engines.prime_rl.plugin.taskset import INFO, HarborTaskData
+from tbtui.engines.prime_rl.plugin.trial_log import trial_name
 from tbtui.rollout.messages import EnvironmentSpec, TrialSpec
 
 DIRECTORY_VARIABLE = "TBTUI_TRIALS_DIR"
@@ -110,10 +111,10 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
                 " taskset too, and no other environment (env.id)"
             )
         config = self.config
-        name = _trial_name(str(data.name), trace.id)
+        name = trial_name(str(data.name), trace.id)
         info: dict[str, Any] = {"trial": name, "reward": None}
         trace.info[INFO] = info
-        trace.notify()
+        _tell(trace)
         spec = TrialSpec(
             trial=name,
             task_dir=Path(data.task_dir),
@@ -141,13 +142,14 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
             "turns": facts.turns if facts is not None else 0,
             "seconds": facts.seconds.model_dump() if facts is not None else {},
         }
-        trace.notify()
+        _tell(trace)
         if decision.reward is None:
             raise TrialUnscoredError(f"{decision.outcome}: {decision.reason}")
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-def _trial_name(task: str, trace_id: str) -> str:
-    """Unique, and the name of files."""
-    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in task)
-    return f"{plain}__{trace_id[:12]}"
+def _tell(trace: vf.Trace) -> None:
+    """Let watchers of the trace see what was added to it."""
+    # Before 0.4, and so where Prime-RL pins an earlier commit, nobody watches a trace under way.
+    if hasattr(trace, "notify"):
+        trace.notify()

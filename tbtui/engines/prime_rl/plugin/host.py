@@ -39,6 +39,8 @@ from tbtui.rollout.pool import WorkerLostInfo, WorkerPool
 CONTROL_EVERY_SEC = 0.2
 WORKER_MAX_MB = 512.0
 WORKER_MAX_TRIALS = 1000
+REPEATED = "verifiers repeats the rollout"
+NOT_REPEATED = "Prime-RL goes on with the rest of its group, and with other tasks for the batch"
 _SERVER_ENDED = Decision(Outcome.CANCELLED, None, None, "verifiers ended the rollout")
 
 
@@ -49,6 +51,8 @@ class HostSettings:
     directory: Path
     n_parallel: int
     n_workers: int
+    repeats: bool = False
+    """verifiers repeats a rollout that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class TrialHost:
 
     def __init__(self, settings: HostSettings) -> None:
         self._directory = settings.directory
+        self._after_cancel = REPEATED if settings.repeats else NOT_REPEATED
         self._trials: dict[str, HostedTrial] = {}
         self._admission = Admission(settings.n_parallel, 0.0)
         self._control = ControlFile(settings.directory)
@@ -106,6 +111,7 @@ class TrialHost:
         loop = asyncio.get_running_loop()
         log = TrialLog(self._directory, spec.trial)
         trial = HostedTrial(spec.trial, model, log, loop.create_future(), loop.create_future())
+        trial.after_cancel = self._after_cancel
         self._trials[spec.trial] = trial
         queued = started = time.monotonic()
         try:
@@ -215,11 +221,18 @@ class TrialHost:
                 self._steer(trial, command)
 
     def _gate(self, command: Command) -> None:
+        """Hold or release all trials; new ones don't start meanwhile."""
+        running = [trial for trial in self._trials.values() if trial.slot is not None]
         match command.verb:
-            case "pause":
+            case "pause" | "freeze" as verb:
                 self._admission.close()
+                for trial in running:
+                    self._pool.control(trial.trial, verb, "the whole run")
             case "resume":
                 self._admission.open()
+                for trial in running:
+                    if not trial.held:
+                        self._pool.control(trial.trial, "resume", "the whole run")
             case _:
                 pass  # the rest of the run is Prime-RL's
 
@@ -228,16 +241,38 @@ class TrialHost:
         queued = trial.slot is None
         match command.verb:
             case "stop" | "cancel" if queued:
+                trial.ends(command)
                 if not trial.withdrawn.done():
                     trial.withdrawn.set_result(None)
-            case "pause" | "freeze" | "resume" if queued:
-                trial.refuse(command, f"{trial.trial} is still queued: nothing to {command.verb}")
-            case "pause" | "freeze" | "resume" | "stop" | "cancel":
-                self._pool.control(trial.trial, command.verb, command.reason)
+            case "pause" | "freeze" | "resume" | "retry" as verb if queued:
+                trial.answer_command(
+                    command, False, f"{trial.trial} is still queued: nothing to {verb}"
+                )
+            case "pause" | "freeze" as verb:
+                if trial.holds(command):
+                    self._pool.control(trial.trial, verb, command.reason)
+            case "resume":
+                trial.releases(command)
+                self._pool.control(trial.trial, "resume", command.reason)
+            case "stop" | "cancel" as verb:
+                trial.ends(command)
+                self._pool.control(trial.trial, verb, command.reason)
             case "retry":
-                trial.refuse(command, "cancel it: Prime-RL drops it and samples another")
+                trial.ends(command)
+                self._pool.control(trial.trial, "cancel", command.reason)
             case "exclude" | "include":
-                trial.refuse(command, "what is trained on is Prime-RL's to say: cancel it instead")
+                trial.answer_command(
+                    command, False, "what is trained on is Prime-RL's to say: cancel it instead"
+                )
+            case "take_over" | "type" | "give_back":
+                trial.answer_command(
+                    command,
+                    False,
+                    "trials in Prime-RL's environment servers can't be typed in: they train on"
+                    " whatever comes of them",
+                )
+            case verb:
+                trial.answer_command(command, False, f"Prime-RL's trials know no {verb}")
 
 
 def _answered(trial: HostedTrial) -> Callable[[asyncio.Task[None]], None]:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tbtui.engines.events_of import issued, turn_event
 from tbtui.engines.grpo.admission import Slot
@@ -15,6 +15,7 @@ from tbtui.engines.prime_rl.plugin.trial_log import TrialLog
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,
+    Outcome,
     PhaseSeconds,
     TrialFinished,
     TrialPaused,
@@ -38,7 +39,8 @@ from tbtui.rollout.messages import (
 )
 from tbtui.rollout.outcome import Decision
 
-_ENDING = frozenset({"stop", "cancel"})
+_ENDING = {"stop": "stopped", "cancel": "cancelled", "retry": "given up for another attempt"}
+_STATE = {"pause": "paused", "freeze": "frozen"}
 
 
 class Model(Protocol):
@@ -68,6 +70,11 @@ class HostedTrial:
     slot: Slot | None = None
     ended_because: str = ""
     """Why somebody else than the agent ended it, if somebody did."""
+    after_cancel: str = ""
+    """What verifiers does when it was cancelled."""
+    paused: Literal["pause", "freeze"] | None = None
+    held: bool = False
+    """Somebody paused this very trial: that the whole run goes on does not concern it."""
     answering: set[asyncio.Task[None]] = field(default_factory=set)
     _waiting: list[Command] = field(default_factory=list)
     """Passed on to the worker, and not carried out yet."""
@@ -91,13 +98,17 @@ class HostedTrial:
             case TurnUnderstood() | TurnSeen():
                 self.log.append(turn_event(message))
             case PauseEntered(trial, frozen):
+                self.paused = "freeze" if frozen else "pause"
                 self.log.append(TrialPaused(trial=trial, frozen=frozen))
                 verbs = ("pause", "freeze") if frozen else ("pause",)
-                self._carried_out(verbs, f"{trial} {'frozen' if frozen else 'paused'}")
+                self._carried_out(verbs, f"{trial} {_STATE[self.paused]}")
             case PauseLeft(trial):
+                self.paused = None
                 self.log.append(TrialResumed(trial=trial))
                 self._carried_out(("resume",), f"{trial} resumed")
             case ControlRefused(trial, verb, reason):
+                if verb in _STATE:
+                    self.held = False
                 for command in self._take((verb,)):
                     self._done(command, False, f"{trial}: {reason}")
             case _:
@@ -107,22 +118,42 @@ class HostedTrial:
         """Somebody asks something of this trial."""
         self.log.append(issued(command))
         self._waiting.append(command)
-        if command.verb in _ENDING:
-            done = {"stop": "stopped", "cancel": "cancelled"}[command.verb]
-            said = f": {command.reason}" if command.reason else ""
-            self.ended_because = f"{done} by {command.actor}{said}"
 
-    def refuse(self, command: Command, reason: str) -> None:
-        """It can't be done."""
+    def ends(self, command: Command) -> None:
+        """A command that ends the trial is being carried out."""
+        said = f": {command.reason}" if command.reason else ""
+        self.ended_because = f"{_ENDING[command.verb]} by {command.actor}{said}"
+
+    def holds(self, command: Command) -> bool:
+        """Whether a command to pause or to freeze has to be passed on."""
+        self.held = True
+        if self.paused not in ("freeze", command.verb):
+            return True
+        self.answer_command(command, True, f"{self.trial} is {_STATE[self.paused]}")
+        return False
+
+    def releases(self, command: Command) -> None:
+        """A command to resume is passed on; one that comes before the pause takes that back."""
+        self.held = False
+        if self.paused is None:
+            for hold in self._take(_STATE):
+                self._done(hold, False, f"{self.trial}: taken back by {command.actor}")
+            self.answer_command(command, True, f"{self.trial} goes on")
+
+    def answer_command(self, command: Command, ok: bool, result: str) -> None:
+        """What came of it, where that is known at once."""
         self._waiting.remove(command)
-        self._done(command, False, reason)
+        self._done(command, ok, result)
 
     def finished(self, end: TrialEnd, queued_sec: float) -> None:
         """Log the end; nothing may follow."""
         outcome, facts = end.decision.outcome, end.facts
         for command in self._take():
             ends = command.verb in _ENDING
-            self._done(command, ends, f"{self.trial} ended as {outcome}" + " first" * (not ends))
+            result = f"{self.trial} ended as {outcome}" + " first" * (not ends)
+            if outcome is Outcome.CANCELLED and command.verb in ("cancel", "retry"):
+                result = f"{result}; {self.after_cancel}"
+            self._done(command, ends, result)
         seconds = facts.seconds if facts is not None else PhaseSeconds()
         self.log.append(
             TrialFinished(

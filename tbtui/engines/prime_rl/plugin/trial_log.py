@@ -6,23 +6,61 @@ one of the journal's (`tbtui.journal.events`) with its `kind`, from `trial_queue
 too (`command_issued`, `command_done`). The terminal is beside it, in
 `trials/TRIAL/recording.cast`.
 
-One event differs: the token ids and log-probabilities of a completion stay in verifiers, so that
-in `turn_sampled` the fields `sample`, `mean_logprob`, `min_logprob` and `weights_version` are
-null. Prime-RL's traces have them, under the id in `TRIAL__ID`.
+The token ids and log-probabilities of a completion stay in verifiers: in `turn_sampled` the fields
+`sample`, `mean_logprob`, `min_logprob` and `weights_version` are null. Prime-RL's traces have
+them, under the id in `TRIAL__ID`.
+
+The first line has a third field, `"server": {...}`: which environment server writes the file, so
+that a reader on the same machine can tell when nothing more will come.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from tbtui.journal.events import AnyEvent
+import psutil
+
+from tbtui.journal.events import AnyEvent, TurnSampled
 from tbtui.rollout.messages import Completion, SampleWanted
 
 FOLDER = "events"
+_SAME_START_SEC = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """The process of an environment server."""
+
+    host: str
+    pid: int
+    started: float
+    """Seconds since the epoch; tells it from a later process of the same number."""
+
+    @classmethod
+    def this(cls) -> ServerProcess:
+        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time())
+
+    def ended(self) -> bool:
+        """Whether it is known to be over; of another machine's nothing is known."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            started = psutil.Process(self.pid).create_time()
+        except psutil.NoSuchProcess:
+            return True
+        return abs(started - self.started) > _SAME_START_SEC
+
+
+def trial_name(task: str, trace: str) -> str:
+    """Of the rollout whose trace has this id: unique, and the name of files."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in task)
+    return f"{plain}__{trace[:12]}"
 
 
 class TrialLog:
@@ -36,36 +74,35 @@ class TrialLog:
         folder.mkdir(parents=True, exist_ok=True)
         self._clock = clock
         self._file = (folder / f"{trial}.jsonl").open("ab", buffering=0)
+        self._server: ServerProcess | None = ServerProcess.this()
+        """Until it has been told."""
 
     def append(self, event: AnyEvent) -> None:
-        self._write(event.model_dump(mode="json"))
+        # In ASCII: no reader can take a character of the text for the end of the line.
+        line = {"time": self._clock(), "event": event.model_dump(mode="json")}
+        if self._server is not None:
+            line["server"], self._server = asdict(self._server), None
+        self._file.write(json.dumps(line).encode() + b"\n")
 
     def sampled(self, wanted: SampleWanted, completion: Completion, seconds: float) -> None:
-        """As `TurnSampled`, without what only the trainer knows."""
-        self._write(
-            {
-                "kind": "turn_sampled",
-                "trial": wanted.trial,
-                "turn": wanted.turn,
-                "purpose": wanted.purpose,
-                "sample": None,
-                "text": completion.text,
-                "thinking": completion.thinking,
-                "prompt_tokens": completion.prompt_tokens,
-                "completion_tokens": completion.completion_tokens,
-                "mean_logprob": None,
-                "min_logprob": None,
-                "stop_reason": "length" if completion.truncated else "stop",
-                "weights_version": None,
-                "cached_tokens": None,
-                "seconds": seconds,
-            }
+        """Without what only the trainer knows."""
+        self.append(
+            TurnSampled(
+                trial=wanted.trial,
+                turn=wanted.turn,
+                purpose=wanted.purpose,
+                sample=None,
+                text=completion.text,
+                thinking=completion.thinking,
+                prompt_tokens=completion.prompt_tokens,
+                completion_tokens=completion.completion_tokens,
+                mean_logprob=None,
+                min_logprob=None,
+                stop_reason="length" if completion.truncated else "stop",
+                weights_version=None,
+                seconds=seconds,
+            )
         )
 
     def close(self) -> None:
         self._file.close()
-
-    def _write(self, event: dict[str, Any]) -> None:
-        # In ASCII: no reader can take a character of the text for the end of the line.
-        line = json.dumps({"time": self._clock(), "event": event})
-        self._file.write(line.encode() + b"\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,59 @@ from tbtui.journal.events import RunStarted, TaskRecord
 
 def read_configuration(source: SourceDirectory) -> tuple[dict[str, Any], float] | None:
     """The configuration and when it was written; None while there is none to read."""
-    for path in source.configs():
-        try:
-            config = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-            return config, path.stat().st_mtime
-        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-            # It may just be being written.
-            continue
-    return None
+    found = next(filter(None, (_read(path) for path in source.configs())), None)
+    return found or _put_together(source)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], float] | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]), path.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        # It may just be being written.
+        return None
+
+
+def _put_together(source: SourceDirectory) -> tuple[dict[str, Any], float] | None:
+    """What the whole would say, from the parts' own files: they have what they share with others
+    each for itself."""
+    parts = {name: found for name, path in source.part_configs().items() if (found := _read(path))}
+    if "orchestrator" not in parts:
+        return None
+    config: dict[str, Any] = {name: part for name, (part, _) in parts.items()}
+    orchestrator, written = parts["orchestrator"]
+    config |= {name: orchestrator.get(name) for name in ("model", "max_steps", "seq_len")}
+    return config, written
+
+
+def trials_dir(config: dict[str, Any]) -> Path | None:
+    """Where our plugin's environment servers keep their trials, if the configuration says it."""
+    environments = _environments(config)
+    given = _first(environments, "agent", "harness", "trials_dir")
+    return Path(given).expanduser().absolute() if isinstance(given, str) and given else None
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSettings:
+    """How Prime-RL evaluates, where a source says nothing else."""
+
+    group_size: int
+    """Trials of each task."""
+    temperature: float
+
+
+def eval_settings(config: dict[str, Any]) -> EvalSettings:
+    table = _table(config, "orchestrator", "eval")
+    temperature = _get(table, "sampling", "temperature")
+    return EvalSettings(
+        group_size=_whole(table.get("group_size")) or 1,
+        temperature=float(temperature) if isinstance(temperature, int | float) else 1.0,
+    )
 
 
 def run_started(source: SourceDirectory, config: dict[str, Any]) -> RunStarted:
     """As far as the configuration tells; what it leaves out stays empty."""
     orchestrator = _table(config, "orchestrator")
-    environments = [_table(each, "env") for each in _tables(orchestrator, "train", "source")]
+    environments = _environments(config)
     tasks_dir = _first(environments, "taskset", "tasks_dir") or ""
     sandbox = _first(environments, "agent", "harness", "environment", "type")
     vllm = _table(config, "inference", "vllm")
@@ -56,6 +96,11 @@ def run_started(source: SourceDirectory, config: dict[str, Any]) -> RunStarted:
             "batch_size": _groups(orchestrator),
         },
     )
+
+
+def _environments(config: dict[str, Any]) -> list[dict[str, Any]]:
+    sources = _tables(_table(config, "orchestrator"), "train", "source")
+    return [_table(source, "env") for source in sources]
 
 
 def _groups(orchestrator: dict[str, Any]) -> int | None:

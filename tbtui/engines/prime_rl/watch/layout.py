@@ -70,6 +70,11 @@ class SourceDirectory:
         configs = self.path / "configs"
         return configs / "latest" / "resolved" / "rl.json", configs / "rl.json"
 
+    def part_configs(self) -> dict[str, Path]:
+        """Of the parts, which is all that a launch on one machine leaves up to 2026-08."""
+        configs = self.path / "configs"
+        return {part: configs / f"{part}.json" for part in ("orchestrator", "inference", "trainer")}
+
     def attempt(self) -> Path | None:
         """The logs of the latest launch, by their own name."""
         latest = self.path / "logs" / "latest"

@@ -46,6 +46,14 @@ _GROUPS = {
 }
 
 
+def step_of(row: Mapping[str, Any]) -> int | None:
+    """Evaluations have theirs as a float."""
+    step = row.get("step")
+    if isinstance(step, float) and step.is_integer():
+        return int(step)
+    return step if isinstance(step, int) else None
+
+
 def chosen(row: Mapping[str, Any]) -> dict[str, float]:
     """A row's numbers under the names of our own trainer."""
     metrics = _renamed(row, _TRAINER | _ORCHESTRATOR)

@@ -48,6 +48,8 @@ class Pipeline:
     broadcast: int | None = None
     """The orchestrator waits for the trainer to have written this version."""
     evaluating: str = ""
+    evaluation: int = 0
+    """Trials of that evaluation."""
     shipped: int = 0
     """The last batch handed to the trainer."""
     trained: int = 0
@@ -87,7 +89,7 @@ class Pipeline:
         elif match := _RESUMED.search(text):
             self.resumed_from = int(match[1])
         elif match := _EVALS.search(text):
-            self.evaluating = match[1]
+            self.evaluating, self.evaluation = match[1], int(match[2])
         elif text.startswith("Training from scratch"):
             self.resumed_from = 0
         elif text.startswith("Evaluated "):

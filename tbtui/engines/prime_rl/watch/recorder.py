@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 from tbtui.journal.events import AnyEvent
@@ -31,6 +32,10 @@ class Recorder:
     def sample(self, sample: SampleRecord) -> int:
         """Returns the sample's id."""
         return self._writer.add_sample(sample)
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is recorded within is there for readers, and after a crash, whole or not at all."""
+        return self._writer.together()
 
     def forget(self, trial: str) -> None:
         """No further sample of the trial comes."""

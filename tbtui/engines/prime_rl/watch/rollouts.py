@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tbtui.engines.prime_rl.watch.identity import trial_name
 from tbtui.engines.prime_rl.watch.layout import RolloutFile, SourceDirectory
 from tbtui.engines.prime_rl.watch.records import Annotation, Delta, Episode, read_records
 from tbtui.engines.prime_rl.watch.sealed import SealedError
 from tbtui.engines.prime_rl.watch.steps import Steps
 from tbtui.engines.prime_rl.watch.tails import Tails
-from tbtui.engines.prime_rl.watch.trials import Trials, trial_name
+from tbtui.engines.prime_rl.watch.trials import Trials
 
 _STILL_WRITTEN = 4
 """Directories of so many newest steps may still grow."""
@@ -84,7 +85,8 @@ class Rollouts:
                     self._episode(episode, file.step)
                     continue
                 for trace in episode.traces:
-                    self._steps.shipped(trial_name(trace.id), file.step, trace.advantage)
+                    name = self._trials.name(trace.id)
+                    self._steps.shipped(name, file.step, trace.advantage)
             if behind:
                 return file.step
         self._raise_floor(files)
@@ -133,7 +135,8 @@ class Rollouts:
             lines, _ = self._tails.read(path, remember=False)
             for note in self._records(Annotation, lines):
                 if note.info.effective and (step := int(note.info.ship.get("step", 0))):
-                    self._steps.shipped(trial_name(note.trace_id), step, note.info.advantage)
+                    name = self._trials.name(note.trace_id)
+                    self._steps.shipped(name, step, note.info.advantage)
 
     def _live(self) -> None:
         files = set(self._source.live())

@@ -7,7 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tbtui.engines.prime_rl.control import PrimeRlControl
+from tbtui.engines.prime_rl.watch.configuration import read_configuration, trials_dir
 from tbtui.engines.prime_rl.watch.layout import SourceDirectory, SourceError
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
@@ -33,6 +36,10 @@ class WatchOptions:
     """Tell why nothing goes forward after so long."""
     server_urls: tuple[str, ...] = ()
     """Of vLLM, for its `/metrics`."""
+    trials_dir: Path | None = None
+    """Of our plugin's environment servers; None: as the configuration says, if it does."""
+    settings: dict[str, Any] | None = None
+    """That the run goes on with, where it does; None: those that it began with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,13 @@ class PreparedWatch:
     server: ServerMetrics | None
     continues: bool
     """There is a journal already."""
+
+    def trials_dir(self) -> Path | None:
+        """Of our plugin's environment servers, as far as is known by now."""
+        if self.options.trials_dir is not None:
+            return self.options.trials_dir
+        found = read_configuration(self.source)
+        return trials_dir(found[0]) if found is not None else None
 
 
 def prepare_watch(path: Path, into: Path | None, options: WatchOptions) -> PreparedWatch:
@@ -78,30 +92,72 @@ async def watch(prepared: PreparedWatch) -> RunEnd:
     """Follow the run; cancelled, it leaves the journal open for the next watcher. Never raises:
     this is the one place that turns a failure into an end.
     """
-    options = prepared.options
     try:
         with Recorder(prepared.directory, continues=prepared.continues) as recorder:
-            watcher = Watcher(
-                prepared.source,
-                prepared.directory,
-                recorder,
-                prepared.savepoint,
-                options.stall_sec,
-                crash_settles_sec=0.0 if options.once else 2.0,
-            )
-            try:
-                async with _measuring(prepared.server, watcher):
-                    return await _follow(watcher, once=options.once)
-            except asyncio.CancelledError:
-                watcher.leave("the watcher leaves; the run goes on without it")
-                return RunEnd("interrupted", "the run goes on; watch it again to go on reading")
-            finally:
-                watcher.close()
+            return await follow(prepared, recorder)
+    except asyncio.CancelledError:
+        return RunEnd("interrupted", "the run goes on; watch it again to go on reading")
     except (JournalError, OSError) as error:
         return RunEnd("failed", str(error))
 
 
-async def _follow(watcher: Watcher, *, once: bool) -> RunEnd:
+async def follow(
+    prepared: PreparedWatch,
+    recorder: Recorder,
+    control: PrimeRlControl | None = None,
+    *,
+    ends_it: bool = False,
+) -> RunEnd:
+    """To the end of the run; what is written beside it goes through the same `recorder`.
+
+    Args:
+        control: carries commands out meanwhile.
+        ends_it: whoever cancels this ends the run, and with it the trials that still run then.
+
+    Raises:
+        JournalError: the journal can't be written.
+        OSError: a file is there and can't be read.
+    """
+    options, trials = prepared.options, prepared.trials_dir()
+    _link_recordings(prepared.directory, trials)
+    watcher = Watcher(
+        prepared.source,
+        prepared.directory,
+        recorder,
+        prepared.savepoint,
+        options.stall_sec,
+        crash_settles_sec=0.0 if options.once else 2.0,
+        trials_dir=trials,
+        settings=options.settings,
+    )
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(_measuring(prepared.server, watcher))
+            if control is not None:
+                await stack.enter_async_context(control.serving(watcher.commands))
+            return await _to_the_end(watcher, once=options.once)
+    except asyncio.CancelledError:
+        if ends_it:
+            watcher.abandon()
+        else:
+            watcher.leave("the watcher leaves; the run goes on without it")
+        raise
+    finally:
+        watcher.close()
+
+
+def _link_recordings(directory: RunDirectory, trials_dir: Path | None) -> None:
+    """Where the plugin has its trials elsewhere, they are found in the journal's directory too."""
+    if trials_dir is None or directory.trials.is_symlink():
+        return
+    recordings = RunDirectory(trials_dir).trials
+    if recordings.resolve() != directory.trials.resolve():
+        with contextlib.suppress(OSError):  # there is something in it already
+            directory.trials.rmdir()
+            directory.trials.symlink_to(recordings.absolute())
+
+
+async def _to_the_end(watcher: Watcher, *, once: bool) -> RunEnd:
     while watcher.end is None:
         more = watcher.poll()
         if not more and once:

@@ -1,4 +1,4 @@
-"""vLLM's own numbers, from its `/metrics`: its queue, its cache and what it has drawn."""
+"""vLLM's own numbers, from its `/metrics`: its queue, cache, latencies, and what it has drawn."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from http.client import HTTPException
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 
-from tbtui.journal.events import PolicyMeasured, ServerMeasured
-from tbtui.policies.vllm.metrics import added, vllm_metrics
+from tbtui.engines.monitor import latency_measured
+from tbtui.journal.events import LatencyMeasured, PolicyMeasured, ServerMeasured
+from tbtui.policies.vllm.metrics import InferenceWindow, VllmMetrics, of_all, read_metrics
 
 _TIMEOUT_SEC = 5.0
 _MAX_BYTES = 16 << 20
@@ -20,7 +22,7 @@ class ServerMetricsError(Exception):
 
 
 class ServerMetrics:
-    """Asks one or several engines and adds up what they say."""
+    """Asks one or several servers and adds up what they say."""
 
     def __init__(self, urls: Sequence[str], clock: Callable[[], float] = time.time) -> None:
         """`urls`: of the servers, with or without a path (`http://host:8000/v1` is one)."""
@@ -28,33 +30,45 @@ class ServerMetrics:
         self._clock = clock
         self._state = ""
         self._since = 0.0
-        self._counted: dict[str, float] = {}
+        self._window = InferenceWindow(len(self._urls))
+        self._counted = VllmMetrics({}, {})
         """As it was told last: what was counted stays counted while a server is away."""
 
     def measure(self) -> PolicyMeasured:
         """Blocks for at most some seconds; a server that doesn't answer is told as such."""
         try:
-            totals = _sum([parse(_fetch(url)) for url in self._urls])
+            found = [parse(_fetch(url)) for url in self._urls]
         except ServerMetricsError as error:
-            return self._measured(self._counted, "unreachable", str(error))
-        self._counted = {name: n for name, n in totals.items() if name.endswith("_total")}
-        return self._measured(totals, "active", "")
+            return self._measured(self._counted, (), "unreachable", str(error))
+        inference = self._window.look(self._clock(), found)
+        totals = of_all(found)
+        counted = {name: n for name, n in totals.values.items() if name.endswith("_total")}
+        self._counted = VllmMetrics(counted, {})
+        latencies = tuple(map(latency_measured, inference.latencies))
+        return self._measured(totals, latencies, "active", "")
 
-    def _measured(self, totals: dict[str, float], state: str, reason: str) -> PolicyMeasured:
+    def _measured(
+        self,
+        totals: VllmMetrics,
+        latencies: tuple[LatencyMeasured, ...],
+        state: str,
+        reason: str,
+    ) -> PolicyMeasured:
         if state != self._state:
             self._state, self._since = state, self._clock()
         running, waiting = (
-            _whole(totals, "num_requests_running"),
-            _whole(totals, "num_requests_waiting"),
+            totals.whole("num_requests_running"),
+            totals.whole("num_requests_waiting"),
         )
+        whole = next((each for each in latencies if each.kind == "end_to_end"), None)
         return PolicyMeasured(
             activity="sampling" if running else "idle",
             in_flight=running + waiting,
             running=running,
-            completed=_whole(totals, "request_success_total"),
-            sampled_tokens=_whole(totals, "generation_tokens_total"),
-            p50_sec=None,
-            p95_sec=None,
+            completed=totals.whole("request_success_total"),
+            sampled_tokens=totals.whole("generation_tokens_total"),
+            p50_sec=None if whole is None else whole.p50_sec,
+            p95_sec=None if whole is None else whole.p95_sec,
             server=ServerMeasured(
                 state=state,
                 reason=reason,
@@ -62,10 +76,11 @@ class ServerMetrics:
                 requests=(),
                 retries=0,
                 # vLLM counts the tokens of the prompts that it looks up in its cache.
-                prompt_tokens=_whole(totals, "prefix_cache_queries_total"),
-                cached_tokens=_whole(totals, "prefix_cache_hits_total"),
-                kv_cache_use=totals.get("kv_cache_usage_perc"),
-                preemptions=_whole(totals, "num_preemptions_total"),
+                prompt_tokens=totals.whole("prefix_cache_queries_total"),
+                cached_tokens=totals.whole("prefix_cache_hits_total"),
+                kv_cache_use=totals.values.get("kv_cache_usage_perc"),
+                preemptions=totals.whole("num_preemptions_total"),
+                latencies=latencies,
             ),
         )
 
@@ -82,34 +97,36 @@ def metrics_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, "/metrics", "", ""))
 
 
-def parse(text: str) -> dict[str, float]:
-    """As `vllm_metrics`.
+def parse(text: str) -> VllmMetrics:
+    """As `read_metrics`.
 
     Raises:
-        ServerMetricsError: it isn't Prometheus's text format.
+        ServerMetricsError: it isn't Prometheus's text format, or not vLLM's numbers.
     """
     try:
-        return vllm_metrics(text)
+        metrics = read_metrics(text)
     except ValueError as error:
         raise ServerMetricsError(f"its metrics can't be read ({error})") from error
-
-
-def _sum(engines: Sequence[dict[str, float]]) -> dict[str, float]:
-    totals: dict[str, float] = {}
-    for engine in engines:
-        for name, value in engine.items():
-            totals[name] = added(name, totals.get(name, 0.0), value)
-    return totals
-
-
-def _whole(totals: dict[str, float], name: str) -> int:
-    return int(totals.get(name, 0.0))
+    if not metrics.values:
+        raise ServerMetricsError("its metrics are not vLLM's")
+    return metrics
 
 
 def _fetch(url: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SEC) as answer:
             body: bytes = answer.read(_MAX_BYTES)
+    except HTTPError as error:
+        raise ServerMetricsError(f"{url}: answers {error.code} {error.reason}") from error
     except (OSError, HTTPException) as error:
-        raise ServerMetricsError(f"{url}: {error}") from error
+        raise ServerMetricsError(f"{url}: {_why(error)}") from error
     return body.decode("utf-8", "replace")
+
+
+def _why(error: OSError | HTTPException) -> str:
+    """Without what urllib and the C library put around it."""
+    if isinstance(error, URLError) and isinstance(error.reason, Exception):
+        return _why(error.reason) if isinstance(error.reason, OSError) else str(error.reason)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -7,17 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tbtui.algorithm.evaluation import attempts, pass_rates
+from tbtui.engines.prime_rl.watch.configuration import EvalSettings
+from tbtui.engines.prime_rl.watch.identity import Ended
 from tbtui.engines.prime_rl.watch.metrics import (
     ORCHESTRATOR_MARK,
     TRAINER_MARK,
     chosen,
     complete,
     evaluated,
+    step_of,
 )
 from tbtui.engines.prime_rl.watch.recorder import Recorder
-from tbtui.engines.prime_rl.watch.trials import Ended
 from tbtui.journal.events import (
+    Estimate,
     EvalFinished,
+    EvalStarted,
     GroupAdded,
     GroupScored,
     StepFinished,
@@ -59,6 +64,7 @@ class Steps:
         self._trials: OrderedDict[str, Ended] = OrderedDict()
         self._evals: dict[int, list[Ended]] = defaultdict(list)
         self._evaluated: set[tuple[int, str]] = set()
+        self._eval_settings = EvalSettings(1, 1.0)
 
     def restore(self, reader: JournalReader) -> None:
         """Know what an earlier watcher wrote."""
@@ -137,10 +143,27 @@ class Steps:
             reward=trial.reward, advantage=advantage, tokens=trial.tokens
         )
 
+    def evaluates(self, settings: EvalSettings) -> None:
+        """How the evaluations are made from here on."""
+        self._eval_settings = settings
+
+    def evaluation_begins(self, step: int, trials: int) -> None:
+        if step <= max((known for known, _ in self._evaluated), default=0):
+            return  # of the past: its result has been read already
+        settings = self._eval_settings
+        self._recorder.record(
+            EvalStarted(
+                step=step,
+                tasks=max(1, trials // settings.group_size),
+                trials=trials,
+                temperature=settings.temperature,
+            )
+        )
+
     def row(self, row: Mapping[str, Any]) -> None:
         """A row of the metrics."""
-        number, at = row.get("step"), row.get("time")
-        if not isinstance(number, int):
+        number, at = step_of(row), row.get("time")
+        if number is None:
             return
         moment = float(at) if isinstance(at, int | float) else 0.0
         for env, scores in evaluated(row).items():
@@ -198,20 +221,26 @@ class Steps:
         trials = [trial for trial in self._evals[step] if trial.env in ("", env)]
         self._evals[step] = [trial for trial in self._evals[step] if trial not in trials]
         rewards = [trial.reward for trial in trials if trial.reward is not None]
-        by_task: dict[str, list[bool]] = defaultdict(list)
+        by_task: dict[str, list[float | None]] = defaultdict(list)
         for trial in trials:
-            if trial.reward is not None:
-                by_task[trial.task].append(trial.reward >= 1)
-        rate = sum(reward >= 1 for reward in rewards) / len(rewards) if rewards else None
+            by_task[trial.task].append(trial.reward)
+        tried = {task: attempts(given) for task, given in by_task.items()}
+        rates = pass_rates(list(tried.values()))
+        rate = rates[1].value if rates else None
         event = EvalFinished(
             step=step,
             weights_version=int(scores.get("policy_version", step)),
-            temperature=1.0,
+            temperature=self._eval_settings.temperature,
             pass_rate=rate,
             scored=len(rewards),
             unscored=len(trials) - len(rewards),
             by_kind={} if rate is None else {env: rate},
-            by_task={task: sum(passed) / len(passed) for task, passed in by_task.items()},
+            pass_at={
+                k: Estimate(value=rate.value, low=rate.low, high=rate.high)
+                for k, rate in rates.items()
+            },
+            by_task={task: n.passed / n.scored for task, n in tried.items() if n.scored},
+            unscored_tasks=sum(not n.scored for n in tried.values()),
             mean_reward=sum(rewards) / len(rewards) if rewards else None,
             metrics={f"eval/{name}": value for name, value in scores.items() if "@" in name},
         )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
+from tbtui.engines.prime_rl.watch.hosted import HostedTrials
+from tbtui.engines.prime_rl.watch.identity import (
+    Ended,
+    identity_of,
+    purpose_of,
+    runs_in_plugin,
+    trial_name,
+)
 from tbtui.engines.prime_rl.watch.outcomes import End, end_of, end_without_trace
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.records import (
@@ -19,25 +25,24 @@ from tbtui.engines.prime_rl.watch.records import (
     Timing,
     Trace,
 )
+from tbtui.engines.prime_rl.watch.times import last_moment, spent
 from tbtui.engines.prime_rl.watch.turns import Turn, turns_of
 from tbtui.journal.events import (
     Outcome,
     PhaseSeconds,
-    Purpose,
     TrialFinished,
     TrialPhase,
     TrialPhaseChanged,
     TrialQueued,
+    TrialTraced,
     TurnObserved,
     TurnSampled,
+    TurnStarted,
 )
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.samples import SampleRecord
 
 _UNKNOWN_BUDGET_SEC = 0.0
 _MAY_BE_SHIPPED_STEPS = 8
-_NOT_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
-_MAX_NAME = 80
 
 
 @dataclass(slots=True)
@@ -56,25 +61,13 @@ class _Trial:
     timing: Timing = field(default_factory=Timing)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What is remembered of a finished trial, to score its group."""
-
-    env: str
-    group: str
-    task: str
-    purpose: Purpose
-    step: int
-    outcome: Outcome
-    reward: float | None
-    tokens: int
-
-
 class Trials:
     """Journals every rollout once, however often and wherever its record is met."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, hosted: HostedTrials) -> None:
+        """`hosted`: those that are told of live, by our plugin."""
         self._recorder = recorder
+        self._hosted = hosted
         self._live: dict[str, _Trial] = {}
         self._seen: set[str] = set()
         """Finished ones, and those that were already there."""
@@ -84,49 +77,82 @@ class Trials:
     def restore(self, reader: JournalReader, done: int) -> list[tuple[str, Ended]]:
         """Know what an earlier watcher wrote. Returns the trials that ended and may still be
         handed to the trainer, when step `done` was the last one that was trained."""
+        hosted: dict[str, TrialFinished | None] = dict.fromkeys(self._hosted.restore(reader))
         queued: dict[str, TrialQueued] = {}
         finished: list[tuple[str, Ended]] = []
         after = 0
-        while entries := reader.read_kinds(("trial_queued", "trial_finished"), after):
+        kinds = ("trial_queued", "trial_finished", "trial_traced")
+        while entries := reader.read_kinds(kinds, after):
             after = entries[-1].seq
             for entry in entries:
-                if isinstance(event := entry.event, TrialQueued):
-                    queued[event.trial] = event
-                    self._members[event.group] += 1
-                elif isinstance(event, TrialFinished):
-                    self._seen.add(event.trial)
-                    begun = queued.pop(event.trial)
-                    if begun.step > done - _MAY_BE_SHIPPED_STEPS:
-                        finished.append((event.trial, _restored(reader, begun, event)))
-        for name, begun in queued.items():
+                match entry.event:
+                    case TrialQueued(trial=name) as begun:
+                        queued[name] = begun
+                        if name not in hosted:
+                            self._members[begun.group] += 1
+                    case TrialFinished(trial=name) as end if name not in hosted:
+                        self._seen.add(name)
+                        begun = queued.pop(name)
+                        if begun.step > done - _MAY_BE_SHIPPED_STEPS:
+                            finished.append((name, _restored(reader, begun, end)))
+                    case TrialFinished(trial=name) as end:
+                        hosted[name] = end
+                    case TrialTraced(trial=name) as traced if known := hosted.get(name):
+                        begun = queued.pop(name)
+                        if traced.step > done - _MAY_BE_SHIPPED_STEPS:
+                            finished.append((name, _restored_traced(begun, known, traced)))
+                    case _:
+                        pass
+        for name in queued.keys() - hosted.keys():
             turns = reader.sampled(name, before=2**62)
-            self._live[name] = _Trial(begun.step, 0, turns=turns)
+            self._live[name] = _Trial(queued[name].step, 0, turns=turns)
         return finished
 
     @property
     def live(self) -> Sequence[str]:
+        """Those that nobody tells of but Prime-RL."""
         return tuple(self._live)
+
+    @property
+    def any(self) -> bool:
+        """There was one."""
+        return bool(self._seen or self._live)
+
+    def name(self, trace: str) -> str:
+        """Of the trial with this trace."""
+        return self._hosted.find(trace) or trial_name(trace)
 
     def episode(self, episode: Episode, step: int) -> list[tuple[str, Ended]]:
         """A finished episode of the batch `step`: the trials that are new with it."""
         ended = []
         for trace in episode.traces:
-            name = trial_name(trace.id)
             # A judge's trace is no attempt at the task.
-            if trace.agent.trainable and name not in self._seen:
-                ended.append((name, self._trace(name, episode, trace, step)))
+            if not trace.agent.trainable:
+                continue
+            if (name := self._hosted.find(trace.id)) is not None:
+                if (known := self._hosted.traced(name, episode, trace, step)) is not None:
+                    ended.append((name, known))
+            elif (name := trial_name(trace.id)) not in self._seen:
+                with self._recorder.together():
+                    ended.append((name, self._trace(name, episode, trace, step)))
         name = trial_name(episode.id)
         if not episode.traces and name not in self._seen:
-            self._open(name, _identity(episode), step)
+            self._open(name, identity_of(episode), step)
             end = end_without_trace(episode.errors)
             self._finish(name, end, 0, PhaseSeconds(), self._live[name].latest)
-            ended.append((name, _ended(_identity(episode), step, end, 0)))
+            who = identity_of(episode)
+            ended.append((name, Ended.of(who, step, end.outcome, end.reward, 0)))
         return ended
 
     def delta(self, delta: Delta) -> None:
         """News of a rollout in flight."""
         name = trial_name(delta.trace)
         if name in self._seen:
+            return
+        hosted = self._hosted.on and runs_in_plugin(delta)
+        if hosted or self._hosted.find(delta.trace) is not None:
+            if delta.dispatch is not None:
+                self._hosted.dispatched(delta.trace, delta.dispatch)
             return
         if delta.dispatch is not None and name not in self._live:
             self._open(name, delta.dispatch, delta.dispatch.step)
@@ -146,16 +172,16 @@ class Trials:
             self._finish(name, end, trial.turns, PhaseSeconds(), None)
 
     def _trace(self, name: str, episode: Episode, trace: Trace, step: int) -> Ended:
-        identity = _identity(episode, trace)
+        identity = identity_of(episode, trace)
         if name not in self._live:
             self._open(name, identity, step)
         trial = self._live[name]
         trial.weights_version = identity.policy_version
         self._advance(name, trace.nodes, trace.calls, trace.timing)
-        end, spent = end_of(trace), _spent(trace)
-        self._finish(name, end, trial.turns, spent, _last_moment(trace.timing))
+        end = end_of(trace)
+        self._finish(name, end, trial.turns, spent(trace.timing), last_moment(trace.timing))
         tokens = sum(sum(node.mask) for node in trace.nodes)
-        return _ended(identity, step, end, tokens)
+        return Ended.of(identity, step, end.outcome, end.reward, tokens)
 
     def _open(self, name: str, identity: Dispatch, step: int) -> None:
         self._members[identity.group] += 1
@@ -168,7 +194,7 @@ class Trials:
                 task=identity.task,
                 group=identity.group,
                 step=step,
-                purpose=_purpose(identity.kind),
+                purpose=purpose_of(identity.kind),
                 budget_sec=_UNKNOWN_BUDGET_SEC,
             ),
             identity.started,
@@ -195,29 +221,19 @@ class Trials:
 
     def _turn(self, name: str, turn: Turn) -> None:
         trial = self._live[name]
-        at = self._moment(trial, turn.at)
+        since, asked = trial.latest, self._moment(trial, turn.at - turn.seconds)
         if turn.goes_on and turn.observed:
-            seconds = max(0.0, turn.at - turn.seconds - trial.latest)
             event = TurnObserved(
-                trial=name, turn=turn.number - 1, observation=turn.observed, seconds=seconds
-            )
-            self._recorder.record(event, at)
-        logprobs = turn.known_logprobs
-        sample = self._recorder.sample(
-            SampleRecord(
                 trial=name,
-                turn=turn.number,
-                prompt_ids=turn.prompt_ids,
-                completion_ids=turn.completion_ids,
-                logprobs=turn.logprobs,
-                # The ids are known, what they read as only the tokenizer knows.
-                pieces=tuple(f"‹{token}›" for token in turn.completion_ids),
-                prompt_text=turn.observed,
-                stop_reason=turn.stop_reason,
-                weights_version=trial.weights_version,
-                temperature=turn.temperature,
-                seconds=turn.seconds,
+                turn=turn.number - 1,
+                observation=turn.observed,
+                seconds=asked - since,
             )
+            self._recorder.record(event, asked)
+        self._recorder.record(TurnStarted(trial=name, turn=turn.number), asked)
+        at = self._moment(trial, turn.at)
+        sample = self._recorder.sample(
+            turn.sample(name, turn.number, trial.weights_version, "turn")
         )
         self._recorder.record(
             TurnSampled(
@@ -228,8 +244,8 @@ class Trials:
                 thinking=turn.thinking,
                 prompt_tokens=turn.prompt_tokens,
                 completion_tokens=turn.completion_tokens,
-                mean_logprob=float(logprobs.mean()) if logprobs.size else 0.0,
-                min_logprob=float(logprobs.min()) if logprobs.size else 0.0,
+                mean_logprob=turn.mean_logprob,
+                min_logprob=turn.min_logprob,
                 stop_reason="length" if turn.stop_reason == "length" else "stop",
                 weights_version=trial.weights_version,
                 cached_tokens=turn.cached_tokens,
@@ -264,41 +280,6 @@ class Trials:
         return trial.latest
 
 
-def trial_name(identity: str) -> str:
-    """Prime-RL's own id, which is also a directory's name with us."""
-    return _NOT_A_NAME.sub("_", identity).lstrip(".")[:_MAX_NAME] or "_"
-
-
-def _purpose(kind: str) -> Literal["train", "eval"]:
-    return "eval" if kind == "eval" else "train"
-
-
-def _identity(episode: Episode, trace: Trace | None = None) -> Dispatch:
-    work = episode.work
-    return Dispatch(
-        kind=work.type,
-        env=episode.env.name or episode.env.id,
-        group=episode.group.id if episode.group is not None else episode.id,
-        task=(trace or episode).task.name,
-        policy_version=work.policy.start if work.policy is not None else 0,
-        step=work.step,
-        started=trace.timing.start if trace is not None else None,
-    )
-
-
-def _ended(identity: Dispatch, step: int, end: End, tokens: int) -> Ended:
-    return Ended(
-        identity.env,
-        identity.group,
-        identity.task,
-        _purpose(identity.kind),
-        step,
-        end.outcome,
-        end.reward,
-        tokens,
-    )
-
-
 def _restored(reader: JournalReader, begun: TrialQueued, end: TrialFinished) -> Ended:
     turns = (entry.event for entry in reader.read_trial(begun.trial))
     tokens = sum(turn.completion_tokens for turn in turns if isinstance(turn, TurnSampled))
@@ -308,25 +289,8 @@ def _restored(reader: JournalReader, begun: TrialQueued, end: TrialFinished) -> 
     )
 
 
-def _last_moment(timing: Timing) -> float:
-    spans = (timing.boot, timing.setup, timing.agent, timing.finalize, timing.scoring)
-    return max(timing.start, *(max(span.start, span.end) for span in spans))
-
-
-def _spent(trace: Trace) -> PhaseSeconds:
-    timing = trace.timing
-    began = timing.boot.start or timing.setup.start or timing.agent.start or timing.start
-    model = timing.agent.model.duration
-    return PhaseSeconds(
-        queue=max(0.0, began - timing.start) if timing.start else 0.0,
-        build=_seconds(timing.boot.start, timing.boot.end),
-        setup=_seconds(timing.setup.start, timing.setup.end),
-        sampling=model,
-        commands=max(0.0, _seconds(timing.agent.start, timing.agent.end) - model),
-        verifying=_seconds(timing.scoring.start, timing.scoring.end),
-        teardown=_seconds(timing.finalize.start, timing.finalize.end),
+def _restored_traced(begun: TrialQueued, end: TrialFinished, traced: TrialTraced) -> Ended:
+    tokens = sum(call.completion_tokens for call in traced.calls)
+    return Ended(
+        "", traced.group, begun.task, begun.purpose, traced.step, end.outcome, end.reward, tokens
     )
-
-
-def _seconds(start: float, end: float) -> float:
-    return max(0.0, end - start) if end else 0.0

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.engines.prime_rl.watch.records import Call, Message, Node
+from tbtui.journal.samples import SampleRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,35 @@ class Turn:
     stop_reason: str
     temperature: float
     seconds: float
+
+    def sample(self, trial: str, turn: int, weights_version: int, purpose: str) -> SampleRecord:
+        """As the journal keeps it. `turn`: the number that the trial gave the call."""
+        return SampleRecord(
+            trial=trial,
+            turn=turn,
+            prompt_ids=self.prompt_ids,
+            completion_ids=self.completion_ids,
+            logprobs=self.logprobs,
+            # The ids are known, what they read as only the tokenizer knows.
+            pieces=tuple(f"‹{token}›" for token in self.completion_ids),
+            prompt_text=self.observed,
+            stop_reason=self.stop_reason,
+            weights_version=weights_version,
+            temperature=self.temperature,
+            seconds=self.seconds,
+            summary=purpose != "turn",
+        )
+
+    @property
+    def mean_logprob(self) -> float | None:
+        """None where the server told none, as of a rollout that is an evaluation's."""
+        known = self.known_logprobs
+        return float(known.mean()) if known.size else None
+
+    @property
+    def min_logprob(self) -> float | None:
+        known = self.known_logprobs
+        return float(known.min()) if known.size else None
 
     @property
     def known_logprobs(self) -> npt.NDArray[np.float32]:

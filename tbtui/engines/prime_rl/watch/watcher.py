@@ -11,14 +11,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tbtui.engines.prime_rl.watch.configuration import read_configuration, run_started
+from tbtui.engines.prime_rl.watch.commands import Commands
+from tbtui.engines.prime_rl.watch.configuration import (
+    eval_settings,
+    read_configuration,
+    run_started,
+)
+from tbtui.engines.prime_rl.watch.hosted import HostedTrials
 from tbtui.engines.prime_rl.watch.layout import SourceDirectory
-from tbtui.engines.prime_rl.watch.logs import PARTS, LastLines, Part, Warnings, read_line
+from tbtui.engines.prime_rl.watch.logs import (
+    PARTS,
+    LastLines,
+    LogLine,
+    Part,
+    Warnings,
+    read_line,
+)
+from tbtui.engines.prime_rl.watch.metrics import step_of
 from tbtui.engines.prime_rl.watch.pipeline import Files, Pipeline
+from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.records import read_records
 from tbtui.engines.prime_rl.watch.rollouts import Rollouts
 from tbtui.engines.prime_rl.watch.savepoint import Savepoint
+from tbtui.engines.prime_rl.watch.stall import Stall, server_words
 from tbtui.engines.prime_rl.watch.steps import Steps
 from tbtui.engines.prime_rl.watch.tails import Tails
 from tbtui.engines.prime_rl.watch.trials import Trials
@@ -27,6 +43,7 @@ from tbtui.journal.events import (
     CheckpointSaved,
     Noted,
     PolicyMeasured,
+    Purpose,
     RunContinued,
     RunFinished,
     RunPhase,
@@ -63,7 +80,15 @@ class Watcher:
         stall_sec: float = 120.0,
         crash_settles_sec: float = 2.0,
         clock: Callable[[], float] = time.time,
+        trials_dir: Path | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
+        """
+        Args:
+            trials_dir: where our plugin's environment servers log trials and take commands.
+            settings: that the run goes on with; None: those that it began with.
+        """
+        self._settings = settings
         self._source = source
         self._recorder = recorder
         self._savepoint = savepoint
@@ -71,7 +96,10 @@ class Watcher:
         self._clock = clock
         self._tails = Tails(savepoint.positions)
         self._steps = Steps(recorder)
-        self._trials = Trials(recorder)
+        self.commands = Commands(recorder, trials_dir, clock)
+        logs = PluginLogs(trials_dir, self._tails) if trials_dir is not None else None
+        self._hosted = HostedTrials(recorder, self.commands, logs, self._batch, self._warn)
+        self._trials = Trials(recorder, self._hosted)
         self._rollouts = Rollouts(
             source, self._tails, self._trials, self._steps, self._warn, savepoint.floor
         )
@@ -85,11 +113,8 @@ class Watcher:
         self._checkpoints = set(savepoint.checkpoints)
         self._broadcasts: list[tuple[int, bool]] = []
         self._server: PolicyMeasured | None = None
-        self._moved_at: float | None = None
-        """When something last went forward; None while the past is being read."""
-        self._stall_sec = stall_sec
+        self._stall = Stall(stall_sec)
         self._crash_settles_sec = crash_settles_sec
-        self._next_stall = stall_sec
         self.end: RunEnd | None = None
         """Of the run, once it is in the journal."""
         self._restore(directory)
@@ -106,14 +131,12 @@ class Watcher:
                 self._continue()
             if not self._continuing:
                 self._read_all(now)
-        more = self._tails.behind or bool(self._rows)
+        more = self._tails.behind or self._hosted.behind or bool(self._rows)
         moved = self._progress() != before
-        if self._moved_at is not None and moved:
-            self._moved_at, self._next_stall = now, self._stall_sec
-        elif self._moved_at is None and not more and self._begun is not None:
-            # The past is read: it has been still for as long as its files are old.
-            self._moved_at = min(now, self._tails.modified or now)
+        if moved:
+            self._stall.moved(now)
         if not more and self._begun is not None:
+            self._stall.past_is_read(min(now, self._tails.modified or now))
             self._finish(now, quiet=not moved)
             self._tell_stall(now)
         if moved or more:
@@ -131,7 +154,10 @@ class Watcher:
         """The watcher goes, the run goes on."""
         if self.end is None and self._begun is not None:
             self._recorder.record(Noted(level="info", text=reason))
-        self.close()
+
+    def abandon(self) -> None:
+        """The run is being ended, which nobody will watch."""
+        self._hosted.end_all("the run was ended")
 
     def close(self) -> None:
         self._save()
@@ -145,6 +171,9 @@ class Watcher:
                 return
             assert isinstance(started[0].event, RunStarted)
             self._begun = started[0].event
+            config = read_configuration(self._source)
+            self._steps.evaluates(eval_settings(config[0] if config is not None else {}))
+            self.commands.restore(reader)
             self._steps.restore(reader)
             for name, ended in self._trials.restore(reader, self._steps.done):
                 self._steps.ended(name, ended)
@@ -161,6 +190,7 @@ class Watcher:
         if found is None and self._source.empty:
             return False
         config, at = found or ({}, self._clock())
+        self._steps.evaluates(eval_settings(config))
         detail = f"watching {self._source.path}"
         event = RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail=detail)
         self._recorder.record(event, at)
@@ -176,12 +206,23 @@ class Watcher:
         # As are these markers.
         self._broadcasts = self._source.broadcasts()
         horizon = self._rollouts.read(now)
-        while self._rows and (horizon is None or _step_of(self._rows[0]) < horizon):
+        # Of a rollout that begins, Prime-RL says first where it belongs.
+        self._hosted.read(now)
+        while self._rows and (horizon is None or (step_of(self._rows[0]) or 0) < horizon):
             self._steps.row(self._rows.popleft())
         self._steps.settle()
         self._read_checkpoints()
         self._read_logs(now)
+        self.commands.read(self._hosted.live, hosts=self._hosted.any or not self._trials.any)
         self._change_phase()
+
+    def _batch(self, purpose: Purpose, at: float) -> int:
+        """The step that a trial which begins now is counted to, until its trace says more."""
+        if purpose == "eval":
+            return self._pipeline.shipped + 1
+        step = self._steps.collected + 1
+        self._steps.start(step, at)
+        return step
 
     def _read_metrics(self) -> None:
         for path in self._source.metrics():
@@ -204,9 +245,16 @@ class Watcher:
                 log.last.add(line)
                 if log.last.crashed and log.crashed_at is None:
                     log.crashed_at = now
-                self._pipeline.add(part, line)
+                self._add_line(part, line)
                 if line.level == "WARNING" and (text := self._warnings.tell(line.text, now)):
                     self._warn(f"{part}: {text}")
+
+    def _add_line(self, part: Part, line: LogLine) -> None:
+        before = self._pipeline.evaluating
+        self._pipeline.add(part, line)
+        if (self._pipeline.evaluating or before) != before:
+            step = self._pipeline.shipped + 1
+            self._steps.evaluation_begins(step, self._pipeline.evaluation)
 
     def _read_checkpoints(self) -> None:
         for step, path in self._source.checkpoints(self._checkpoints):
@@ -253,9 +301,10 @@ class Watcher:
                 replayed=(),
                 reused=0,
                 requeued=(),
-                settings=self._begun.settings,
+                settings=self._settings or self._begun.settings,
             )
         )
+        self.commands.run_continues()
 
     def _change_phase(self) -> None:
         phase = self._pipeline.phase()
@@ -267,9 +316,11 @@ class Watcher:
     def _finish(self, now: float, *, quiet: bool) -> None:
         if self.end is not None:
             return
-        if self._pipeline.over and quiet:
-            self._steps.settle(over=True)
-            self._conclude("finished", f"{self._steps.done} steps")
+        if self._pipeline.over:
+            # What goes down from here on is pulled down: no crash.
+            if quiet:
+                self._steps.settle(over=True)
+                self._conclude("finished", f"{self._steps.done} steps")
             return
         crashes = {
             part: log.crashed_at for part, log in self._logs.items() if log.crashed_at is not None
@@ -283,32 +334,26 @@ class Watcher:
             self._conclude("failed", f"the {culprit} crashed: {last.cause()}")
 
     def _conclude(self, status: Literal["finished", "failed"], reason: str) -> None:
+        self._hosted.end_all("the run is over")
         self._recorder.record(RunFinished(status=status, reason=reason))
         self._savepoint.over = True
         self.end = RunEnd(status, reason)
         self._save()
 
     def _tell_stall(self, now: float) -> None:
-        if self.end is not None or self._moved_at is None:
+        if self.end is not None or self._pipeline.over:
             return
-        still = now - self._moved_at
-        if still < self._next_stall:
-            return
-        # Half as often each time.
-        self._next_stall = still * 2
-        because = self._pipeline.waiting_for(self._files())
-        self._warn(f"no progress for {still:.0f} s, because {because}{self._server_words()}")
+        if (still := self._stall.due(now)) is not None:
+            self._warn(f"no progress for {still:.0f} s, because {self._because(now)}")
 
-    def _server_words(self) -> str:
-        measured = self._server
-        if measured is None or measured.server is None:
-            return ""
-        if measured.server.state == "unreachable":
-            return f"; the inference server doesn't answer ({measured.server.reason})"
-        waiting = measured.in_flight - measured.running
-        use = measured.server.kv_cache_use
-        cache = "" if use is None else f", KV cache {use:.0%} full"
-        return f"; the inference server has {measured.running} running, {waiting} waiting{cache}"
+    def _because(self, now: float) -> str:
+        if who := self.commands.paused_by:
+            return f"the run is paused by {who}: resume it"
+        trials = self._hosted.waiting(now)
+        if self._hosted.all_held:
+            return f"somebody holds all trials that have begun: {trials}"
+        of_trials = f"; live trials: {trials}" if trials else ""
+        return f"{self._pipeline.waiting_for(self._files())}{of_trials}{server_words(self._server)}"
 
     def _files(self) -> Files:
         attempt = self._savepoint.attempt
@@ -328,6 +373,7 @@ class Watcher:
         pipeline = self._pipeline
         return (
             self._rollouts.news,
+            self._hosted.news,
             self._steps.done,
             self._steps.collected,
             len(self._checkpoints),
@@ -346,8 +392,3 @@ class Watcher:
         self._savepoint.pipeline = self._pipeline
         self._savepoint.checkpoints = sorted(self._checkpoints)
         self._savepoint.save(self._saved_at)
-
-
-def _step_of(row: dict[str, Any]) -> int:
-    step = row.get("step")
-    return step if isinstance(step, int) else 0

@@ -1,0 +1,17 @@
+"""What is said when the catalog can't be used as asked. Nothing heavy: read before a run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CatalogError(Exception):
+    """The catalog can't be used as asked; the message is one line for the person who asked."""
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """`; did you mean 'x'?` for the most similar of `names`, or an empty string."""
+    import difflib  # few names are wrong, and it takes longer to import than to say so
+
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

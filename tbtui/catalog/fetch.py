@@ -1,0 +1,200 @@
+"""Fetches data sets of Harbor's registry, through Harbor's own client.
+
+A data set is put together beside its place and moved there whole. What an interrupted fetch has
+got stays, and the next one goes on from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tbtui.catalog.errors import CatalogError, nearest
+from tbtui.catalog.places import fetched_tasks
+
+if TYPE_CHECKING:
+    from harbor.registry.client.base import BaseRegistryClient
+    from harbor.tasks.client import TaskIdType
+
+_BATCHES = 12
+"""Harbor clones for all that it is asked for at once, and tells at its end: at most so often."""
+_LEAST_AT_ONCE = 10
+
+
+class FetchError(Exception):
+    """The registry, or a data set in it, can't be had now; one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """One version of a data set, as the registry lists it."""
+
+    name: str
+    version: str
+    tasks: int
+    description: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    done: int
+    """Tasks that are here."""
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    path: Path
+    tasks: int
+    already: bool
+    """It was there; nothing was fetched."""
+
+
+class Registry:
+    """Harbor's registry, or another one by its file or its URL."""
+
+    def __init__(self, place: str | None = None) -> None:
+        self._place = place
+        self._client: BaseRegistryClient | None = None
+
+    async def data_sets(self) -> list[DataSet]:
+        """All that there are, by name and version.
+
+        Raises:
+            FetchError: the registry can't be reached or read.
+        """
+        client = await self._connected()
+        listed = await _asking(self._name, client.list_datasets())
+        sets = [
+            DataSet(each.name, each.version or "head", each.task_count, each.description)
+            for each in listed
+        ]
+        return sorted(sets, key=lambda each: (each.name, each.version))
+
+    async def find(self, name: str) -> DataSet:
+        """The data set that `NAME` or `NAME@VERSION` means.
+
+        Raises:
+            CatalogError: there is none; the message names the nearest.
+            FetchError: the registry can't be reached or read.
+        """
+        from harbor.registry.client.base import resolve_version
+
+        base, _, version = name.partition("@")
+        sets = await self.data_sets()
+        versions = {each.version: each for each in sets if each.name == base}
+        if not versions:
+            known = sorted({each.name for each in sets})
+            raise CatalogError(
+                f"{self._name} has no data set {base!r}{nearest(base, known)}"
+                " (`tbtui tasks fetch --list` lists them)"
+            )
+        if version and version not in versions:
+            raise CatalogError(
+                f"{self._name} has no version {version!r} of {base}; there are"
+                f" {', '.join(versions)}"
+            )
+        return versions[version or resolve_version(list(versions))]
+
+    async def fetch(
+        self, chosen: DataSet, into: Path | None, tell: Callable[[Progress], None]
+    ) -> Fetched:
+        """Put the data set into the directory `into` (default: its name, among the fetched ones).
+
+        Raises:
+            CatalogError: something else is there.
+            FetchError: it can't be had, or written; what there is of it stays for the next time.
+        """
+        target = (into or fetched_tasks() / chosen.id).expanduser().absolute()
+        if target.exists() and (there := _task_count(target)):
+            if there != chosen.tasks:
+                raise CatalogError(
+                    f"{target}: holds {there} tasks, and {chosen.id} has {chosen.tasks};"
+                    " remove it, or give another place with --into"
+                )
+            return Fetched(target, there, already=True)
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise CatalogError(f"{target}: something else is there; give another with --into")
+        unfinished = target.parent / f".{target.name}.partial"
+        client = await self._connected()
+        metadata = await _asking(self._name, client.get_dataset_metadata(chosen.id))
+        tell(Progress(0, len(metadata.task_ids)))
+        try:
+            unfinished.mkdir(parents=True, exist_ok=True)
+            await self._download(metadata.task_ids, unfinished, tell)
+            unfinished.replace(target)
+        except OSError as error:
+            raise FetchError(f"{target}: {error.strerror or error}") from error
+        return Fetched(target, len(metadata.task_ids), already=False)
+
+    async def _download(
+        self, ids: Sequence[TaskIdType], directory: Path, tell: Callable[[Progress], None]
+    ) -> None:
+        from harbor.tasks.client import TaskClient
+
+        at_once = max(_LEAST_AT_ONCE, -(-len(ids) // _BATCHES))
+        for start in range(0, len(ids), at_once):
+            batch = list(ids[start : start + at_once])
+            asked = TaskClient().download_tasks(batch, output_dir=directory, export=True)
+            for path in (await _asking(self._name, asked)).paths:
+                if path.parent != directory:  # of a task on this machine Harbor says where it is
+                    copy = directory / path.name
+                    await asyncio.to_thread(shutil.copytree, path, copy, dirs_exist_ok=True)
+            tell(Progress(start + len(batch), len(ids)))
+
+    async def _connected(self) -> BaseRegistryClient:
+        if self._client is None:
+            self._client = await _asking(self._name, asyncio.to_thread(self._connect))
+        return self._client
+
+    def _connect(self) -> BaseRegistryClient:
+        # A password that nobody is there to type would be waited for without end.
+        os.environ.setdefault("GIT_TERMINAL_PROMPT", "0")
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        from harbor.registry.client import RegistryClientFactory
+
+        if self._place is None:
+            return RegistryClientFactory.create()
+        if "://" in self._place:
+            return RegistryClientFactory.create(registry_url=self._place)
+        return RegistryClientFactory.create(registry_path=Path(self._place).expanduser())
+
+    @property
+    def _name(self) -> str:
+        return "Harbor's registry" if self._place is None else f"the registry {self._place}"
+
+
+async def _asking[T](registry: str, answer: Awaitable[T]) -> T:
+    """What Harbor's client answers; what it raises as one line."""
+    import httpx
+    from postgrest.exceptions import APIError
+
+    try:
+        return await answer
+    except subprocess.CalledProcessError as error:
+        raise FetchError(f"{registry}: {_git_words(error)}") from error
+    except (OSError, httpx.HTTPError, APIError, ValueError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise FetchError(f"{registry} can't be read: {reason[:300]}") from error
+
+
+def _git_words(error: subprocess.CalledProcessError) -> str:
+    """The line in which git says what is wrong: the last of its fatal ones."""
+    said = (error.stderr or b"").decode("utf-8", "replace").splitlines()
+    fatal = [line for line in said if line.startswith(("fatal:", "error:"))] or said
+    words = fatal[-1].partition(": ")[2] or fatal[-1] if fatal else f"status {error.returncode}"
+    return f"git {error.cmd[1]}: {words}"
+
+
+def _task_count(directory: Path) -> int:
+    return sum(1 for _ in directory.glob("*/task.toml"))

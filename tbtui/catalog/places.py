@@ -1,0 +1,64 @@
+"""Where tasks lie: a directory, a bundled data set, or one that was fetched, by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tbtui.catalog.errors import CatalogError, nearest
+from tbtui.resources import tasks_dir as bundled_tasks
+from tbtui.user_dirs import data_dir
+
+DEFAULT = "starter"
+"""The bundled data set that is meant where none is named."""
+
+
+def fetched_tasks() -> Path:
+    """Directory of the data sets that `tbtui tasks fetch` has put there."""
+    return data_dir() / "tasks"
+
+
+def find_tasks(given: Path | None) -> Path:
+    """The directory that `tasks_dir=` means.
+
+    An existing directory as it is; else a data set by its name (`workshop`,
+    `terminal-bench@2.0`, or `terminal-bench` where one version of it was fetched).
+
+    Raises:
+        CatalogError: there is none; the message names the nearest data set.
+    """
+    if given is None:
+        return bundled_tasks() / DEFAULT
+    path = given.expanduser()
+    if path.is_dir():
+        return path
+    name = str(given)
+    if path.exists() or given.is_absolute() or len(given.parts) != 1:
+        what = "is not a directory" if path.exists() else "does not exist"
+        raise CatalogError(
+            f"tasks directory {path.absolute()} {what} (set tasks_dir to one that does)"
+        )
+    known = named_tasks()
+    if name in known:
+        return known[name]
+    versions = [each for each in known if each.partition("@")[0] == name]
+    if len(versions) == 1:
+        return known[versions[0]]
+    if versions:
+        raise CatalogError(f"tasks_dir={name}: there are {' and '.join(versions)}; give one")
+    raise CatalogError(
+        f"tasks directory {path.absolute()} does not exist, and no data set is called"
+        f" {name!r}{nearest(name, list(known))} (set tasks_dir to one that does)"
+    )
+
+
+def named_tasks() -> dict[str, Path]:
+    """The bundled and the fetched data sets by name."""
+    found: dict[str, Path] = {}
+    for home in (fetched_tasks(), bundled_tasks()):
+        if home.is_dir():
+            found |= {
+                path.name: path
+                for path in sorted(home.iterdir())
+                if path.is_dir() and not path.name.startswith(".")
+            }
+    return found

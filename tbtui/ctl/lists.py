@@ -1,0 +1,175 @@
+"""The reading half of `tbtui ctl`. Everything raises `TargetError` and `JournalError`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tbtui.config import RunConfig
+from tbtui.ctl.output import print_facts, print_json, print_line, print_table
+from tbtui.ctl.reading import RunReading, read_run
+from tbtui.ctl.rows import Row, event_row, policy_row, run_row, task_row, trial_row
+from tbtui.ctl.targets import TargetError, all_live_runs, choose_run, choose_trial, past_runs
+from tbtui.view.current import current_trials
+from tbtui.view.waiting import duration
+
+
+def list_runs(logs_dir: Path | None, *, ended: bool, as_json: bool) -> None:
+    """Live runs; with `ended` those of `logs_dir` that are over, too."""
+    where = logs_dir or RunConfig().logs_dir
+    runs = {run.path: run for run in all_live_runs(where)}
+    if ended:
+        runs |= {run.path: run for run in past_runs(where)}
+    rows = []
+    for directory in runs.values():
+        with read_run(directory) as run:
+            rows.append(run_row(run))
+    if as_json:
+        print_json({"runs": rows})
+        return
+    empty = f"no run in {where}" if ended else "no live run; those that are over: --ended"
+    columns = ("run", "status", "step", "pass", "trials", "for", "waiting for / directory")
+    print_table(columns, [_run_cells(row) for row in rows], empty)
+
+
+def show_run(run: str | None, *, content: bool, as_json: bool) -> None:
+    with read_run(choose_run(run)) as reading:
+        _print_row(run_row(reading, content=content), as_json)
+
+
+def list_trials(run: str | None, *, ended: bool, content: bool, as_json: bool) -> None:
+    """Of the batches under way; with `ended` all that are kept."""
+    with read_run(choose_run(run)) as reading:
+        state = reading.state
+        trials = state.trials.values() if ended else current_trials(state)
+        rows = [trial_row(trial, reading, content=content) for trial in trials]
+    if as_json:
+        print_json({"run": reading.directory.name, "trials": rows})
+        return
+    columns = ["trial", "doing", "for", "idle", "reward", "step"]
+    columns += ["last command, reason"] if content else []
+    empty = "no trial" if ended else "no trial under way; those that are over: --ended"
+    print_table(columns, [_trial_cells(row, content=content) for row in rows], empty)
+
+
+def show_trial(trial: str, run: str | None, *, content: bool, as_json: bool) -> None:
+    with read_run(choose_run(run)) as reading:
+        view = choose_trial(trial, reading.state)
+        _print_row(trial_row(view, reading, content=content), as_json)
+
+
+def list_events(trial: str, run: str | None, after: int, *, content: bool, as_json: bool) -> None:
+    """Everything that the journal has of a trial; as JSON one event a line."""
+    with read_run(choose_run(run)) as reading:
+        name = _recorded_trial(trial, reading)
+        for entry in reading.reader.read_trial(name, after):
+            row = event_row(entry, content=content)
+            if as_json:
+                print_json(row)
+            else:
+                print_line(_event_line(row, reading.state.started_at or row["time"]))
+
+
+def list_tasks(run: str | None, *, as_json: bool) -> None:
+    with read_run(choose_run(run)) as reading:
+        rows = [task_row(task) for task in reading.state.tasks.values()]
+    if as_json:
+        print_json({"run": reading.directory.name, "tasks": rows})
+        return
+    columns = ("task", "kind", "split", "pass rate", "lately", "scored", "unscored", "live")
+    print_table(columns, [_task_cells(row) for row in rows], "no task is known yet")
+
+
+def show_policy(run: str | None, *, as_json: bool) -> None:
+    with read_run(choose_run(run)) as reading:
+        _print_row(policy_row(reading.state, reading.now), as_json)
+
+
+def show_settings(name: str | None, run: str | None, *, as_json: bool) -> None:
+    """The settings in force now."""
+    with read_run(choose_run(run)) as reading:
+        settings = reading.state.settings
+        if name is not None and name not in settings:
+            raise TargetError(f"{name}: {reading.directory.name} has no such setting")
+        shown = settings if name is None else {name: settings[name]}
+        if as_json:
+            print_json(shown)
+        else:
+            print_facts({each: "none" if v is None else v for each, v in shown.items()})
+
+
+def _recorded_trial(trial: str, reading: RunReading) -> str:
+    """Its id. One that has left the state is in the journal still."""
+    if reading.reader.last_time(trial) is not None:
+        return trial
+    return choose_trial(trial, reading.state).trial
+
+
+def _print_row(row: Row, as_json: bool) -> None:
+    if as_json:
+        print_json(row)
+    else:
+        print_facts({name.replace("_", " "): value for name, value in row.items()})
+
+
+def _run_cells(row: Row) -> list[str]:
+    what = row["waiting_for"] or row["reason"] or ""
+    return [
+        row["run"],
+        row["status"],
+        f"{row['step']}/{row['max_steps']}",
+        _rate(row["pass_rate"]),
+        f"{row['trials_running']}+{row['trials_queued']}" if row["pid"] is not None else "",
+        _time(row["seconds"]),
+        f"{what} · {row['directory']}" if what else row["directory"],
+    ]
+
+
+def _trial_cells(row: Row, *, content: bool) -> list[str]:
+    doing = row["doing"]
+    if row["pending"]:
+        doing += f" ({row['pending']} asked)"
+    if row["excluded"]:
+        doing += " (left out)"
+    cells = [
+        row["trial"],
+        doing,
+        _time(row["for_sec"]),
+        _time(row["idle_sec"]),
+        "" if row["reward"] is None else f"{row['reward']:g}",
+        f"{row['purpose']} {row['step']}",
+    ]
+    return [*cells, row["last_command"] or row["reason"]] if content else cells
+
+
+def _task_cells(row: Row) -> list[str]:
+    counts = (str(row[name]) for name in ("scored", "unscored", "live"))
+    return [
+        row["task"],
+        row["kind"] or "",
+        row["split"],
+        _rate(row["pass_rate"]),
+        _rate(row["recent_rate"]),
+        *counts,
+    ]
+
+
+def _event_line(row: Row, start: float) -> str:
+    shown = {k: v for k, v in row.items() if k not in ("seq", "time", "kind", "trial", "withheld")}
+    words = " ".join(f"{name}={_short(value)}" for name, value in shown.items() if value != "")
+    withheld = f" ({', '.join(row['withheld'])} withheld)" if row.get("withheld") else ""
+    return f"{row['seq']:>7} {row['time'] - start:>8.1f}s {row['kind']:<20} {words}{withheld}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else duration(seconds)

@@ -1,0 +1,82 @@
+"""Which run, and which trial: by path or by name, and never by guessing."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from tbtui.config import RunConfig
+from tbtui.engines.control.live_runs import live_runs
+from tbtui.engines.resume import find_run
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
+from tbtui.view.state import RunState, TrialView
+
+
+class TargetError(Exception):
+    """There is no such thing, or more than one; the message is one line for a person."""
+
+
+def all_live_runs(logs_dir: Path) -> list[RunDirectory]:
+    """Those that this user has on this machine, and those in `logs_dir`; by name."""
+    runs = {run.path: run for run in live_runs()}
+    for run in past_runs(logs_dir):
+        if writer(run) is not None:
+            runs[run.path] = run
+    return sorted(runs.values(), key=lambda run: (run.name, run.path))
+
+
+def past_runs(logs_dir: Path) -> list[RunDirectory]:
+    """All in `logs_dir`, live ones too; by name."""
+    return [RunDirectory(path.parent.resolve()) for path in sorted(logs_dir.glob("*/run.db"))]
+
+
+def choose_run(run: str | None, logs_dir: Path | None = None) -> RunDirectory:
+    """The run of this path or name; None: the only live one.
+
+    Raises:
+        TargetError: there is none, or several.
+    """
+    where = logs_dir or RunConfig().logs_dir
+    if run is None:
+        return _only(all_live_runs(where), where)
+    if not (Path(run).expanduser() / "run.db").is_file():
+        named = [each for each in live_runs() if each.name == run]
+        if len(named) > 1:
+            raise TargetError(f"{run}: several live runs are called so: {_paths(named)}")
+        if named:
+            return named[0]
+    try:
+        return find_run(run, where)
+    except RunDirectoryError as error:
+        raise TargetError(str(error)) from error
+
+
+def _only(live: list[RunDirectory], where: Path) -> RunDirectory:
+    if not live:
+        raise TargetError(f"no live run, of yours here or in {where}; name one")
+    if len(live) > 1:
+        raise TargetError(f"{len(live)} live runs, so name one: {_paths(live)}")
+    return live[0]
+
+
+def _paths(runs: list[RunDirectory]) -> str:
+    return ", ".join(str(run.path) for run in runs)
+
+
+def choose_trial(trial: str, state: RunState) -> TrialView:
+    """The trial of this id, or of this label if only one live trial has it.
+
+    Raises:
+        TargetError: there is none, or several.
+    """
+    if (view := state.trials.get(trial)) is not None:
+        return view
+    labelled = [each for each in state.trials.values() if each.label == trial and each.live]
+    if len(labelled) == 1:
+        return labelled[0]
+    if labelled:
+        raise TargetError(f"{trial}: several trials: {', '.join(t.trial for t in labelled)}")
+    names = [name for name, view in state.trials.items() if view.live] or list(state.trials)
+    near = difflib.get_close_matches(trial, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "see: tbtui ctl trial list"
+    raise TargetError(f"{trial}: no such trial, or long gone from {state.run or 'the run'}; {hint}")

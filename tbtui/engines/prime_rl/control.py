@@ -1,0 +1,108 @@
+"""What people may ask of a run of Prime-RL's.
+
+Commands go into the control file that our plugin's environment servers read, and what comes of
+them is read from their logs (`watch/commands.py`). `freeze` and `resume` of the whole run go to
+the inference servers first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from tbtui.engines.control.run_verbs import answered_outside
+from tbtui.engines.prime_rl.inference import InferenceError, InferenceServers
+from tbtui.engines.prime_rl.plugin.control_file import append_command
+from tbtui.engines.prime_rl.watch.commands import Commands
+from tbtui.journal.commands import RUN, Command
+
+_FROZEN = (
+    "the inference server stands still and keeps its requests; the trials in tbtui's plugin freeze"
+    " with their clocks, but time limits of verifiers' own run on, and an update of whole weights"
+    " lets the server go on"
+)
+_NOT_CHECKED = " (it has no /is_paused to check that with)"
+_NO_SERVER = "the trials freeze with their clocks; no inference server is known that could be held"
+
+
+class PrimeRlControl:
+    """Takes commands at any time on the event loop, and carries them out while it is `serving`."""
+
+    def __init__(self, trials_dir: Path, urls: Sequence[str] = ()) -> None:
+        """
+        Args:
+            trials_dir: the common directory of our plugin's environment servers.
+            urls: of all inference servers.
+        """
+        self._directory = trials_dir
+        self._servers = InferenceServers(urls)
+        self._commands: Commands | None = None
+        self._early: list[Command] = []
+        self._whole_run = asyncio.Lock()
+        """Requests to the servers go out in the order of the commands."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, command: Command) -> None:
+        """Returns at once; the journal tells what came of it."""
+        if self._commands is None:
+            self._early.append(command)
+            return
+        self._commands.issued(command)
+        if (answer := answered_outside(command)) is not None:
+            self._commands.answer(command.id, True, answer)
+        elif command.target == RUN and command.verb == "set":
+            text = "Prime-RL reads its settings when it starts: stop the run, and resume it"
+            self._commands.answer(command.id, False, text)
+        elif command.target == RUN and command.verb in ("freeze", "resume"):
+            task = asyncio.create_task(self._hold_servers(self._commands, command))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._pass_on(self._commands, command)
+
+    @contextlib.asynccontextmanager
+    async def serving(self, commands: Commands) -> AsyncIterator[None]:
+        """`commands`: journals them."""
+        self._commands = commands
+        early, self._early = self._early, []
+        for command in early:
+            self.submit(command)
+        try:
+            yield
+        finally:
+            self._commands = None
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _frozen(self, *, checked: bool) -> str:
+        if not self._servers.urls:
+            return _NO_SERVER
+        return _FROZEN if checked else _FROZEN + _NOT_CHECKED
+
+    def _pass_on(self, commands: Commands, command: Command) -> bool:
+        try:
+            append_command(self._directory, command)
+        except OSError as error:
+            commands.answer(command.id, False, f"{self._directory}: {error.strerror or error}")
+            return False
+        return True
+
+    async def _hold_servers(self, commands: Commands, command: Command) -> None:
+        async with self._whole_run:
+            try:
+                if command.verb == "resume":
+                    if commands.frozen:
+                        await self._servers.resume()
+                    self._pass_on(commands, command)
+                    return
+                checked = await self._servers.pause()
+            except InferenceError as error:
+                commands.answer(command.id, False, str(error))
+                return
+            if self._pass_on(commands, command):
+                commands.answer(command.id, True, self._frozen(checked=checked))
+            else:
+                await self._servers.resume()

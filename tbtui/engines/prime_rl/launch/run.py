@@ -1,0 +1,253 @@
+"""One run of Prime-RL's from the launch to its end, in our journal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from tbtui.config import ConfigError
+from tbtui.engines.gpus.monitor import GpuMonitor
+from tbtui.engines.prime_rl.control import PrimeRlControl
+from tbtui.engines.prime_rl.launch.failure import failure_of, last_line, submitted_job
+from tbtui.engines.prime_rl.launch.preflight import Finding, require
+from tbtui.engines.prime_rl.launch.prepare import FILE, PreparedLaunch
+from tbtui.engines.prime_rl.launch.process import GuardedProcess
+from tbtui.engines.prime_rl.launch.questions import questions
+from tbtui.engines.prime_rl.launch.started import settings_of, started_event
+from tbtui.engines.prime_rl.toml_text import toml_text
+from tbtui.engines.prime_rl.watch.layout import SourceDirectory
+from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.run import SAVEPOINT, PreparedWatch, WatchOptions, follow
+from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
+from tbtui.engines.prime_rl.watch.server import ServerMetrics
+from tbtui.engines.resume import keep_settings
+from tbtui.journal.commands import Command, RunEnd
+from tbtui.journal.events import Noted, RunFinished, RunPhase, RunPhaseChanged
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.writer import JournalError
+
+log = logging.getLogger(__name__)
+
+LOG = "prime_rl.log"
+"""In the run's `logs`: what the launcher prints."""
+_POLL_SEC = 0.25
+_SETTLE_SEC = 5.0
+"""After the launcher's end: until everything that was written has been read."""
+_FINISH_SEC = 120.0
+"""After the end of the training: until the launcher has ended its parts and itself."""
+
+
+class PrimeRlRun:
+    """A prepared launch. Everything here happens on one event loop."""
+
+    def __init__(self, prepared: PreparedLaunch) -> None:
+        self._prepared = prepared
+        self._source = SourceDirectory(prepared.source)
+        self._logs = prepared.directory.path / "logs"
+        self._control = PrimeRlControl(prepared.directory.path, prepared.facts.server_urls)
+        self._submitted: str | None = None
+        """The SLURM job that runs elsewhere; empty: its number isn't known."""
+
+    def submit(self, command: Command) -> None:
+        self._control.submit(command)
+
+    async def run(self) -> RunEnd:
+        """To the end, or until cancelled; always cleans up, never raises.
+
+        This is the one place that turns a failure into how the run ended.
+        """
+        prepared = self._prepared
+        try:
+            with Recorder(prepared.directory, continues=prepared.resumed) as recorder:
+                return await self._journalled(recorder)
+        except (JournalError, OSError) as error:
+            return RunEnd("failed", str(error))
+
+    async def _journalled(self, recorder: Recorder) -> RunEnd:
+        try:
+            end, told = await self._launched(recorder)
+        except asyncio.CancelledError as error:
+            if self._submitted is not None:
+                return self._left()
+            end, told = RunEnd("interrupted", str(error) or "everything is cleaned up"), False
+        except ConfigError as error:
+            end, told = RunEnd("refused", str(error)), False
+        except (SavepointError, OSError) as error:
+            end, told = RunEnd("failed", str(error)), False
+        except JournalError:
+            raise
+        except Exception as error:
+            log.exception("the run failed")
+            reason = f"{type(error).__name__}: {error} (see log.txt)"
+            end, told = RunEnd("failed", reason), False
+        if not told:
+            status = "failed" if end.status == "refused" else end.status
+            recorder.record(RunFinished(status=status, reason=end.reason))
+        return end
+
+    async def _launched(self, recorder: Recorder) -> tuple[RunEnd, bool]:
+        """How it ended, and whether the journal says so already."""
+        prepared = self._prepared
+        self._begin(recorder)
+        await self._ask(recorder)
+        before = self._source.attempt()
+        process = await self._start()
+        try:
+            async with _beside(GpuMonitor(recorder.record, prepared.config.gpu_hosts).run()):
+                self._phase(recorder, "Prime-RL's launcher")
+                return await self._until_over(recorder, process, before)
+        finally:
+            await process.stop()
+
+    def _begin(self, recorder: Recorder) -> None:
+        prepared = self._prepared
+        self._logs.mkdir(exist_ok=True)
+        self._phase(recorder, "the checks of what Prime-RL needs")
+        if not _has_begun(prepared):
+            recorder.record(started_event(prepared))
+        _tell(recorder, prepared.findings)
+
+    async def _ask(self, recorder: Recorder) -> None:
+        """Raises `ConfigError` where Prime-RL's own environment says that it can't run."""
+        prepared = self._prepared
+        findings = await questions(prepared.checkout, prepared.facts, prepared.toml)
+        require(findings)
+        _tell(recorder, findings)
+        if prepared.resumed:
+            keep_settings(prepared.directory, prepared.config)
+
+    async def _start(self) -> GuardedProcess:
+        prepared = self._prepared
+        place = prepared.directory.path
+        file = place / FILE
+        file.write_text(toml_text(prepared.toml))
+        printed = self._logs / LOG
+        if printed.exists():  # by an earlier launch
+            earlier = 1 + sum(1 for _ in self._logs.glob("prime_rl-*.log"))
+            printed.rename(self._logs / f"prime_rl-{earlier}.log")
+        return await GuardedProcess.start(
+            [str(prepared.checkout.rl), "@", str(file)],
+            # As `uv run rl` is used: SLURM's script and relative paths count on it.
+            cwd=prepared.checkout.directory,
+            environment=prepared.checkout.environment(),
+            log=printed,
+        )
+
+    async def _until_over(
+        self, recorder: Recorder, process: GuardedProcess, before: Path | None
+    ) -> tuple[RunEnd, bool]:
+        if not await self._until_attempt(recorder, process, before):
+            return self._ended(recorder, process.status or 0, None), False
+        elsewhere = self._submitted is not None
+        following = asyncio.create_task(
+            follow(self._watch(), recorder, self._control, ends_it=not elsewhere)
+        )
+        try:
+            if elsewhere:
+                return await following, True
+            launcher = asyncio.create_task(process.wait())
+            await asyncio.wait({following, launcher}, return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                await asyncio.wait({following}, timeout=_SETTLE_SEC)
+            if following.done():
+                end = following.result()
+                if end.status == "finished":
+                    # It ends the inference server by itself, and waits for that.
+                    await asyncio.wait({launcher}, timeout=_FINISH_SEC)
+                return end, True
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+        return self._ended(recorder, launcher.result(), self._source.attempt()), False
+
+    async def _until_attempt(
+        self, recorder: Recorder, process: GuardedProcess, before: Path | None
+    ) -> bool:
+        """Wait for the logs of this launch; False: it ended without any."""
+        if self._prepared.facts.slurm:
+            if await process.wait() != 0:
+                return False
+            self._submitted = submitted_job(self._logs / LOG) or ""
+            self._phase(recorder, f"SLURM to start the job {self._submitted}".rstrip())
+        told = ""
+        while (attempt := self._source.attempt()) is None or attempt == before:
+            if process.status is not None and self._submitted is None:
+                return False
+            said = last_line(self._logs / LOG)
+            if said != told and self._submitted is None:
+                told = said
+                self._phase(recorder, f"Prime-RL's launcher ({said})")
+            await asyncio.sleep(_POLL_SEC)
+        return True
+
+    def _watch(self) -> PreparedWatch:
+        """Raises `SavepointError`: what an earlier launch left can't be read."""
+        prepared = self._prepared
+        urls = prepared.facts.server_urls
+        return PreparedWatch(
+            self._source,
+            prepared.directory,
+            Savepoint.load(prepared.directory.path / SAVEPOINT, self._source.path),
+            WatchOptions(
+                server_urls=urls,
+                trials_dir=prepared.directory.path,
+                settings=settings_of(prepared),
+            ),
+            ServerMetrics(urls) if urls else None,
+            continues=True,
+        )
+
+    def _ended(self, recorder: Recorder, status: int, attempt: Path | None) -> RunEnd:
+        """The launcher is gone, and the logs of its parts, if any, told no end."""
+        if status == 0:
+            return RunEnd("finished", "Prime-RL's launcher has ended")
+        failure = failure_of(self._logs / LOG, attempt, status)
+        for line in failure.lines:
+            recorder.record(Noted(level="error", text=line))
+        return RunEnd("failed", failure.reason)
+
+    def _left(self) -> RunEnd:
+        """The job goes on without us: the journal stays open for the next watcher."""
+        place = self._prepared.directory.path
+        end_it = f"`scancel {self._submitted}` ends it" if self._submitted else "scancel ends it"
+        return RunEnd(
+            "interrupted",
+            f"the job goes on: {end_it}; `tbtui prime-rl watch {self._source.path} --into {place}`"
+            " watches it again",
+        )
+
+    def _phase(self, recorder: Recorder, detail: str) -> None:
+        recorder.record(RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail=detail))
+
+
+def _tell(recorder: Recorder, findings: Iterable[Finding]) -> None:
+    for finding in findings:
+        level: Literal["info", "warning", "error"]
+        level = "info" if finding.level == "ok" else finding.level
+        recorder.record(Noted(level=level, text=finding.text))
+
+
+def _has_begun(prepared: PreparedLaunch) -> bool:
+    if not prepared.resumed:
+        return False
+    reader = JournalReader(prepared.directory)
+    try:
+        return bool(reader.read_kinds(("run_started",), 0, limit=1))
+    finally:
+        reader.close()
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,147 @@
+"""What people ask of a run of Prime-RL's, and what came of it: each once in the journal.
+
+Commands travel in the plugin's control file. What comes of one on a trial stands in that trial's
+log; one on the whole run is carried out by every environment server, none of which answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tbtui.engines.events_of import issued
+from tbtui.engines.prime_rl.plugin.control_file import ControlFile
+from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.journal.commands import RUN, Command
+from tbtui.journal.events import CommandDone, CommandIssued, Outcome, RunPaused, RunResumed
+from tbtui.journal.reader import JournalReader
+
+ANSWER_SEC = 10.0
+"""So long may an environment server take to hear of a command."""
+
+
+class Commands:
+    """Journals commands wherever they are met first, and refuses those that nobody hears."""
+
+    def __init__(
+        self, recorder: Recorder, directory: Path | None, clock: Callable[[], float]
+    ) -> None:
+        """`directory`: the environment servers' common one; None: there is none."""
+        self._recorder = recorder
+        self._file = ControlFile(directory) if directory is not None else None
+        self._clock = clock
+        self._issued: set[str] = set()
+        self._done: set[str] = set()
+        self._unheard: dict[str, tuple[CommandIssued, float]] = {}
+        """On trials, with the time at which they are given up."""
+        self._heard: dict[str, CommandIssued] = {}
+        """By environment servers, and not answered yet."""
+        self._past: set[str] = set()
+        """Answered to an earlier watcher."""
+        self.paused_by = ""
+        """Who paused the whole run; empty: it isn't."""
+        self.frozen = False
+        """And the inference servers with it."""
+
+    def restore(self, reader: JournalReader) -> None:
+        """Know what an earlier watcher wrote."""
+        kinds = ("command_issued", "command_done", "run_resumed")
+        holds: dict[str, CommandIssued] = {}
+        after = 0
+        while entries := reader.read_kinds(kinds, after):
+            after = entries[-1].seq
+            for entry in entries:
+                match entry.event:
+                    case CommandIssued() as command:
+                        self._issued.add(command.command)
+                        self._wait(command)
+                        if command.target == RUN and command.verb in ("pause", "freeze"):
+                            holds[command.command] = command
+                    case CommandDone(command=name, ok=ok):
+                        self._over(name)
+                        if ok and name in holds:
+                            self.paused_by = holds[name].actor
+                            self.frozen |= holds[name].verb == "freeze"
+                    case _:
+                        self.paused_by, self.frozen = "", False
+        self._past = set(self._done)
+
+    def run_continues(self) -> None:
+        """Prime-RL was launched again; a pause outlasts that."""
+        if self.paused_by:
+            self._recorder.record(RunPaused())
+
+    def issued(self, command: Command) -> None:
+        """Somebody asks for something."""
+        self._record(issued(command), None)
+
+    def heard(self, event: CommandIssued, at: float) -> None:
+        """An environment server takes it up."""
+        self._record(event, at)
+        if self._unheard.pop(event.command, None) is not None:
+            self._heard[event.command] = event
+
+    def done(self, event: CommandDone, at: float | None = None) -> None:
+        """What came of it; the first answer counts."""
+        if event.command not in self._done:
+            self._over(event.command)
+            self._recorder.record(event, at)
+
+    def answer(self, command: str, ok: bool, result: str) -> None:
+        self.done(CommandDone(command=command, ok=ok, result=result))
+
+    def over(self, trial: str, outcome: Outcome) -> None:
+        """The trial ended and nobody says what came of the commands on it."""
+        for event in (*self._heard.values(), *(event for event, _ in self._unheard.values())):
+            if event.target == trial:
+                self.answer(event.command, False, f"{trial} ended as {outcome} first")
+
+    def read(self, live: int, *, hosts: bool) -> None:
+        """Take up what is new in the control file.
+
+        `live`: trials of the plugin's that run; `hosts`: there are some, or none of others.
+        """
+        for command in self._file.poll() if self._file is not None else ():
+            self.issued(command)
+            if command.target == RUN and command.id not in self._past:
+                self._run(command, live, hosts=hosts)
+        now = self._clock()
+        for event, deadline in list(self._unheard.values()):
+            if now >= deadline:
+                text = f"no environment server of tbtui's plugin runs {event.target}"
+                self.answer(event.command, False, f"{text}: nothing to {event.verb}")
+
+    def _run(self, command: Command, live: int, *, hosts: bool) -> None:
+        match command.verb:
+            case "pause" if not hosts:
+                text = "no trial runs in tbtui's plugin, which could hold it"
+                self.answer(command.id, False, f"{text}; Prime-RL itself has no pause")
+            case "pause" | "freeze":
+                if not self.paused_by:
+                    self._recorder.record(RunPaused())
+                self.paused_by, self.frozen = command.actor, self.frozen or command.verb == "freeze"
+                how = "at the end of its turn" if command.verb == "pause" else "at once"
+                each = f"each of {live} live trials stops {how}" if live else "none is live"
+                self.answer(command.id, True, f"no new trial starts; {each}")
+            case "resume":
+                if self.paused_by:
+                    self._recorder.record(RunResumed())
+                self.paused_by, self.frozen = "", False
+                self.answer(command.id, True, "the run goes on")
+            case verb:
+                self.answer(command.id, False, f"{verb} needs a trial; to end the run, quit")
+
+    def _record(self, event: CommandIssued, at: float | None) -> None:
+        if event.command not in self._issued:
+            self._issued.add(event.command)
+            self._recorder.record(event, at)
+            self._wait(event)
+
+    def _wait(self, event: CommandIssued) -> None:
+        if event.target != RUN:
+            self._unheard[event.command] = (event, self._clock() + ANSWER_SEC)
+
+    def _over(self, command: str) -> None:
+        self._done.add(command)
+        self._unheard.pop(command, None)
+        self._heard.pop(command, None)

@@ -1,0 +1,56 @@
+"""The terminal as an asciicast v2 that any player understands, with a marker at each turn."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tbtui.export.record import ExportError, TrialRecord
+
+
+def cast(record: TrialRecord) -> str:
+    """The recording without lines cut off by a crash; its title says which trial it is.
+
+    Raises:
+        ExportError: nothing was recorded.
+    """
+    path = record.run.recording(record.trial)
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise ExportError(f"{record.trial}: its terminal was not recorded") from error
+    header = _parsed(lines[0])
+    if not isinstance(header, dict) or header.get("version") != 2:
+        raise ExportError(f"{path}: not an asciicast of version 2")
+    header["title"] = f"{record.queued.label} ({record.run.name}, step {record.queued.step})"
+    events = [each for each in map(_parsed, lines[1:]) if _is_event(each)]
+    events += _markers(record, header)
+    # Stable: a turn's marker comes after what was on the screen when it began.
+    events.sort(key=lambda each: float(each[0]))
+    return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in (header, *events))
+
+
+def _markers(record: TrialRecord, header: dict[str, Any]) -> list[list[Any]]:
+    began = header.get("began", header.get("timestamp"))
+    if not isinstance(began, int | float):
+        return []
+    return [
+        [round(max(0.0, call.turn.started_at - began), 6), "m", f"turn {call.turn.turn}"]
+        for call in record.calls
+        if call.turn.purpose == "turn"
+    ]
+
+
+def _is_event(value: Any) -> bool:
+    match value:
+        case [int() | float(), str(), str()]:
+            return True
+        case _:
+            return False
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -1,0 +1,97 @@
+"""`tbtui export`: one trial into a file or to the output, or every trial into a directory."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from tbtui.config import parse_settings
+from tbtui.engines.resume import find_run
+from tbtui.export.record import ExportError, read_trial
+from tbtui.export.trial import export_trial, rendered
+from tbtui.journal.events import TrialFinished
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError
+from tbtui.journal.writer import require_format
+from tbtui.view.exports import ExportFormat, file_name
+
+_SHOWN = 5
+"""Trials that are named where one was meant."""
+
+
+def export(
+    run: str, trial: str | None, format: ExportFormat, out: Path | None, *, overwrite: bool
+) -> str:
+    """Do it; returns one line that says where it went, empty when it went to the output.
+
+    Raises:
+        ConfigError, ExportError, RunDirectoryError, JournalError: one line for a person.
+    """
+    directory = find_run(run, parse_settings([]).logs_dir)
+    require_format(directory)
+    try:
+        if trial is None:
+            return _all(directory, format, out, overwrite=overwrite)
+        return _one(directory, find_trial(directory, trial), format, out, overwrite=overwrite)
+    except sqlite3.Error as error:
+        raise RunDirectoryError(f"{directory.database}: can't be read ({error})") from error
+
+
+def _one(
+    run: RunDirectory, trial: str, format: ExportFormat, out: Path | None, *, overwrite: bool
+) -> str:
+    if str(out) == "-":
+        sys.stdout.write(rendered(read_trial(run, trial), format))
+        return ""
+    path = out if out is not None else Path(file_name(trial, format))
+    if path.is_dir():
+        path /= file_name(trial, format)
+    export_trial(run, trial, format, path, overwrite=overwrite)
+    return f"wrote {path}"
+
+
+def _all(run: RunDirectory, format: ExportFormat, out: Path | None, *, overwrite: bool) -> str:
+    if str(out) == "-":
+        raise ExportError("- takes one trial: name it, or a directory with --out")
+    directory = out if out is not None else Path(f"{run.name}-{format}")
+    written, without = 0, 0
+    for trial in _finished(run):
+        if format == "cast" and not run.recording(trial).is_file():
+            without += 1
+            continue
+        path = directory / file_name(trial, format)
+        export_trial(run, trial, format, path, overwrite=overwrite)
+        written += 1
+    rest = f"; {without} without a recording" if without else ""
+    return f"wrote {written} trials to {directory}{rest}"
+
+
+def _finished(run: RunDirectory) -> list[str]:
+    trials: list[str] = []
+    after = 0
+    with closing(JournalReader(run)) as reader:
+        while entries := reader.read_kinds(["trial_finished"], after):
+            after = entries[-1].seq
+            trials += [e.event.trial for e in entries if isinstance(e.event, TrialFinished)]
+    return list(dict.fromkeys(trials))
+
+
+def find_trial(run: RunDirectory, name: str) -> str:
+    """The id of the trial that is called so, by its id, its label or the start of one.
+
+    Raises:
+        ExportError: there is none, or more than one.
+    """
+    from tbtui.journal.timeline import Timeline
+
+    with closing(Timeline(run)) as timeline:
+        found = timeline.find_trials(name)
+    if not found:
+        raise ExportError(f"{name}: no such trial in {run.name}; write its label (copy-03/2)")
+    if len(found) > 1:
+        names = [f"{trial} ({label}, step {step})" for trial, label, step in found[:_SHOWN]]
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise ExportError(f"{name}: {len(found)} trials are called so: {', '.join(names)}{more}")
+    return found[0][0]

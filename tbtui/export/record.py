@@ -1,0 +1,96 @@
+"""All that is recorded of one trial."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+from tbtui.journal.events import GroupScored, RunStarted, TrialQueued
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.samples import SampleRecord
+from tbtui.view.transcript import Transcript, TurnView
+
+
+class ExportError(Exception):
+    """It can't be exported; the message is one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One model call, with its tokens where the journal has them."""
+
+    turn: TurnView
+    sample: SampleRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    run: RunDirectory
+    started: RunStarted | None
+    queued: TrialQueued
+    queued_at: float
+    """Seconds since the epoch."""
+    calls: tuple[Call, ...]
+    transcript: Transcript
+    advantage: float | None
+    """None: not scored, or it has no part in training."""
+
+    @property
+    def trial(self) -> str:
+        return self.queued.trial
+
+    @property
+    def model_name(self) -> str:
+        return self.started.model_name if self.started is not None else ""
+
+
+def read_trial(run: RunDirectory, trial: str) -> TrialRecord:
+    """Read a trial from the journal of its run, which may still be growing.
+
+    Raises:
+        ExportError: the journal doesn't know the trial.
+        JournalError, sqlite3.Error: the journal can't be read.
+    """
+    with closing(JournalReader(run)) as reader:
+        entries = reader.read_trial(trial)
+        queued = next(
+            ((e.event, e.time) for e in entries if isinstance(e.event, TrialQueued)), None
+        )
+        if queued is None:
+            raise ExportError(f"{trial}: no such trial in {run.name}")
+        transcript = Transcript()
+        transcript.apply(entries)
+        calls = _calls(transcript, reader)
+        started = next(
+            (e.event for e in reader.read_kinds(["run_started"], 0, 1)),
+            None,
+        )
+        advantage = _advantage(reader, queued[0])
+    assert started is None or isinstance(started, RunStarted)
+    return TrialRecord(run, started, *queued, calls, transcript, advantage)
+
+
+def _calls(transcript: Transcript, reader: JournalReader) -> tuple[Call, ...]:
+    known = [turn.sample for turn in transcript.turns if turn.sample is not None]
+    samples = reader.calls_until(max(known)) if known else []
+    # Both are in the order of the calls.
+    by_id = dict(zip(sorted(known), samples, strict=True)) if len(known) == len(samples) else {}
+    if known and not by_id:
+        by_id = {each: reader.calls_until(each)[-1] for each in known}
+    return tuple(
+        Call(turn, None if turn.sample is None else by_id[turn.sample]) for turn in transcript.turns
+    )
+
+
+def _advantage(reader: JournalReader, queued: TrialQueued) -> float | None:
+    after = 0
+    found = None
+    while entries := reader.read_kinds(["group_scored"], after):
+        after = entries[-1].seq
+        for entry in entries:
+            event = entry.event
+            if isinstance(event, GroupScored) and event.group == queued.group:
+                score = event.trials.get(queued.trial)
+                found = score.advantage if score is not None else found
+    return found

@@ -1,0 +1,154 @@
+"""Looks for a text in what models said and terminals showed.
+
+A scan, not an index: SQLite's LIKE goes through some hundred megabytes a second, on several
+threads, where an FTS5 index takes several times as long to build, and would have to be kept up to
+date beside every run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tbtui.journal.reader import connect
+from tbtui.journal.rundir import RunDirectory
+
+_FIELDS: dict[str, dict[str, str]] = {
+    "turn_sampled": {"text": "said", "thinking": "thought"},
+    "turn_parsed": {"analysis": "said", "plan": "said", "commands": "typed"},
+    "turn_observed": {"observation": "saw"},
+    "trial_finished": {"reason": "ended", "verifier_output": "verifier"},
+}
+"""Kind of event -> its texts, and what each is."""
+
+_RANGE = 25_000
+"""Events that one thread looks through at a time."""
+_AROUND = 60
+"""Characters of an excerpt on each side of the text."""
+MOST = 500
+"""Hits; whoever has more looks for too little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A turn, or a verdict, that has the text."""
+
+    run: RunDirectory
+    trial: str
+    label: str
+    step: int
+    turn: int | None
+    """None: in the verdict."""
+    where: str
+    """`said`, `thought`, `typed`, `saw`, `ended` or `verifier`."""
+    time: float
+    """Seconds since the epoch."""
+    before: str
+    found: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is, from 0 to 1, and what it has found since the last time."""
+
+    share: float
+    hits: tuple[Hit, ...]
+
+
+def search(run: RunDirectory, text: str) -> Iterator[Progress]:
+    """Look through a run from its start. ASCII letters match in either case; at most `MOST` hits.
+
+    Raises `sqlite3.Error` when the journal can't be read. Giving up the iterator ends the search.
+    """
+    with contextlib.closing(connect(run)) as db:
+        (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+        edges = [*range(0, last, _RANGE), last]
+        found = 0
+        seen: set[tuple[str, int | None]] = set()
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+            pending = [
+                threads.submit(_rows, run, text, after, until) for after, until in pairwise(edges)
+            ]
+            try:
+                for rows, (_, until) in zip(pending, pairwise(edges), strict=True):
+                    hits = tuple(_hits(run, db, rows.result(), text, seen, MOST - found))
+                    found += len(hits)
+                    yield Progress(until / last, hits)
+                    if found >= MOST:
+                        break
+            finally:
+                for each in pending:
+                    each.cancel()
+
+
+def _rows(
+    run: RunDirectory, text: str, after: int, until: int
+) -> list[tuple[float, str, str, str]]:
+    kinds = ", ".join("?" * len(_FIELDS))
+    # As it stands in JSON, with what LIKE would read otherwise made literal.
+    needle = json.dumps(text, ensure_ascii=False)[1:-1]
+    for special in ("!", "%", "_"):
+        needle = needle.replace(special, f"!{special}")
+    with contextlib.closing(connect(run)) as db:
+        # The plus keeps SQLite from going through the rows in the order of an index.
+        return db.execute(
+            f"SELECT time, kind, trial, body FROM events WHERE seq > ? AND seq <= ?"
+            f" AND +kind IN ({kinds}) AND body LIKE ? ESCAPE '!' ORDER BY seq LIMIT ?",
+            (after, until, *_FIELDS, f"%{needle}%", 4 * MOST),
+        ).fetchall()
+
+
+def _hits(
+    run: RunDirectory,
+    db: sqlite3.Connection,
+    rows: list[tuple[float, str, str, str]],
+    text: str,
+    seen: set[tuple[str, int | None]],
+    most: int,
+) -> Iterator[Hit]:
+    """One a turn: what was said is there again in what was understood of it."""
+    labels: dict[str, tuple[str, int]] = {}
+    for time, kind, trial, body in rows:
+        if most <= 0:
+            return
+        event = json.loads(body)
+        turn = event.get("turn")
+        excerpt = _excerpt(kind, event, text)
+        if excerpt is None or (trial, turn) in seen:
+            # Without one, only the names of fields have the text.
+            continue
+        seen.add((trial, turn))
+        if trial not in labels:
+            labels[trial] = _label(db, trial)
+        most -= 1
+        yield Hit(run, trial, *labels[trial], turn, excerpt[0], time, *excerpt[1:])
+
+
+def _excerpt(kind: str, event: dict[str, Any], text: str) -> tuple[str, str, str, str] | None:
+    for field, where in _FIELDS[kind].items():
+        value = event.get(field) or ""
+        if not isinstance(value, str):
+            value = "\n".join(command["keystrokes"] for command in value)
+        place = value.lower().find(text.lower())
+        if place >= 0:
+            end = place + len(text)
+            before, after = value[max(0, place - _AROUND) : place], value[end : end + _AROUND]
+            return where, before, value[place:end], after
+    return None
+
+
+def _label(db: sqlite3.Connection, trial: str) -> tuple[str, int]:
+    row = db.execute(
+        "SELECT json_extract(body, '$.label'), json_extract(body, '$.step') FROM events"
+        " WHERE trial = ? AND +kind = 'trial_queued'",
+        (trial,),
+    ).fetchone()
+    return (trial, 0) if row is None else (str(row[0]), int(row[1]))

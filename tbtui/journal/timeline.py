@@ -1,0 +1,153 @@
+"""Where in a recorded run things happened, without reading what lies between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, nextafter
+from typing import Literal
+
+from tbtui.journal.reader import connect, seq_at
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.vocabulary import Outcome
+
+Direction = Literal[-1, 1]
+
+TURN_ENDS = ("turn_observed", "trial_finished")
+
+_PERSISTENT = ("step_finished", "eval_finished", "alarm_raised", "policy_lost", "worker_lost")
+_BROKEN = (
+    Outcome.SETUP_ERROR,
+    Outcome.SANDBOX_LOST,
+    Outcome.VERIFIER_ERROR,
+    Outcome.PROVIDER_ERROR,
+    Outcome.AGENT_ERROR,
+)
+_NO_FAILURE = (Outcome.SOLVED, Outcome.CANCELLED, *_BROKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something that happened."""
+
+    time: float
+    kind: str
+    trial: str | None
+    text: str
+    """What it was in a few words, where its kind doesn't say it all."""
+
+
+class Timeline:
+    """Looks through a run's journal by time. Times are seconds since the epoch."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._db = connect(run)
+
+    def bounds(self) -> tuple[float, float] | None:
+        """Of the first event and of the last; None: there is none yet."""
+        first = self._one("SELECT time FROM events ORDER BY seq LIMIT 1")
+        last = self._one("SELECT time FROM events ORDER BY seq DESC LIMIT 1")
+        return (first[0], last[0]) if first and last else None
+
+    def span(self, trial: str) -> tuple[float, float] | None:
+        """When a trial left the queue, and its last event; None: it isn't in the journal."""
+        began = self._one(
+            "SELECT time FROM events WHERE trial = ? AND +kind != 'trial_queued' ORDER BY seq"
+            " LIMIT 1",
+            trial,
+        )
+        last = self._one("SELECT time FROM events WHERE trial = ? ORDER BY seq DESC LIMIT 1", trial)
+        return None if last is None else ((began or last)[0], last[0])
+
+    def step_end(self, step: int) -> float | None:
+        """When an optimiser step was done."""
+        row = self._one(
+            "SELECT time FROM events WHERE kind = 'step_finished'"
+            " AND json_extract(body, '$.step') = ? ORDER BY seq LIMIT 1",
+            step,
+        )
+        return row[0] if row else None
+
+    def event(self, time: float, direction: Direction, trial: str | None = None) -> Moment | None:
+        """The nearest event after `time`, or before it; of a trial, or of the run."""
+        where, values = ("trial = ?", (trial,)) if trial is not None else ("true", ())
+        return self._nearest(time, direction, where, values)
+
+    def turn_end(self, time: float, direction: Direction, trial: str) -> Moment | None:
+        """The nearest end of a turn of the trial."""
+        marks = ", ".join("?" * len(TURN_ENDS))
+        return self._nearest(
+            time, direction, f"trial = ? AND +kind IN ({marks})", (trial, *TURN_ENDS)
+        )
+
+    def milestone(self, time: float, direction: Direction) -> Moment | None:
+        """The nearest end of a step or an evaluation, alarm, warning, or trial that broke."""
+        kinds = ", ".join("?" * len(_PERSISTENT))
+        broken = ", ".join("?" * len(_BROKEN))
+        found = [
+            self._nearest(time, direction, f"kind IN ({kinds})", _PERSISTENT),
+            self._nearest(
+                time,
+                direction,
+                "kind = 'noted' AND json_extract(body, '$.level') IN ('warning', 'error')",
+            ),
+            self._nearest(
+                time,
+                direction,
+                f"kind = 'trial_finished' AND json_extract(body, '$.outcome') IN ({broken})",
+                _BROKEN,
+            ),
+        ]
+        return _first(found, direction)
+
+    def failure(self, time: float, direction: Direction) -> Moment | None:
+        """The nearest end of a trial that solved less than all of its task."""
+        others = ", ".join("?" * len(_NO_FAILURE))
+        return self._nearest(
+            time,
+            direction,
+            f"kind = 'trial_finished' AND json_extract(body, '$.outcome') NOT IN ({others})",
+            _NO_FAILURE,
+        )
+
+    def find_trials(self, name: str) -> list[tuple[str, str, int]]:
+        """Trials of this id or label, or whose label begins with it: id, label, step."""
+        rows = self._db.execute(
+            "SELECT trial, json_extract(body, '$.label') AS label, json_extract(body, '$.step')"
+            " FROM events WHERE kind = 'trial_queued'"
+            " AND (trial = :name OR substr(label, 1, length(:name)) = :name) ORDER BY seq",
+            {"name": name},
+        ).fetchall()
+        exact = [row for row in rows if name in row[:2]]
+        return [(str(trial), str(label), int(step)) for trial, label, step in exact or rows]
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _one(self, query: str, *values: object) -> tuple[float] | None:
+        row: tuple[float] | None = self._db.execute(query, values).fetchone()
+        return row
+
+    def _nearest(
+        self, time: float, direction: Direction, where: str, values: Sequence[object] = ()
+    ) -> Moment | None:
+        if direction == 1:
+            edge, place = seq_at(self._db, time), "seq > ? ORDER BY seq"
+        else:
+            edge, place = seq_at(self._db, nextafter(time, -inf)), "seq <= ? ORDER BY seq DESC"
+        row = self._db.execute(
+            "SELECT time, kind, trial, coalesce(json_extract(body, '$.text'),"
+            " json_extract(body, '$.reason'), json_extract(body, '$.step'), '')"
+            f" FROM events WHERE {where} AND {place} LIMIT 1",
+            (*values, edge),
+        ).fetchone()
+        return None if row is None else Moment(row[0], row[1], row[2], str(row[3]))
+
+
+def _first(moments: Sequence[Moment | None], direction: Direction) -> Moment | None:
+    """The one that comes first in the direction of travel."""
+    return min(
+        (each for each in moments if each is not None),
+        key=lambda each: direction * each.time,
+        default=None,
+    )

@@ -1,0 +1,285 @@
+"""The tasks of some directories, for the browser: what they are, how they have gone, named sets."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tbtui.catalog.errors import CatalogError
+from tbtui.catalog.places import find_tasks, named_tasks
+from tbtui.catalog.report import summary
+from tbtui.catalog.sets import SET_MARK, TaskSet, delete_set, load_set, save_set, set_names
+from tbtui.catalog.split import Split, split_tasks
+from tbtui.catalog.tasks import TaskInfo, discover
+from tbtui.config import RunConfig
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.task_history import RunHistory, TaskHistory, read_history
+from tbtui.journal.writer import JournalError
+from tbtui.ui.library import (
+    LibraryError,
+    Plan,
+    Preview,
+    RunRecord,
+    SavedSet,
+    Start,
+    TaskEntry,
+    TaskRecord,
+    Use,
+)
+from tbtui.user_dirs import config_dir, state_dir
+
+_FILE_CHARS = 40_000
+"""Most that a preview shows of one file."""
+_FILES = 40
+"""Most files that a preview shows of one directory."""
+
+
+def browse(directories: Sequence[Path]) -> Start | None:
+    """Show the browser over directories, or data sets by name; what to start, if anything.
+
+    Without any: the bundled data sets and the fetched ones.
+
+    Raises:
+        CatalogError: one of them isn't there.
+    """
+    from tbtui.ui.browser import BrowserApp
+    from tbtui.ui.user import User
+
+    given = [find_tasks(directory) for directory in directories]
+    library = CatalogLibrary(given or list(named_tasks().values()), RunConfig())
+    return BrowserApp(library, user=User.load(config_dir(), state_dir())).run()
+
+
+class CatalogLibrary:
+    """`TaskLibrary` of task directories, with the settings that a run of them would have."""
+
+    def __init__(self, directories: Sequence[Path], config: RunConfig) -> None:
+        self._directories = tuple(directories)
+        self._config = config
+        self._tasks: dict[str, TaskInfo] = {}
+        self._broken = 0
+
+    @property
+    def title(self) -> str:
+        return ", ".join(path.name for path in self._directories)
+
+    @property
+    def plan(self) -> Plan:
+        config = self._config
+        return Plan(config.batch_size, config.group_size, config.n_parallel_envs)
+
+    def entries(self) -> list[TaskEntry]:
+        found: dict[str, TaskInfo] = {}
+        entries: list[TaskEntry] = []
+        self._broken = 0
+        for directory in self._directories:
+            try:
+                catalog = discover(directory)
+            except CatalogError as error:
+                raise LibraryError(str(error)) from error
+            self._broken += len({defect.path for defect in catalog.defects})
+            uses = _uses(catalog.tasks, self._config)
+            for task in catalog.tasks:
+                if str(task.path) not in found:
+                    found[str(task.path)] = task
+                    entries.append(_entry(task, uses[task.name]))
+        self._tasks = found
+        return sorted(entries, key=lambda entry: (entry.dataset, entry.name))
+
+    def defects(self) -> int:
+        return self._broken
+
+    def records(self) -> Mapping[str, TaskRecord]:
+        runs: dict[str, list[RunRecord]] = {}
+        for name, history in _histories(self._config.logs_dir):
+            for id, task in _of_run(history, self._tasks.values()):
+                runs.setdefault(id, []).append(_record(name, history.started_at, task))
+        newest = {
+            id: tuple(sorted(records, key=lambda record: record.started_at, reverse=True))
+            for id, records in runs.items()
+        }
+        return {id: TaskRecord(records) for id, records in newest.items()}
+
+    def preview(self, id: str) -> Preview:
+        path = self._task(id).path
+        try:
+            return Preview(
+                instruction=_texts(path, path.glob("instruction.md"), heads=False)
+                or _texts(path, path.glob("steps/*/instruction.md")),
+                environment=_texts(path, _walk(path / "environment")),
+                tests=_texts(path, [*_walk(path / "tests"), *path.glob("steps/*/tests/*")]),
+                solution=_texts(
+                    path, [*_walk(path / "solution"), *path.glob("steps/*/solution/*")]
+                ),
+            )
+        except OSError as error:
+            raise LibraryError(f"{path}: can't be read ({error.strerror})") from error
+
+    def sets(self) -> list[SavedSet]:
+        return [self._saved(load) for load in map(_load, set_names()) if load is not None]
+
+    def _saved(self, saved: TaskSet) -> SavedSet:
+        names = frozenset(saved.tasks)
+        return SavedSet(
+            saved.name,
+            len(names),
+            frozenset(
+                id
+                for id, task in self._tasks.items()
+                if task.name in names
+                and (saved.tasks_dir is None or task.path.is_relative_to(saved.tasks_dir))
+            ),
+        )
+
+    def save_set(self, name: str, ids: Sequence[str]) -> None:
+        tasks = [self._task(id) for id in ids]
+        try:
+            save_set(TaskSet(name, tuple(task.name for task in tasks), _common(tasks)))
+        except CatalogError as error:
+            raise LibraryError(str(error)) from error
+
+    def delete_set(self, name: str) -> None:
+        try:
+            delete_set(name)
+        except CatalogError as error:
+            raise LibraryError(str(error)) from error
+
+    def start(self, name: str) -> Start:
+        try:
+            directory = load_set(name).tasks_dir
+        except CatalogError as error:
+            raise LibraryError(str(error)) from error
+        if directory is None:
+            raise LibraryError(
+                "a run takes its tasks from one directory: select tasks of one data set"
+            )
+        settings = (f"tasks_dir={directory}", f"tasks={SET_MARK}{name}")
+        return Start(settings, shlex.join(["tbtui", "run", *settings]))
+
+    def _task(self, id: str) -> TaskInfo:
+        if id not in self._tasks:
+            raise LibraryError(f"{id}: no such task")
+        return self._tasks[id]
+
+
+def _uses(tasks: Sequence[TaskInfo], config: RunConfig) -> dict[str, Use]:
+    """What a run would use each task for, if it took all of them."""
+    split: Split = split_tasks(
+        tasks,
+        eval_split=config.eval_split,
+        seed=config.seed,
+        eval_tasks=config.eval_tasks,
+        trains=False,
+    )
+    uses: dict[str, Use] = dict.fromkeys((task.name for task in tasks), "train")
+    uses |= dict.fromkeys((task.name for task in split.heldout), "heldout")
+    return uses | dict.fromkeys((task.name for task in split.unused), "unused")
+
+
+def _entry(task: TaskInfo, use: Use) -> TaskEntry:
+    return TaskEntry(
+        id=str(task.path),
+        name=task.name,
+        dataset=task.dataset,
+        kind=task.kind or task.category or "other",
+        difficulty=task.difficulty or "",
+        use=use,
+        size=_size(task.path),
+        timeout_sec=task.agent_timeout_sec,
+        summary=summary(task.instruction),
+    )
+
+
+def _size(directory: Path) -> int:
+    """Bytes of all files below; what can't be looked at counts as none."""
+    total = 0
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    total += _size(Path(entry.path))
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        return total
+    return total
+
+
+def _histories(logs_dir: Path) -> Iterator[tuple[str, RunHistory]]:
+    """Of every run that can be read; one that is broken says nothing of its tasks."""
+    for database in sorted(logs_dir.glob("*/run.db")):
+        run = RunDirectory(database.parent)
+        try:
+            history = read_history(run)
+        except JournalError:
+            continue
+        if history is not None:
+            yield run.name, history
+
+
+def _of_run(history: RunHistory, tasks: Iterable[TaskInfo]) -> Iterator[tuple[str, TaskHistory]]:
+    """The listed tasks that the run had, by where they lie: names alone may be taken twice."""
+    by_name = {task.task: task for task in history.tasks}
+    for task in tasks:
+        if task.name in by_name and history.tasks_dir in task.path.parents:
+            yield str(task.path), by_name[task.name]
+
+
+def _record(run: str, started_at: float, task: TaskHistory) -> RunRecord:
+    return RunRecord(
+        run=run,
+        started_at=started_at,
+        rollouts=task.trials,
+        scored=task.scored,
+        reward_sum=task.reward_sum,
+        solved=task.solved,
+        seconds=task.seconds if task.trials else None,
+    )
+
+
+def _load(name: str) -> TaskSet | None:
+    """A saved set; one that somebody has broken by hand is not offered."""
+    try:
+        return load_set(name)
+    except CatalogError:
+        return None
+
+
+def _common(tasks: Sequence[TaskInfo]) -> Path | None:
+    """The directory that a run of these tasks would name: their data set's, if it is one."""
+    homes = {task.path.parent for task in tasks}
+    if len(homes) == 1:
+        return homes.pop()
+    around = {home.parent for home in homes}
+    return around.pop() if len(around) == 1 else None
+
+
+def _walk(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _texts(root: Path, paths: Iterable[Path], *, heads: bool = True) -> str:
+    """The files' texts below one another, each under its name."""
+    parts: list[str] = []
+    files = [path for path in paths if path.is_file()]
+    # What a person looks for first.
+    files.sort(key=lambda path: (path.name not in ("Dockerfile", "test.sh", "solve.sh"), path))
+    for path in files[:_FILES]:
+        head = f"── {path.relative_to(root)} ──\n" if heads else ""
+        parts.append(head + _text(path))
+    if len(files) > _FILES:
+        parts.append(f"── and {len(files) - _FILES} more files ──")
+    return "\n\n".join(parts)
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(_FILE_CHARS + 1)
+    if b"\0" in content:
+        return f"({path.stat().st_size:,} bytes that are no text)"
+    text = content[:_FILE_CHARS].decode("utf-8", "replace").rstrip("\n")
+    if len(content) > _FILE_CHARS:
+        text += f"\n… {path.stat().st_size - _FILE_CHARS:,} more bytes"
+    return text

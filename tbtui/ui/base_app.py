@@ -1,0 +1,125 @@
+"""What every app of tbtui has: a person's themes, keys and preferences; help; the palette."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.dom import DOMNode
+from textual.screen import Screen
+
+from tbtui.resources import themes_dir
+from tbtui.ui.preferences import write_preferences
+from tbtui.ui.theme import VARIABLE_DEFAULTS, Palette, load_themes, textual_theme
+from tbtui.ui.user import User
+
+DARK, SIXTEEN = "tbtui-dark", "tbtui-16"
+
+
+class BaseApp[Result](App[Result]):
+    """Themes are those of the app and the person's own, which replace others of their name."""
+
+    CSS_PATH = "style.tcss"
+    TITLE = "tbtui"
+    KEYS_EVERYWHERE: ClassVar[frozenset[str] | None] = None
+    """Ids of the keys of the scope `everywhere` that this app has; None: all."""
+
+    def __init__(
+        self,
+        *,
+        user: User | None = None,
+        theme_dirs: Sequence[Path] | None = None,
+        theme: str | None = None,
+    ) -> None:
+        """Without `theme`: the one last chosen, else one that the terminal can show."""
+        super().__init__()
+        self.user = user or User()
+        bundled = theme_dirs if theme_dirs is not None else (themes_dir(),)
+        themes = load_themes(*bundled, *self.user.theme_dirs)
+        self._palettes = {name: Palette(file) for name, file in themes.files.items()}
+        self._theme_problems = themes.problems
+        for file in themes.files.values():
+            self.register_theme(textual_theme(file))
+        wanted = theme or self.user.preferences.theme or self._theme_for_terminal()
+        self.theme = wanted if wanted in self._palettes else self._first_theme()
+        if self.user.keys.changed:
+            self.set_keymap(dict(self.user.keys.changed))
+
+    def _theme_for_terminal(self) -> str:
+        # Nobody in particular gets the same everywhere.
+        known = self.user.remembered_in is not None
+        return SIXTEEN if known and self.console.color_system == "standard" else DARK
+
+    def _first_theme(self) -> str:
+        return DARK if DARK in self._palettes else next(iter(self._palettes))
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own variables, for Textual's built-in themes, which lack them."""
+        return dict(VARIABLE_DEFAULTS)
+
+    @property
+    def palette(self) -> Palette:
+        """The colours in use; Textual's own themes have none of ours and borrow the dark one's."""
+        return self._palettes.get(self.theme) or self._palettes[self._first_theme()]
+
+    def report_problems(self) -> None:
+        """Say what in a person's files can't be followed."""
+        for problem in self._theme_problems:
+            self.notify(problem, title="A theme was left out", severity="warning", markup=False)
+        for problem in self.user.problems:
+            self.notify(problem, title="Left as it was", severity="warning", markup=False)
+
+    def remember(self, **changed: Any) -> None:
+        """Keep preferences for the next time."""
+        preferences = self.user.preferences
+        for name, value in changed.items():
+            setattr(preferences, name, value)
+        if self.user.remembered_in is None:
+            return
+        try:
+            write_preferences(self.user.remembered_in, preferences)
+        except OSError as error:
+            self.log.warning(f"preferences can't be kept: {error}")
+
+    def action_next_theme(self) -> None:
+        names = list(self._palettes)
+        here = names.index(self.theme) if self.theme in names else -1
+        self.use_theme(names[(here + 1) % len(names)])
+
+    def use_theme(self, name: str) -> None:
+        self.theme = name
+        self.remember(theme=name)
+
+    def action_help(self) -> None:
+        from tbtui.ui.screens.dialogs import HelpDialog
+
+        self.push_screen(HelpDialog(self.user.keys))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        from tbtui.ui.screens.base import ScopedScreen
+
+        scopes = screen.SCOPES if isinstance(screen, ScopedScreen) else ("everywhere",)
+        for key in self.user.keys.in_scope(*scopes):
+            if not key.palette or not self._has(key.scope, key.id):
+                continue
+            yield SystemCommand(
+                f"{key.label} ({key.shown})", key.help, partial(screen.run_action, key.action)
+            )
+        for name in self._palettes:
+            yield SystemCommand(
+                f"theme {name}", "Use this theme", partial(self.use_theme, name), discover=False
+            )
+
+    def _has(self, scope: str, id: str) -> bool:
+        own = self.KEYS_EVERYWHERE
+        return scope != "everywhere" or own is None or id in own
+
+
+def app_of(node: DOMNode) -> BaseApp[Any]:
+    """The app that a screen or pane of ours is in."""
+    app: object = node.app
+    assert isinstance(app, BaseApp)
+    return app

@@ -1,0 +1,128 @@
+"""Where a text is: trial, turn, and what stands around it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from rich.cells import cell_len
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+
+from tbtui.journal.search import MOST, Hit
+from tbtui.ui.draw import Span, row
+from tbtui.ui.keys import bindings
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.text import clip, visible
+from tbtui.ui.theme import Palette
+
+
+class HitsPane(Pane):
+    """`enter` opens the trial at the turn."""
+
+    BINDINGS = bindings("hits")
+    EVERY = 1
+
+    class Opened(Message):
+        def __init__(self, hit: Hit) -> None:
+            super().__init__()
+            self.hit = hit
+
+    def __init__(self, id: str, *, one_run: bool) -> None:
+        super().__init__(id)
+        self._one_run = one_run
+        self.text_sought = ""
+        self.hits: list[Hit] = []
+        self.share = 1.0
+        """Of the runs that has been looked through."""
+        self.trouble = ""
+        self._chosen = 0
+
+    def begin(self, text: str) -> None:
+        """A new search."""
+        self.text_sought, self.hits, self._chosen, self.trouble = text, [], 0, ""
+        self.share = 0.0 if text else 1.0
+
+    def title(self, frame: Frame) -> str:
+        if not self.text_sought:
+            return "found"
+        most = "the first " if len(self.hits) >= MOST else ""
+        looking = f" · looking, {self.share:.0%}" if self.share < 1 else ""
+        return f"found {most}{len(self.hits)}{looking}"
+
+    def key(self, frame: Frame) -> Hashable:
+        return self.text_sought, len(self.hits), self.share, self._chosen, self.trouble
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette = frame.palette
+        if self.trouble:
+            return [row(width, (f" {self.trouble}", palette.bad))]
+        if not self.text_sought:
+            return [
+                row(
+                    width,
+                    (
+                        " what models said and typed, terminals showed, verifiers wrote",
+                        palette.faint,
+                    ),
+                )
+            ]
+        if not self.hits:
+            text = " not there" if self.share >= 1 else " nothing yet"
+            return [row(width, (text, palette.faint))]
+        run_width = 0 if self._one_run else min(20, max(len(h.run.name) for h in self.hits) + 1)
+        label_width = min(24, max(len(hit.label) for hit in self.hits) + 1)
+        return [
+            _row(hit, palette, width, run_width, label_width, chosen=index == self._chosen)
+            for index, hit in enumerate(self.hits)
+        ]
+
+    def show(self, frame: Frame) -> None:
+        super().show(frame)
+        if self.hits:
+            self.reveal(self._chosen)
+
+    def action_move(self, rows: int) -> None:
+        if self.hits:
+            self._chosen = min(len(self.hits) - 1, max(0, self._chosen + rows))
+            self.redraw()
+
+    def action_open(self) -> None:
+        if self.hits:
+            self.post_message(self.Opened(self.hits[self._chosen]))
+
+    def on_click(self, event: events.Click) -> None:
+        index = event.y - self.gutter.top + round(self.scroll_y)
+        if 0 <= index < len(self.hits):
+            again = index == self._chosen
+            self._chosen = index
+            if again:
+                self.action_open()
+            self.redraw()
+
+
+def _row(
+    hit: Hit, palette: Palette, width: int, run_width: int, label_width: int, *, chosen: bool
+) -> Strip:
+    turn = "verdict" if hit.turn is None else f"t{hit.turn} {hit.where}"
+    spans: list[Span] = [(" ", None)]
+    if run_width:
+        spans.append((f"{clip(hit.run.name, run_width - 1):<{run_width}}", palette.muted))
+    spans += [
+        (f"{clip(hit.label, label_width - 1):<{label_width}}", palette.text),
+        (f"s{hit.step:<4}", palette.muted),
+        (f"{turn:<12}", palette.muted),
+    ]
+    room = width - sum(len(text) for text, _ in spans)
+    before, found, after = (
+        visible(part.replace("\n", " ").replace("\r", ""))
+        for part in (hit.before, hit.found, hit.after)
+    )
+    # What was found stays in sight, with a third of the room before it.
+    lead = max(0, min(cell_len(before), room // 3))
+    spans += [
+        (before[len(before) - lead :] if lead else "", palette.muted),
+        (found, palette.attention),
+        (after, palette.muted),
+    ]
+    return row(width, *spans, base=palette.on_raised if chosen else None)

@@ -1,0 +1,40 @@
+"""The row of keys, for screens that are not drawn from a run's frames."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tbtui.ui.base_app import app_of
+from tbtui.ui.keys import Scope
+from tbtui.ui.panes.bars import key_row
+from tbtui.ui.theme import Palette
+
+
+class KeyLine(Widget):
+    """The keys of some scopes, and single ones of others; each can be clicked."""
+
+    def __init__(
+        self, id: str, palette: Palette, *scopes: Scope, also: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(id=id)
+        self._palette = palette
+        self._scopes, self._also = scopes, also
+        self._places: list[tuple[int, int, str]] = []
+
+    def use(self, palette: Palette) -> None:
+        self._palette = palette
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        table = app_of(self).user.keys
+        keys = table.in_scope(*self._scopes) + [k for k in table.keys if k.id in self._also]
+        strip, self._places = key_row(keys, self.size.width, self._palette)
+        return strip.apply_style(self._palette.ground)
+
+    async def on_click(self, event: events.Click) -> None:
+        for start, end, action in self._places:
+            if start <= event.x < end:
+                await (self.screen.focused or self.screen).run_action(action)
+                return

@@ -1,0 +1,222 @@
+"""The browser's tree: data sets, kinds, tasks, with checkboxes; rows are drawn when scrolled to."""
+
+from __future__ import annotations
+
+from rich.style import Style
+from textual import events
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.glyphs import HELD_OUT_MARK
+from tbtui.ui.keys import bindings
+from tbtui.ui.task_choice import Row, TaskChoice, about, size_text
+from tbtui.ui.text import rate
+from tbtui.ui.theme import Palette
+
+ALL, SOME, NONE = "■", "◧", "□"
+_WIDE = 56
+"""Cells from which on there is room for the size."""
+
+
+class LibraryTree(ScrollView, can_focus=True):
+    """Shows a `TaskChoice`; the cursor stays on its row when rows come and go."""
+
+    BINDINGS = bindings("library-tree")
+
+    class Moved(Message):
+        """The cursor is on another row."""
+
+    class Chosen(Message):
+        """The selection has changed."""
+
+    def __init__(self, id: str, choice: TaskChoice, palette: Palette) -> None:
+        super().__init__(id=id, classes="pane")
+        self._choice = choice
+        self._palette = palette
+        self._cursor = 0
+        self._key = ""
+        """Of the row under the cursor."""
+        self.empty = ""
+        """What is said when there is no row."""
+
+    def on_mount(self) -> None:
+        self.settle()
+
+    @property
+    def current(self) -> Row | None:
+        rows = self._choice.rows
+        return rows[self._cursor] if rows else None
+
+    def use(self, palette: Palette) -> None:
+        self._palette = palette
+        self.refresh()
+
+    def settle(self) -> None:
+        """After the rows have changed: the cursor goes to the row that it was on."""
+        rows = self._choice.rows
+        places = {each.key: index for index, each in enumerate(rows)}
+        self._cursor = places.get(self._key, min(self._cursor, max(0, len(rows) - 1)))
+        self._resize()
+        self._moved()
+
+    def _moved(self) -> None:
+        before, self._key = self._key, self.current.key if self.current else ""
+        self._reveal()
+        self.refresh()
+        if before != self._key:
+            self.post_message(self.Moved())
+
+    def _reveal(self) -> None:
+        top, height = round(self.scroll_y), max(1, self.scrollable_content_region.height - 1)
+        if self._cursor < top:
+            self.scroll_to(y=self._cursor, animate=False)
+        elif self._cursor >= top + height:
+            self.scroll_to(y=self._cursor - height + 1, animate=False)
+
+    def on_resize(self) -> None:
+        self._resize()
+
+    def _resize(self) -> None:
+        # One more, for the heads above.
+        self.virtual_size = Size(self.size.width, len(self._choice.rows) + 1)
+
+    # Drawing
+
+    def render_line(self, y: int) -> Strip:
+        width, palette = self.size.width, self._palette
+        if y == 0:
+            return self._heads(width)
+        index = y - 1 + round(self.scroll_y)
+        rows = self._choice.rows
+        if not rows and index == 0:
+            return row(width, (f" {self.empty}", palette.faint), base=palette.ground)
+        if index >= len(rows):
+            return Strip.blank(width, palette.ground)
+        return self._line(rows[index], width, index == self._cursor)
+
+    def _heads(self, width: int) -> Strip:
+        """What the columns are; stays on top of what is scrolled."""
+        heads = f"{'difficulty':>10} pass   each "
+        heads += "   size " if width >= _WIDE else ""
+        muted = self._palette.muted
+        ground = self._palette.on_surface
+        marks = f" {ALL} selected  {HELD_OUT_MARK} held out"
+        return split_row(width, [(marks, muted)], [(heads, muted)], ground)
+
+    def _line(self, each: Row, width: int, under: bool) -> Strip:
+        palette, choice = self._palette, self._choice
+        count = sum(id in choice.selected for id in each.ids)
+        mark = ALL if count == len(each.ids) else SOME if count else NONE
+        ticked = palette.accent if count else palette.faint
+        name = palette.text
+        fold = "▾" if choice.is_open(each) else "▸"
+        match each.level:
+            case "dataset":
+                lead, name = f" {fold} ", palette.strong
+            case "kind":
+                lead = f"   {fold} "
+            case "task":
+                lead = "       "
+        held_out = each.level == "task" and choice.entries[each.ids[0]].use != "train"
+        left: list[Span] = [
+            (lead, palette.muted),
+            (f"{mark} ", ticked),
+            (f"{HELD_OUT_MARK} " if held_out else "", palette.held_out),
+            (each.name, palette.held_out if held_out else name),
+        ]
+        right = self._facts(each, count, width)
+        base: Style = palette.ground
+        if under and self.has_focus:
+            base = palette.selected
+            left, right = [(text, None) for text, _ in left], [(text, None) for text, _ in right]
+        elif under:
+            base = palette.on_raised
+        return split_row(width, left, right, base)
+
+    def _facts(self, each: Row, count: int, width: int) -> list[Span]:
+        """Counts, difficulty, pass rate, seconds, size; in columns, the first gone when narrow."""
+        palette, choice = self._palette, self._choice
+        entries = [choice.entries[id] for id in each.ids]
+        records = [choice.record(id) for id in each.ids]
+        scored = [record.pass_rate for record in records if record.pass_rate is not None]
+        timed = [record.seconds for record in records if record.seconds is not None]
+        passed = sum(scored) / len(scored) if scored else None
+        seconds = about(sum(timed) / len(timed)) if timed else "–"
+        if each.level == "task":
+            first: Span = (f"{entries[0].difficulty:>10} ", palette.muted)
+        else:
+            counts = f"{count}/{len(each.ids)}"
+            first = (f"{counts:>10} ", palette.accent if count else palette.muted)
+        size = size_text(sum(entry.size for entry in entries))
+        spans: list[Span] = [
+            first,
+            (f" {rate(passed)} ", palette.text if passed is not None else palette.faint),
+            (f"{seconds:>6} ", palette.muted if timed else palette.faint),
+        ]
+        return [*spans, (f"{size:>7} ", palette.muted)] if width >= _WIDE else spans
+
+    # What people do
+
+    def action_move(self, rows: int) -> None:
+        self._cursor = min(max(0, self._cursor + rows), max(0, len(self._choice.rows) - 1))
+        self._moved()
+
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, self.scrollable_content_region.height - 1))
+
+    def action_tick(self) -> None:
+        if self.current is not None:
+            self._choice.toggle(self.current)
+            self.refresh()
+            self.post_message(self.Chosen())
+
+    def action_unfold(self, unfold: bool) -> None:
+        """Right opens a node, or goes into it; left closes it, or goes to the one around."""
+        current = self.current
+        if current is None:
+            return
+        if current.level != "task" and self._choice.is_open(current) != unfold:
+            self._choice.fold(current, unfold)
+            self.settle()
+        elif unfold:
+            self.action_move(1)
+        else:
+            self._to_parent(current)
+
+    def _to_parent(self, current: Row) -> None:
+        levels = {"dataset": 0, "kind": 1, "task": 2}
+        for index in range(self._cursor - 1, -1, -1):
+            if levels[self._choice.rows[index].level] < levels[current.level]:
+                self._cursor = index
+                break
+        self._moved()
+
+    def on_click(self, event: events.Click) -> None:
+        index = event.y - self.gutter.top - 1 + round(self.scroll_y)
+        if event.y == self.gutter.top or not 0 <= index < len(self._choice.rows):
+            return
+        self._cursor = index
+        self._moved()
+        each = self._choice.rows[index]
+        box = {"dataset": 3, "kind": 5, "task": 7}[each.level]
+        at = event.x - self.gutter.left
+        if box <= at < box + 2 or event.chain == 2:
+            self.action_tick()
+        elif at < box and each.level != "task":
+            self._choice.fold(each)
+            self.settle()
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    @property
+    def text(self) -> str:
+        """All rows as plain text."""
+        width = max(40, self.size.width)
+        return "\n".join(self._line(each, width, False).text.rstrip() for each in self._choice.rows)

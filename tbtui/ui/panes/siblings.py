@@ -1,0 +1,301 @@
+"""The turns of a group's trials in columns, aligned; what is the same is dimmed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from rich.style import Style
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+
+from tbtui.ui.draw import Span, row
+from tbtui.ui.keys import bindings
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.text import number, visible, visible_lines, wrap
+from tbtui.ui.theme import Palette
+from tbtui.view.siblings import TurnCell, aligned, first_difference, first_divergence
+from tbtui.view.state import TrialView
+from tbtui.view.transcript import Transcript, TurnView
+
+_NARROWEST = 38
+"""Cells of a column."""
+_CLOSED = (2, 6)
+"""Rows that a turn which is not chosen has for its commands, and for the answer: where room is
+short, and where there is enough."""
+_OPEN = 12
+"""The same for the chosen one, and for what it thought."""
+_CONTEXT = 14
+"""Characters shown before a differing token."""
+
+
+@dataclass(slots=True)
+class Spread:
+    """Which siblings lie side by side, and which of them and which turn is chosen."""
+
+    names: list[str] = field(default_factory=list)
+    chosen: int = 0
+    turn: int = 0
+    """Place of the chosen turn, from 0."""
+    first: int = 0
+    """The leftmost sibling that can be seen."""
+
+    def columns(self, width: int) -> list[tuple[int, int]]:
+        """Index and width of each sibling that can be seen; the chosen one is among them."""
+        count = max(1, min(len(self.names), width // _NARROWEST))
+        self.first = min(max(self.first, self.chosen - count + 1), self.chosen)
+        self.first = max(0, min(self.first, len(self.names) - count))
+        shown = range(self.first, min(self.first + count, len(self.names)))
+        return [
+            (index, width // count + (place < width % count)) for place, index in enumerate(shown)
+        ]
+
+    @property
+    def key(self) -> Hashable:
+        return tuple(self.names), self.chosen, self.turn, self.first
+
+
+class SiblingsPane(Pane):
+    """One row of blocks a turn, one column a sibling. The chosen turn is open."""
+
+    BINDINGS = bindings("siblings")
+
+    class Opened(Message):
+        """Somebody wants to see the chosen sibling."""
+
+    def __init__(self, id: str, spread: Spread) -> None:
+        super().__init__(id)
+        self.spread = spread
+        self.cells: list[list[TurnCell]] = []
+        self._transcripts: dict[str, Transcript] = {}
+        self._read: dict[str, Hashable] = {}
+        """Sibling -> how it stood when its transcript was read."""
+        self._version = 0
+        """Of what was read."""
+        self._starts: list[int] = []
+        """First row of each turn."""
+        self._blocks: dict[Hashable, list[Strip]] = {}
+
+    def follow(self, frame: Frame, members: Sequence[TrialView]) -> None:
+        """Read on what the siblings have done."""
+        changed = self.spread.names != [each.trial for each in members]
+        for each in members:
+            stands = (each.phase, each.turn, len(each.samples), each.outcome)
+            if self._read.get(each.trial) != stands:
+                self._read[each.trial] = stands
+                transcript = self._transcripts.setdefault(each.trial, Transcript())
+                changed |= frame.run.read_on(each.trial, transcript)
+        if not changed:
+            return
+        chosen = self.spread.names[self.spread.chosen] if self.spread.names else ""
+        self.spread.names = [each.trial for each in members]
+        if chosen in self.spread.names:
+            self.spread.chosen = self.spread.names.index(chosen)
+        self.spread.chosen = min(self.spread.chosen, max(0, len(members) - 1))
+        self.cells = aligned([self._transcripts[name] for name in self.spread.names])
+        self._version += 1
+
+    @property
+    def turns(self) -> int:
+        return max(map(len, self.cells), default=0)
+
+    def title(self, frame: Frame) -> str:
+        names, room = self.spread.names, self.scrollable_content_region.width
+        seen = self.spread.columns(room)
+        title = "turns side by side"
+        if len(seen) < len(names):
+            title += f" · siblings {seen[0][0] + 1}–{seen[-1][0] + 1} of {len(names)}"
+        parts = first_divergence(self.cells)
+        if parts is not None:
+            title += f" · they part at turn {parts + 1}"
+        return title
+
+    def key(self, frame: Frame) -> Hashable:
+        return self._version, self.spread.key
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette = frame.palette
+        if not self.turns:
+            return [row(width, (" when the first of them has had a turn", palette.faint))]
+        self.spread.turn = min(self.spread.turn, self.turns - 1)
+        columns = self.spread.columns(width)
+        fits = (height - 2 * _OPEN) // (2 * self.turns) - 1
+        closed = min(max(_CLOSED[0], fits), _CLOSED[1])
+        rows: list[Strip] = []
+        self._starts = []
+        for place in range(self.turns):
+            self._starts.append(len(rows))
+            blocks = [self._block(frame, index, place, cells, closed) for index, cells in columns]
+            rows.extend(
+                Strip.join(
+                    block[line] if line < len(block) else Strip.blank(cells)
+                    for block, (_, cells) in zip(blocks, columns, strict=True)
+                )
+                for line in range(max(map(len, blocks)))
+            )
+        return rows
+
+    def show(self, frame: Frame) -> None:
+        before = self._key
+        super().show(frame)
+        if before != self._key and self.spread.turn < len(self._starts):
+            start = self._starts[self.spread.turn]
+            following = self._starts[self.spread.turn + 1 :]
+            end = following[0] if following else len(self._rows)
+            self.reveal(min(end - 1, start + self.scrollable_content_region.height - 1))
+            self.reveal(start)
+
+    def _block(self, frame: Frame, index: int, place: int, width: int, closed: int) -> list[Strip]:
+        if place >= len(self.cells[index]):
+            return []
+        cell = self.cells[index][place]
+        chosen = place == self.spread.turn
+        here = chosen and index == self.spread.chosen
+        name = self.spread.names[index]
+        complete = (cell.turn.sample, bool(cell.turn.observation), len(cell.turn.commands))
+        compared = (cell.alike, cell.first, cell.of, cell.against, cell.where)
+        most = _OPEN if chosen else closed
+        key = (frame.palette.name, width, name, place, most, here, complete, compared)
+        if key not in self._blocks:
+            if len(self._blocks) > 4096:
+                self._blocks.clear()
+            difference = self._difference(frame, index, place)
+            self._blocks[key] = _block(cell, frame.palette, width, most, here, difference)
+        return self._blocks[key]
+
+    def _difference(self, frame: Frame, index: int, place: int) -> _Difference | None:
+        """Of the turn in which a sibling parts from another one."""
+        cell = self.cells[index][place]
+        if cell.against is None or cell.where == "answer":
+            return None
+        other = self.cells[cell.against][place].turn
+        if cell.turn.sample is None or other.sample is None:
+            return None
+        mine = frame.run.tokens(cell.turn.sample)
+        pieces = [piece for piece, _ in mine]
+        at = first_difference(pieces, [piece for piece, _ in frame.run.tokens(other.sample)])
+        if at is None:
+            return None
+        piece, logprob = mine[at] if at < len(mine) else ("(it ends here)", 0.0)
+        return _Difference(at, "".join(pieces[max(0, at - _CONTEXT) : at]), piece, logprob)
+
+    def action_choose(self, siblings: int, turns: int) -> None:
+        spread = self.spread
+        spread.chosen = min(max(0, spread.chosen + siblings), max(0, len(spread.names) - 1))
+        spread.turn = min(max(0, spread.turn + turns), max(0, self.turns - 1))
+        self.redraw()
+
+    def action_divergence(self) -> None:
+        """To the next turn in which a sibling parts from the others; round and round."""
+        places = sorted(
+            (place, index)
+            for index, cells in enumerate(self.cells)
+            for place, cell in enumerate(cells)
+            if cell.against is not None
+        )
+        here = (self.spread.turn, self.spread.chosen)
+        if places:
+            later = [place for place in places if place > here]
+            self.spread.turn, self.spread.chosen = (later or places)[0]
+            self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        line = event.y - self.gutter.top + round(self.scroll_y)
+        left = self.gutter.left
+        for index, width in self.spread.columns(self.scrollable_content_region.width):
+            if left <= event.x < left + width:
+                self.spread.chosen = index
+            left += width
+        turns = [place for place, start in enumerate(self._starts) if start <= line]
+        if turns:
+            self.spread.turn = turns[-1]
+        self.redraw()
+        if event.chain > 1:
+            self.post_message(self.Opened())
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """Where two completions differ first."""
+
+    token: int
+    before: str
+    piece: str
+    logprob: float
+
+
+def _block(
+    cell: TurnCell,
+    palette: Palette,
+    width: int,
+    most: int,
+    here: bool,
+    difference: _Difference | None,
+) -> list[Strip]:
+    turn, parts = cell.turn, cell.against is not None
+    quiet = palette.faint if cell.repeated else None
+    body, chosen = width - 1, most == _OPEN
+    mark = "≠" if parts else "=" if cell.alike > 1 else " "
+    said = turn.plan or turn.analysis or turn.text or "…"
+    heading: list[Span] = [
+        (f" {mark}", palette.attention if parts else palette.faint),
+        (f" {turn.turn} ", palette.accent if chosen else palette.muted),
+        (said.split("\n", 1)[0], quiet or (palette.strong if chosen else palette.text)),
+    ]
+    if here:
+        heading = [(text, None) for text, _ in heading]
+    rows = [row(body, *heading, base=palette.selected if here else palette.on_raised)]
+    if parts and cell.where == "action" and difference is not None:
+        rows.append(_difference_row(difference, palette, body))
+    if chosen and turn.analysis:
+        rows += _text(turn.analysis, quiet or palette.muted, body, "   ", most)
+    if turn.error:
+        rows += _text(turn.error, quiet or palette.bad, body, " ✗ ", most)
+    rows += _commands(turn, quiet or palette.accent, body, most)
+    if turn.task_complete:
+        rows.append(row(body, (" ✓ says that it is done", quiet or palette.good)))
+    if parts and cell.where == "answer":
+        rows.append(row(body, (" ≠ the answer differs", palette.attention)))
+    rows += _text(turn.observation.strip("\n"), quiet or palette.muted, body, " │ ", most)
+    if chosen:
+        rows.append(row(body))
+    return [Strip.join([each, Strip.blank(width - body)]) for each in rows]
+
+
+def _difference_row(difference: _Difference, palette: Palette, width: int) -> Strip:
+    before = visible(difference.before.replace("\n", "⏎"))[-_CONTEXT:]
+    piece = visible(difference.piece.replace("\n", "⏎"))
+    return row(
+        width,
+        (f" ≠ token {difference.token + 1} ", palette.attention),
+        (f"…{before}", palette.muted),
+        (piece or "␣", palette.attention + Style(underline=True)),
+        (f" p {number(math.exp(difference.logprob))}", palette.muted),
+    )
+
+
+def _commands(turn: TurnView, style: Style, width: int, most: int) -> list[Strip]:
+    rows: list[Strip] = []
+    for command in turn.commands:
+        keys = command.keystrokes.removesuffix("\n").replace("\n", "⏎")
+        end = "" if command.keystrokes.endswith("\n") else "  (no enter)"
+        rows += _text(keys + end, style, width, " $ ", most)
+    if len(rows) > most:
+        rows = [*rows[: most - 1], row(width, (f" $ … {len(rows) - most + 1} more rows", style))]
+    return rows
+
+
+def _text(text: str, style: Style, width: int, lead: str, most: int) -> list[Strip]:
+    """At most so many rows; of longer texts the end, which tells what came of it."""
+    if not text:
+        return []
+    # No more is looked at than can be shown.
+    lines = visible_lines(text[-most * width * 2 :])
+    parts = [part for line in lines for part in (wrap(line, width - len(lead)) if line else [""])]
+    cut = len(parts) > most
+    return [
+        row(width, (" … " if cut and place == 0 else lead, style), (part, style))
+        for place, part in enumerate(parts[-most:])
+    ]

@@ -1,0 +1,122 @@
+"""What the latest steps' time went to, and who is being waited for now."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from rich.style import Style
+from textual.strip import Strip
+
+from tbtui.journal.vocabulary import RunPhase
+from tbtui.ui.charts import stacked
+from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.theme import Palette
+from tbtui.view.estimate import holding_up, remaining_sec, time_left
+from tbtui.view.timeline import ACTIVITIES, Activity, StepTimes, step_times
+from tbtui.view.waiting import duration, waiting_for
+
+_MARKS: dict[Activity, str] = {
+    "starting": "·",
+    "sampling": "█",
+    "waiting": "░",
+    "training": "▓",
+    "saving": "▁",
+    "evaluating": "▒",
+    "paused": "‖",
+}
+"""What fills a bar; told apart without colour too."""
+_AFTERS = 2
+"""Further trials that are named after the one that is waited for."""
+
+
+class TimelinePane(Pane):
+    """One bar a step, the latest last, all on one scale."""
+
+    EVERY = 10
+
+    def title(self, frame: Frame) -> str:
+        return "step timeline"
+
+    def key(self, frame: Frame) -> Hashable:
+        state = frame.state
+        return len(state.timeline), state.step, state.phase, state.paused, int(frame.now)
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, state = frame.palette, frame.state
+        steps = step_times(state.timeline, frame.now, max(1, height - 2))
+        if not steps:
+            return [row(width, (" when the run has begun", palette.faint))]
+        rows = _waiting(frame, width)
+        legend = _legend(steps, palette, width)
+        steps = steps[-max(1, height - len(rows) - len(legend)) :]
+        legend = _legend(steps, palette, width)
+        longest = max(each.total for each in steps)
+        return [*rows, *(_bar(each, longest, palette, width) for each in steps), *legend]
+
+
+def _waiting(frame: Frame, width: int) -> list[Strip]:
+    """Who holds the run up, and who comes after."""
+    palette, state = frame.palette, frame.state
+    if state.status is not None or state.started_at is None:
+        return []
+    spans: list[Span] = [
+        (" now: ", palette.muted),
+        (waiting_for(state, frame.now), palette.text),
+    ]
+    if state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING) and not state.paused:
+        for trial in holding_up(state, frame.now)[1 : 1 + _AFTERS]:
+            remaining = remaining_sec(trial, state, frame.now)
+            left = "" if remaining is None else f" {time_left(remaining)}"
+            spans.append((f", {trial.label}{left}", palette.muted))
+    return [row(width, *spans)]
+
+
+def _bar(step: StepTimes, longest: float, palette: Palette, width: int) -> Strip:
+    styles = _styles(palette)
+    number = f" {step.step:>3} "
+    seconds = f" {duration(step.total):>6} "
+    room = max(1, width - len(number) - len(seconds) - 1)
+    cells = max(1, round(room * step.total / longest)) if longest else 1
+    bars: list[Span] = [
+        (_MARKS[name] * count, styles[name]) for name, count in stacked(step.seconds, cells)
+    ]
+    style = palette.text if step.live else palette.muted
+    return split_row(width, [(number, style), *bars], [(seconds, style)])
+
+
+def _legend(steps: list[StepTimes], palette: Palette, width: int) -> list[Strip]:
+    """What the marks mean, with each one's share of all that is shown."""
+    styles = _styles(palette)
+    sums = {
+        name: total
+        for name in ACTIVITIES
+        if (total := sum(step.seconds.get(name, 0.0) for step in steps)) > 0
+    }
+    whole = sum(sums.values())
+    rows: list[list[Span]] = [[]]
+    used = 0
+    for name, seconds in sums.items():
+        spans: list[Span] = [
+            (f" {_MARKS[name]} ", styles[name]),
+            (f"{name} {seconds / whole:.0%} ", palette.muted),
+        ]
+        size = sum(len(text) for text, _ in spans)
+        if used + size > width and rows[-1]:
+            rows.append([])
+            used = 0
+        rows[-1] += spans
+        used += size
+    return [row(width, *spans) for spans in rows]
+
+
+def _styles(palette: Palette) -> dict[Activity, Style]:
+    return {
+        "starting": palette.faint,
+        "sampling": palette.spending["sampling"],
+        "waiting": palette.spending["paused"],
+        "training": palette.good,
+        "saving": palette.muted,
+        "evaluating": palette.spending["verifying"],
+        "paused": palette.attention,
+    }

@@ -1,0 +1,71 @@
+"""The line with the clock of a replayed run."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+
+from tbtui.ui.draw import Span, split_row
+from tbtui.ui.pane import Frame
+from tbtui.ui.panes.bars import Line
+from tbtui.ui.text import clock_time
+
+
+class TransportLine(Line):
+    """Where in the run, or in the opened trial, one is. A click goes there."""
+
+    class Wanted(Message):
+        """Somebody clicked at a share of the line, from 0 to 1."""
+
+        def __init__(self, share: float) -> None:
+            super().__init__()
+            self.share = share
+
+    def __init__(self, id: str, trial: str | None = None) -> None:
+        super().__init__(id)
+        self._trial = trial
+        self._track = (0, 0)
+
+    def key(self, frame: Frame) -> Hashable:
+        if (run := frame.run.replay) is None:
+            return None
+        clock = run.playback
+        return clock.position, clock.playing, clock.speed
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        run, palette = frame.run.replay, frame.palette
+        if run is None:
+            return []
+        clock = run.playback
+        start, end = run.span(self._trial) if self._trial else (clock.start, clock.end)
+        share = (clock.position - start) / (end - start) if end > start else 1.0
+        mark = "▶" if clock.playing else "‖"
+        style = palette.accent if clock.playing else palette.attention
+        left: list[Span] = [(f" {mark} ", style)]
+        speed = f"x{clock.speed:g}"
+        position = min(end, max(start, clock.position)) - start
+        right: list[Span] = [
+            (f" {clock_time(position)}", palette.strong),
+            (f" / {clock_time(end - start)}", palette.muted),
+            (f"  {speed:<5} ", palette.text),
+        ]
+        if share > 1 or share < 0:
+            right.insert(0, (" after its end" if share > 1 else " before its start", palette.muted))
+        used = sum(len(text) for text, _ in (*left, *right))
+        room = max(4, width - used - 1)
+        here = round(min(1.0, max(0.0, share)) * (room - 1))
+        self._track = (len(left[0][0]), room)
+        left += [
+            ("━" * here, palette.accent),
+            ("●", style),
+            ("─" * (room - 1 - here), palette.faint),
+        ]
+        return [split_row(width, left, right, palette.on_surface)]
+
+    def on_click(self, event: events.Click) -> None:
+        first, cells = self._track
+        if first <= event.x < first + cells and cells > 1:
+            self.post_message(self.Wanted((event.x - first) / (cells - 1)))

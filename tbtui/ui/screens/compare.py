@@ -1,0 +1,78 @@
+"""Two runs compared."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.keys import Scope, bindings
+from tbtui.ui.pane import Redraw
+from tbtui.ui.panes.bars import KeyBar, StatusLine
+from tbtui.ui.panes.comparison import (
+    ComparedCurves,
+    ComparedPane,
+    ComparedSettings,
+    ComparedTasks,
+)
+from tbtui.ui.screens.base import LiveScreen
+
+
+class CompareScreen(LiveScreen):
+    """`first` is what `second` is compared with."""
+
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("compare", "everywhere")
+    BINDINGS = bindings("compare")
+    AUTO_FOCUS = "#compared-tasks"
+    OVERVIEW = ("compared-curves", "compared-tasks")
+    PANES: ClassVar[dict[int, tuple[str, ...]]] = {
+        1: ("compared-curves",),
+        2: ("compared-tasks",),
+        3: ("compared-settings",),
+    }
+    COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
+        "compared-left": ("compared-curves", "compared-settings"),
+        "compared-right": ("compared-tasks",),
+    }
+
+    def __init__(self, first: RunDirectory, second: RunDirectory) -> None:
+        super().__init__()
+        self._runs = first, second
+
+    def compose_panes(self) -> ComposeResult:
+        yield StatusLine("status")
+        with Horizontal(id="compared"):
+            with Vertical(id="compared-left"):
+                yield ComparedCurves("compared-curves")
+                yield ComparedSettings("compared-settings")
+            with Vertical(id="compared-right"):
+                yield ComparedTasks("compared-tasks")
+        yield KeyBar("keys", *self.SCOPES)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.run_worker(self._read(), name="compare", exclusive=True)
+
+    async def _read(self) -> None:
+        from tbtui.journal.writer import JournalError
+        from tbtui.view.reading import compare_runs
+
+        try:
+            comparison = await asyncio.to_thread(compare_runs, *self._runs)
+        except (JournalError, sqlite3.Error) as error:
+            for pane in self.query(ComparedPane):
+                pane.trouble = str(error)
+        else:
+            for pane in self.query(ComparedPane):
+                pane.comparison = comparison
+        self.post_message(Redraw())
+
+    def action_back(self) -> None:
+        if self.full:
+            self.action_full(0)
+        else:
+            self.app.pop_screen()

@@ -1,0 +1,76 @@
+"""In which form, and where to, a trial is to be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from tbtui.ui.text import visible
+from tbtui.view.exports import ENDINGS, MEANINGS, ExportFormat, file_name
+
+_FORMATS: tuple[ExportFormat, ...] = ("html", "cast", "atif", "jsonl")
+
+
+class ExportDialog(ModalScreen[tuple[ExportFormat, Path] | None]):
+    """None: leave it. A file that is there already is never asked for."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
+    AUTO_FOCUS = "#formats"
+
+    def __init__(self, trial: str, directory: Path) -> None:
+        super().__init__()
+        self._trial, self._directory = trial, directory
+        self._format: ExportFormat = _FORMATS[0]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog"):
+            yield Static(Content(visible(f"Export {self._trial}")), id="question")
+            yield OptionList(
+                *(Option(Content(f"{name:<6} {MEANINGS[name]}")) for name in _FORMATS),
+                id="formats",
+                compact=True,
+            )
+            yield Input(str(self._offered(self._format)), id="path", compact=True)
+            yield Static("", id="problem")
+            yield Static(
+                Content("enter  write it     tab  the other field     esc  leave it"), id="hint"
+            )
+
+    def _offered(self, format: ExportFormat) -> Path:
+        return self._directory / file_name(self._trial, format)
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        before, self._format = self._format, _FORMATS[event.option_index]
+        field = self.query_one("#path", Input)
+        # A path of somebody's own keeps its name.
+        if field.value.endswith(ENDINGS[before]):
+            field.value = field.value.removesuffix(ENDINGS[before]) + ENDINGS[self._format]
+
+    def on_option_list_option_selected(self) -> None:
+        self._finish()
+
+    def on_input_submitted(self) -> None:
+        self._finish()
+
+    def _finish(self) -> None:
+        given = self.query_one("#path", Input).value.strip()
+        path = Path(given).expanduser() if given else self._offered(self._format)
+        if path.is_dir():
+            path /= file_name(self._trial, self._format)
+        if path.exists():
+            text = f"{path.name} is there already; choose another name"
+            self.query_one("#problem", Static).update(Content(visible(text)))
+            self.query_one("#path", Input).focus()
+            return
+        self.dismiss((self._format, path))
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,144 @@
+"""The runs that there are: to open one, to compare two, to look through them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
+from tbtui.ui.keys import Scope, bindings
+from tbtui.ui.pane import Redraw
+from tbtui.ui.panes.bars import KeyBar, StatusLine
+from tbtui.ui.panes.runs import ORDERS, RunsPane
+from tbtui.ui.screens.base import LiveScreen
+
+_AGAIN_SEC = 3.0
+"""Between two looks at the runs."""
+
+
+class RunsScreen(LiveScreen):
+    """Reads what it shows on a thread, again and again while it is looked at."""
+
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("runs-list", "runs", "everywhere")
+    BINDINGS = bindings("runs")
+    AUTO_FOCUS = "#runs"
+    OVERVIEW = ("runs",)
+    COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {"list": ("runs",)}
+
+    class Wanted(Message):
+        """This run is to be shown."""
+
+        def __init__(self, directory: RunDirectory) -> None:
+            super().__init__()
+            self.directory = directory
+
+    def __init__(self, logs_dirs: Sequence[Path]) -> None:
+        super().__init__()
+        self._logs_dirs = logs_dirs
+        self._known: dict[RunDirectory, RunSummary] = {}
+
+    def compose_panes(self) -> ComposeResult:
+        yield StatusLine("status")
+        with Vertical(id="list"):
+            yield RunsPane("runs")
+        yield KeyBar("keys", *self.SCOPES)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._look()
+        self.set_interval(_AGAIN_SEC, self._look)
+
+    def _look(self) -> None:
+        if self.is_current:
+            self.run_worker(self._read(), name="runs", exclusive=True)
+
+    async def _read(self) -> None:
+        pane = self.query_one(RunsPane)
+        pane.take(newest_first(await asyncio.to_thread(self._summaries)))
+        self.post_message(Redraw())
+
+    def _summaries(self) -> list[RunSummary]:
+        """On a thread. Of a run that is over, what is known stays true, unless it goes on."""
+        runs = list(find_runs(self._logs_dirs))
+        for run in runs:
+            known = self._known.get(run)
+            if known is None or known.standing != "finished":
+                self._known[run] = summarise(run)
+        return [self._known[run] for run in runs]
+
+    def action_order(self) -> None:
+        pane = self.query_one(RunsPane)
+        pane.order = ORDERS[(ORDERS.index(pane.order) + 1) % len(ORDERS)]
+        self.post_message(Redraw())
+
+    async def action_filter(self) -> None:
+        if not self.query("#filter"):
+            box = Input(
+                self.query_one(RunsPane).words,
+                placeholder="words of a name, model, engine, policy or state",
+                id="filter",
+                max_length=100,
+                select_on_focus=False,
+            )
+            await self.query_one("#list").mount(box, before="#runs")
+        self.query_one("#filter").focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.query_one(RunsPane).words = event.value.strip()
+        self.post_message(Redraw())
+
+    def on_input_submitted(self) -> None:
+        self._close_box()
+
+    def _close_box(self) -> None:
+        self.query("#filter").remove()
+        self.set_focus(self.query_one(RunsPane))
+
+    def action_mark(self) -> None:
+        """Mark a run; with another one marked, compare the two."""
+        from tbtui.ui.screens.compare import CompareScreen
+
+        pane = self.query_one(RunsPane)
+        chosen, marked = pane.chosen, pane.marked
+        if chosen is None:
+            return
+        if marked is None:
+            pane.marked = chosen
+            self.notify("Now choose the run to compare it with, and press m.", markup=False)
+        else:
+            pane.marked = None
+            if marked.directory != chosen.directory:
+                self.app.push_screen(CompareScreen(marked.directory, chosen.directory))
+        self.post_message(Redraw())
+
+    def action_search(self) -> None:
+        from tbtui.ui.screens.search import SearchScreen
+
+        runs = [each.directory for each in self.query_one(RunsPane).listed]
+        self.app.push_screen(SearchScreen(runs))
+
+    def on_runs_pane_opened(self, event: RunsPane.Opened) -> None:
+        if event.summary.standing == "unreadable":
+            self.notify(event.summary.reason, severity="error", markup=False)
+        else:
+            self.post_message(self.Wanted(event.summary.directory))
+
+    def action_back(self) -> None:
+        pane = self.query_one(RunsPane)
+        if self.query("#filter") or pane.words:
+            pane.words = ""
+            self._close_box()
+            self.post_message(Redraw())
+        elif pane.marked is not None:
+            pane.marked = None
+            self.post_message(Redraw())
+        else:
+            self.app.pop_screen()

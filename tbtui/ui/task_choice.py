@@ -1,0 +1,202 @@
+"""What is chosen in the task browser: the tree as it is folded and searched, and the selection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tbtui.ui.library import Plan, TaskEntry, TaskRecord
+from tbtui.ui.task_query import STATES, Candidate, QueryError, parse_query
+
+_FEW = 30
+"""Tasks that are shown unfolded from the start."""
+_UNTRIED = TaskRecord()
+_DIFFICULTIES = ("easy", "medium", "hard")
+_PASS = ("0", ".01-.94", ">.94", "none")
+_SIZE = ("<10k", "10k-1M", ">1M")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One visible line of the tree."""
+
+    level: Literal["dataset", "kind", "task"]
+    key: str
+    name: str
+    ids: tuple[str, ...]
+    """The tasks that are shown at or below it."""
+
+
+class TaskChoice:
+    """Which tasks are shown and which are selected. Selecting is by what is shown."""
+
+    def __init__(self) -> None:
+        self.entries: Mapping[str, TaskEntry] = {}
+        self.records: Mapping[str, TaskRecord] = {}
+        self.selected: set[str] = set()
+        self.query = ""
+        self.query_error = ""
+        self.shown: list[str] = []
+        """Ids of the tasks that the query leaves, in order."""
+        self.rows: list[Row] = []
+        self._open: set[str] = set()
+
+    def load(self, entries: Sequence[TaskEntry]) -> None:
+        """Take the tasks; what was selected and is still there stays selected."""
+        ordered = sorted(entries, key=lambda each: (each.dataset, each.kind, natural(each.name)))
+        self.entries = {entry.id: entry for entry in ordered}
+        self.selected &= self.entries.keys()
+        self._open = {_key(entry.dataset) for entry in ordered}
+        if len(ordered) <= _FEW:
+            self._open |= {_key(entry.dataset, entry.kind) for entry in ordered}
+        self.search(self.query)
+
+    def record(self, id: str) -> TaskRecord:
+        return self.records.get(id, _UNTRIED)
+
+    def search(self, query: str) -> None:
+        """Show what the query leaves; one that can't be read changes nothing but the error."""
+        self.query = query
+        try:
+            means = parse_query(query)
+        except QueryError as error:
+            self.query_error = str(error)
+            return
+        self.query_error = ""
+        self.shown = [
+            entry.id
+            for entry in self.entries.values()
+            if means(Candidate(entry, self.record(entry.id), entry.id in self.selected))
+        ]
+        self._arrange()
+
+    def fold(self, row: Row, unfold: bool | None = None) -> None:
+        """Open or close a row's node; None: the other way round."""
+        if row.level == "task":
+            return
+        unfold = row.key not in self._open if unfold is None else unfold
+        self._open = self._open | {row.key} if unfold else self._open - {row.key}
+        self._arrange()
+
+    def is_open(self, row: Row) -> bool:
+        return row.key in self._open or bool(self.query.strip())
+
+    def _arrange(self) -> None:
+        self.rows = []
+        searched = bool(self.query.strip())
+        for dataset, kinds in _grouped(self.entries, self.shown).items():
+            below = tuple(id for ids in kinds.values() for id in ids)
+            self.rows.append(Row("dataset", _key(dataset), dataset, below))
+            if not searched and _key(dataset) not in self._open:
+                continue
+            for kind, ids in kinds.items():
+                self.rows.append(Row("kind", _key(dataset, kind), kind, tuple(ids)))
+                if searched or _key(dataset, kind) in self._open:
+                    names = (self.entries[id].name for id in ids)
+                    self.rows += [
+                        Row("task", id, name, (id,)) for id, name in zip(ids, names, strict=True)
+                    ]
+
+    # Selecting
+
+    def toggle(self, row: Row) -> None:
+        """Select all that the row shows, or, if all of it is selected, none of it."""
+        if self.selected.issuperset(row.ids):
+            self.selected.difference_update(row.ids)
+        else:
+            self.selected.update(row.ids)
+
+    def select(self, ids: Iterable[str]) -> None:
+        """These and no others."""
+        self.selected = set(ids) & self.entries.keys()
+
+    def select_shown(self) -> None:
+        self.selected.update(self.shown)
+
+    def invert_shown(self) -> None:
+        self.selected.symmetric_difference_update(self.shown)
+
+    def chosen(self) -> list[str]:
+        """Ids of the selected tasks, in the tree's order."""
+        return [id for id in self.entries if id in self.selected]
+
+    def values(self, term: str) -> Sequence[str]:
+        """What a term of the search can be set to in turn."""
+        entries = self.entries.values()
+        match term:
+            case "difficulty":
+                found = {entry.difficulty.lower() for entry in entries if entry.difficulty}
+                known = [each for each in _DIFFICULTIES if each in found]
+                return [*known, *sorted(found.difference(known))]
+            case "kind":
+                return sorted({entry.kind.lower() for entry in entries if " " not in entry.kind})
+            case "pass":
+                return _PASS
+            case "size":
+                return _SIZE
+            case _:
+                return STATES
+
+    # In words
+
+    def totals(self, plan: Plan) -> str:
+        """`24 tasks · 8 rollouts each · about 6 min a step`."""
+        chosen = [self.entries[id] for id in self.chosen()]
+        if not chosen:
+            return f"none of {len(self.entries)} tasks is selected"
+        parts = ["1 task" if len(chosen) == 1 else f"{len(chosen)} tasks"]
+        if held_out := sum(entry.use != "train" for entry in chosen):
+            parts[0] += f", {held_out} of them held out"
+        parts.append(f"{plan.group_size} rollouts each")
+        parts.append(self._step_time(chosen, plan))
+        return " · ".join(parts)
+
+    def _step_time(self, chosen: Sequence[TaskEntry], plan: Plan) -> str:
+        train = [entry.id for entry in chosen if entry.use == "train"]
+        known = [seconds for id in train if (seconds := self.record(id).seconds) is not None]
+        if not known:
+            return "time a step unknown: never tried"
+        rollouts = min(plan.batch_size, len(train)) * plan.group_size
+        seconds = rollouts * sum(known) / len(known) / min(plan.n_parallel, rollouts)
+        of = "" if len(known) == len(train) else f" ({len(known)} timed)"
+        return f"about {about(seconds)} a step{of}"
+
+
+def _grouped(
+    entries: Mapping[str, TaskEntry], ids: Iterable[str]
+) -> dict[str, dict[str, list[str]]]:
+    """data set -> kind -> ids, in order."""
+    grouped: dict[str, dict[str, list[str]]] = {}
+    for id in ids:
+        entry = entries[id]
+        grouped.setdefault(entry.dataset, {}).setdefault(entry.kind, []).append(id)
+    return grouped
+
+
+def _key(*names: str) -> str:
+    return "\0".join(names)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Sorts numbers in a name as numbers."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]
+
+
+def about(seconds: float) -> str:
+    """`40 s`, `6 min`, `2.5 h`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def size_text(size: int) -> str:
+    """`950 B`, `12 kB`, `3.4 MB`."""
+    if size < 1000:
+        return f"{size} B"
+    if size < 1e6:
+        return f"{size / 1e3:.0f} kB"
+    return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"

@@ -1,0 +1,143 @@
+"""What people do with the clock of a replayed run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from tbtui.ui.text import clip
+
+if TYPE_CHECKING:
+    from tbtui.journal.timeline import Direction, Moment
+    from tbtui.ui.application import TbtuiApp
+    from tbtui.ui.replayed import ReplayedRun
+
+Go = Literal["event", "turn", "milestone", "failure", "seconds", "edge"]
+
+_PLACE = re.compile(
+    r"(?P<percent>\d+(?:\.\d+)?)\s*%|step\s*(?P<step>\d+)|(?P<clock>\d+(?::\d{1,2}){0,2})"
+)
+_NAMES = {
+    "step_finished": "step {text} is done",
+    "eval_finished": "an evaluation is done",
+    "alarm_raised": "alarm: {text}",
+    "policy_lost": "policy lost: {text}",
+    "worker_lost": "worker lost: {text}",
+    "noted": "{text}",
+}
+
+
+def seconds_meant(text: str, run: ReplayedRun) -> float | str:
+    """The seconds since the epoch that `50%`, `1:02:03` or `step 12` mean; else what is wrong."""
+    clock = run.playback
+    found = _PLACE.fullmatch(text.strip().lower())
+    if found is None:
+        return "write 50%, 1:02:03, 90 (seconds) or step 12"
+    if found["percent"]:
+        return clock.start + (clock.end - clock.start) * min(100.0, float(found["percent"])) / 100
+    if found["step"]:
+        done = run.timeline.step_end(int(found["step"]))
+        return f"step {found['step']} was never done" if done is None else done
+    seconds = 0
+    for part in found["clock"].split(":"):
+        seconds = seconds * 60 + int(part)
+    return clock.start + seconds
+
+
+class Transport:
+    """Plays, stops and moves the shown run, if it is a replay."""
+
+    def __init__(self, app: TbtuiApp) -> None:
+        self._app = app
+        self._last: float | None = None
+        """When the clock was moved on last."""
+
+    @property
+    def run(self) -> ReplayedRun | None:
+        return self._app.live_run.replay
+
+    def pass_time(self, monotonic: float) -> None:
+        """The time on the wall goes on, and with it the replay, unless it is still reading."""
+        last, self._last = self._last, monotonic
+        run = self.run
+        if run is None or last is None or run.behind:
+            return
+        trial = self._app.opened_trial
+        run.playback.pass_time(monotonic - last, run.span(trial)[1] if trial else None)
+
+    def toggle(self) -> None:
+        run = self.run
+        if run is None:
+            return
+        trial = self._app.opened_trial
+        if trial and not run.playback.playing and run.now >= run.span(trial)[1]:
+            # The trial is over: once more from its start.
+            run.playback.go_to(run.span(trial)[0])
+        run.playback.toggle()
+        self._app.moved()
+
+    def change_speed(self, steps: int) -> None:
+        if (run := self.run) is not None:
+            run.playback.change_speed(steps)
+            self._app.moved()
+
+    def to_share(self, share: float) -> None:
+        """To a share of what the transport line shows: of the opened trial, or of the run."""
+        if (run := self.run) is None:
+            return
+        trial = self._app.opened_trial
+        start, end = run.span(trial) if trial else (run.playback.start, run.playback.end)
+        run.playback.go_to(start + (end - start) * share)
+        self._app.moved()
+
+    def go(self, what: Go, amount: int) -> None:
+        """To the next one (`amount` 1), or the one before (-1); or by seconds."""
+        if (run := self.run) is None:
+            return
+        direction: Direction = 1 if amount > 0 else -1
+        opened = self._app.opened_trial
+        match what:
+            case "seconds":
+                run.playback.go_to(run.now + amount)
+            case "edge":
+                self.to_share(0.0 if amount < 0 else 1.0)
+            case "event":
+                self._go_to(run.timeline.event(run.now, direction, opened), direction)
+            case "turn":
+                trial = opened or self._app.selection.trial
+                if trial is not None:
+                    self._go_to(run.timeline.turn_end(run.now, direction, trial), direction)
+            case "milestone":
+                self._go_to(run.timeline.milestone(run.now, direction), direction, tell=True)
+            case "failure":
+                self._go_to(run.timeline.failure(run.now, direction), direction, tell=True)
+        self._app.moved()
+
+    def ask_where(self) -> None:
+        """A place in words."""
+        from tbtui.ui.screens.dialogs import PlaceDialog
+
+        self._app.push_screen(PlaceDialog(), self._told_where)
+
+    def _told_where(self, text: str | None) -> None:
+        run = self.run
+        if run is None or not text:
+            return
+        place = seconds_meant(text, run)
+        if isinstance(place, str):
+            self._app.notify(place, severity="warning", markup=False)
+            return
+        run.playback.go_to(place)
+        self._app.moved()
+
+    def _go_to(self, moment: Moment | None, direction: Direction, *, tell: bool = False) -> None:
+        run = self.run
+        assert run is not None
+        if not run.go_to(moment):
+            where = "before" if direction < 0 else "after"
+            self._app.notify(f"Nothing more {where} this.", markup=False, timeout=2)
+        elif tell and moment is not None:
+            if moment.trial is not None and self._app.opened_trial is None:
+                self._app.selection.choose(moment.trial)
+            text = _NAMES.get(moment.kind, "{text}").replace("{text}", moment.text)
+            self._app.notify(clip(text, 120), markup=False, timeout=2)

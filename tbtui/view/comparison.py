@@ -1,0 +1,131 @@
+"""Two runs beside each other: what was set, how each task went, how training went. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tbtui.journal.vocabulary import Purpose
+from tbtui.view.curves import Points, held_out_rates, training_rates
+from tbtui.view.state import RunState, TaskView
+
+_PLACES = frozenset({"logs_dir", "run_name"})
+"""Settings in which any two runs differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDifference:
+    name: str
+    first: Any
+    """None, too, where a run doesn't know the setting."""
+    second: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDifference:
+    """One task's rewards in both runs, over all scored trials of each."""
+
+    name: str
+    kind: str
+    split: Purpose
+    first: float | None
+    """Mean reward; None: no trial of it was scored, or the run hasn't got the task."""
+    first_trials: int
+    second: float | None
+    second_trials: int
+
+    @property
+    def change(self) -> float | None:
+        """From the first run to the second; None where only one of them tried."""
+        if self.first is None or self.second is None:
+            return None
+        return self.second - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two runs."""
+
+    name: str
+    steps: int
+    rollouts: int
+    held_out: Points
+    """Pass rate after each step that was evaluated."""
+    training: Points
+    """Mean reward of each step."""
+
+    @property
+    def best(self) -> float | None:
+        """The best held-out pass rate."""
+        return max((value for _, value in self.held_out), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    first: Side
+    second: Side
+    settings: tuple[SettingDifference, ...]
+    tasks: tuple[TaskDifference, ...]
+    """Those with a scored trial in either: largest changes first, then what one of them tried."""
+
+    @property
+    def last_step(self) -> float:
+        """Where a common axis of steps ends."""
+        sides = (self.first, self.second)
+        points = [x for side in sides for x, _ in (*side.held_out, *side.training)]
+        return max(1.0, *points) if points else 1.0
+
+
+def compare(first: RunState, second: RunState, names: tuple[str, str] | None = None) -> Comparison:
+    """`names`: what to call them, if not what they were called when they began."""
+    first_name, second_name = names or (first.run, second.run)
+    return Comparison(
+        _side(first_name, first),
+        _side(second_name, second),
+        tuple(_settings(first.settings, second.settings)),
+        tuple(_tasks(first.tasks, second.tasks)),
+    )
+
+
+def _side(name: str, state: RunState) -> Side:
+    return Side(
+        name,
+        state.step,
+        state.rollouts,
+        held_out_rates(state),
+        training_rates(state),
+    )
+
+
+def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[SettingDifference]:
+    names = dict.fromkeys((*first, *second))
+    return [
+        SettingDifference(name, first.get(name), second.get(name))
+        for name in names
+        if name not in _PLACES and first.get(name) != second.get(name)
+    ]
+
+
+def _tasks(first: Mapping[str, TaskView], second: Mapping[str, TaskView]) -> list[TaskDifference]:
+    differences = []
+    for name in dict.fromkeys((*first, *second)):
+        one, other = first.get(name), second.get(name)
+        known = one or other
+        if known is None or not any(each is not None and each.scored for each in (one, other)):
+            continue
+        differences.append(
+            TaskDifference(
+                name,
+                known.kind or "other",
+                known.split,
+                None if one is None else one.pass_rate,
+                0 if one is None else one.scored,
+                None if other is None else other.pass_rate,
+                0 if other is None else other.scored,
+            )
+        )
+    return sorted(
+        differences,
+        key=lambda each: (each.change is None, -abs(each.change or 0.0), each.name),
+    )

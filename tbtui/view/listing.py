@@ -1,0 +1,194 @@
+"""Which trials the grid shows, and in which order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from tbtui.journal.vocabulary import TrialPhase
+from tbtui.view.state import RECENT_REWARDS, RunState, TrialView
+from tbtui.view.waiting import doing
+
+Order = Literal["place", "state", "task", "age", "reward"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+ORDER_WORDS: dict[Order, str] = {
+    "place": "",
+    "state": "by state",
+    "task": "by task",
+    "age": "longest first",
+    "reward": "by reward",
+}
+
+EARLIER_TRIALS = 64
+"""Trials of a task or kind that are shown when none of them is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRange:
+    """Rewards from `low` up to but not including `high`."""
+
+    label: str
+    low: float
+    high: float
+
+    def __contains__(self, reward: float | None) -> bool:
+        return reward is not None and self.low <= reward < self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a trial has to be; all of it."""
+
+    words: str = ""
+    """Each of them is part of its task, group, state, outcome, kind or purpose."""
+    kind: str = ""
+    task: str = ""
+    rewards: RewardRange | None = None
+    """Of the trials in the reward histogram, instead of those under way."""
+
+    def __bool__(self) -> bool:
+        return self != Filter()
+
+    @property
+    def in_words(self) -> str:
+        """`copy · reward .50 · "failed"`."""
+        parts = [self.task or self.kind] if self.task or self.kind else []
+        if self.rewards is not None:
+            parts.append(f"reward {self.rewards.label}")
+        if self.words:
+            parts.append(f"“{self.words}”")
+        return " · ".join(parts)
+
+
+@dataclass(slots=True)
+class Listing:
+    """The trials of the grid.
+
+    A trial that somebody chose stays listed while the filter is the same, though it may have
+    stopped to match: what is looked at doesn't vanish because it went on.
+    """
+
+    filter: Filter = Filter()
+    order: Order = "place"
+    earlier: bool = False
+    """Those listed now are no longer under way."""
+    _kept: str = ""
+    """The chosen trial, and the filter that it was listed under."""
+    _under: Filter = Filter()
+
+    def chosen_from(
+        self, current: Sequence[TrialView], state: RunState, selected: str | None
+    ) -> list[TrialView]:
+        """Those of `current`, the trials under way, that are wanted, in order."""
+        trials = list(current)
+        self.earlier = False
+        if self.filter:
+            trials = self._wanted(trials, state)
+            if self.filter == self._under and selected == self._kept and selected in state.trials:
+                trial = state.trials[selected]
+                if trial not in trials:
+                    trials.append(trial)
+            elif selected is not None and any(each.trial == selected for each in trials):
+                self._kept, self._under = selected, self.filter
+        if self.order != "place":
+            trials.sort(key=_KEYS[self.order])
+        return trials
+
+    def _wanted(self, current: list[TrialView], state: RunState) -> list[TrialView]:
+        if self.filter.rewards is not None:
+            self.earlier = True
+            return self._matching(rewarded(state), state)
+        trials = self._matching(current, state)
+        if not trials and (self.filter.task or self.filter.kind):
+            self.earlier = True
+            trials = self._matching(state.trials.values(), state)[-EARLIER_TRIALS:]
+        return trials
+
+    def _matching(self, trials: Iterable[TrialView], state: RunState) -> list[TrialView]:
+        wanted, words = self.filter, self.filter.words.lower().split()
+        return [
+            trial
+            for trial in trials
+            if (not wanted.task or trial.task == wanted.task)
+            and (not wanted.kind or kind_of(trial, state) == wanted.kind)
+            and (wanted.rewards is None or trial.reward in wanted.rewards)
+            and all(word in _words_of(trial, state) for word in words)
+        ]
+
+    def by_task(self, kind: str = "", task: str = "") -> None:
+        """Show this kind or task alone; the same again, or neither, shows all."""
+        same = (self.filter.kind, self.filter.task) == (kind, task)
+        self.filter = replace(self.filter, kind="" if same else kind, task="" if same else task)
+
+    def next_order(self) -> None:
+        self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
+
+
+def rewarded(state: RunState) -> list[TrialView]:
+    """The latest trials that have a part in training, the last to finish last: those that the
+    reward histogram counts, as far as they are kept."""
+    scored = [
+        trial
+        for trial in state.trials.values()
+        if trial.purpose == "train"
+        and trial.finished_at is not None
+        and trial.reward is not None
+        and trial.left_out is None
+    ]
+    scored.sort(key=lambda trial: trial.finished_at or 0.0)
+    return scored[-RECENT_REWARDS:]
+
+
+def kind_of(trial: TrialView, state: RunState) -> str:
+    task = state.tasks.get(trial.task)
+    return (task.kind if task is not None else None) or "other"
+
+
+def _words_of(trial: TrialView, state: RunState) -> str:
+    """All that a filter's words may name."""
+    purpose = "held out eval" if trial.purpose == "eval" else "training"
+    standing = "running" if trial.live and trial.phase is not TrialPhase.QUEUED else ""
+    parts = [trial.label, trial.group, doing(trial), kind_of(trial, state), purpose, standing]
+    if trial.outcome is not None:
+        parts += ["done", trial.outcome, "infrastructure" if trial.infrastructure else ""]
+    if trial.left_out is not None:
+        parts += ["left out", trial.left_out]
+    return " ".join(parts).lower()
+
+
+def _state_rank(trial: TrialView) -> tuple[int, float]:
+    """What may need somebody first, then what runs, what waits, what is over."""
+    if trial.live and (trial.paused or trial.pending):
+        rank = 0
+    elif trial.live:
+        rank = 2 if trial.phase is TrialPhase.QUEUED else 1
+    elif trial.infrastructure:
+        rank = 3
+    else:
+        rank = 4 if trial.reward is None else 5 if trial.reward < 1 else 6
+    return rank, trial.queued_at
+
+
+def _age_rank(trial: TrialView) -> tuple[bool, float]:
+    """Running trials, the oldest first; then the others."""
+    running = trial.live and trial.started_at is not None
+    return not running, trial.started_at if running and trial.started_at else trial.queued_at
+
+
+def _reward_rank(trial: TrialView) -> tuple[bool, float, float]:
+    scored = trial.reward is not None
+    return not scored, -(trial.reward or 0.0), trial.finished_at or trial.queued_at
+
+
+def _task_rank(trial: TrialView) -> tuple[str, int, float]:
+    name, _, member = trial.label.rpartition("/")
+    return name, int(member) if member.isdecimal() else 0, trial.queued_at
+
+
+_KEYS: dict[Order, Callable[[TrialView], Any]] = {
+    "state": _state_rank,
+    "age": _age_rank,
+    "reward": _reward_rank,
+    "task": _task_rank,
+}

@@ -1,0 +1,101 @@
+"""Brings a fold to a place in the journal, in bites; a far place without reading all before it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.view.comparison import Comparison, compare
+from tbtui.view.fold import Fold
+from tbtui.view.state import MAX_FINISHED_TRIALS, RunState
+
+_BITE = 200
+"""Events read at once: about 5 ms of work."""
+_WIDE_BITE = 4000
+"""The same where most events are passed over."""
+_FAR = 10_000
+"""Events from here on are not all read to get to a place."""
+_MEASUREMENTS = 30
+"""The latest ones tell how things stand and how fast they go."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortcut:
+    """Up to `until`, events of `PASSING_KINDS` matter for the `live` trials alone.
+
+    Every other trial before that has left the state by the time of the place aimed at: a state
+    keeps `MAX_FINISHED_TRIALS`, and so many are queued after `until`.
+    """
+
+    until: int
+    live: frozenset[str]
+
+
+class Reading:
+    """Reads a journal into a fold. The state is the same whichever way it was reached.
+
+    But for how long trials took that have left the state: where their phases were passed over,
+    that is the sum of what the finished trial says itself.
+    """
+
+    def __init__(self, reader: JournalReader, fold: Fold | None = None) -> None:
+        self._reader = reader
+        self.fold = fold or Fold()
+        self._shortcut = _Shortcut(0, frozenset())
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was passed over that a fold would have to know: it may be kept and gone on."""
+        return self.fold.state.seq >= self._shortcut.until
+
+    def restart(self, fold: Fold) -> None:
+        """Go on from another fold."""
+        self.fold = fold
+        self._shortcut = _Shortcut(0, frozenset())
+
+    def begin(self, target: int) -> None:
+        """The next bites lead to event number `target`: look for a short way there."""
+        seq = self.fold.state.seq
+        if not self.complete or target - seq < _FAR:
+            return
+        until = min(
+            self._reader.nth_last("trial_queued", MAX_FINISHED_TRIALS, target) - 1,
+            self._reader.nth_last("policy_measured", _MEASUREMENTS, target),
+            self._reader.nth_last("resources_measured", 1, target),
+        )
+        if until - seq > _BITE:
+            self._shortcut = _Shortcut(until, frozenset(self._reader.live_trials(until)))
+
+    def bite(self, target: int) -> None:
+        """Read on towards `target`: some milliseconds of work."""
+        fold, short = self.fold, self._shortcut
+        seq = fold.state.seq
+        if seq < short.until:
+            end = min(seq + _WIDE_BITE, short.until)
+            fold.apply_all(self._reader.read_lasting(seq, end, short.live))
+        else:
+            end = min(seq + _BITE, target)
+            fold.apply_all(self._reader.read(seq, end - seq))
+        fold.pass_over(end)
+
+
+def state_at_end(reader: JournalReader) -> RunState:
+    """The state after the journal's last event."""
+    reading = Reading(reader)
+    target = reader.last_seq()
+    reading.begin(target)
+    while reading.fold.state.seq < target:
+        reading.bite(target)
+    return reading.fold.state
+
+
+def compare_runs(first: RunDirectory, second: RunDirectory) -> Comparison:
+    """Read both runs to their ends and compare them.
+
+    Raises `JournalError` or `sqlite3.Error` when one can't be read.
+    """
+    with closing(JournalReader(first)) as one, closing(JournalReader(second)) as other:
+        names = first.name, second.name
+        return compare(state_at_end(one), state_at_end(other), names)

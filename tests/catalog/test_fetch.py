@@ -1,0 +1,167 @@
+"""Fetching a data set: Harbor's own client, a registry in a file, a git repository beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from task_writer import write_task
+
+from tbtui.catalog.errors import CatalogError
+from tbtui.catalog.fetch import FetchError, Progress, Registry
+from tbtui.catalog.places import fetched_tasks, find_tasks
+from tbtui.catalog.tasks import discover
+
+TASKS = 23
+
+
+def git(where: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments],
+        cwd=where,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A registry with one data set of two versions; the tasks are in a git repository."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git(repository, "init", "-q", "-b", "main")
+    # As GitHub does.
+    git(repository, "config", "uploadpack.allowFilter", "true")
+    git(repository, "config", "uploadpack.allowAnySHA1InWant", "true")
+    for number in range(TASKS):
+        write_task(repository / "tasks", f"task-{number:02}")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "tasks")
+    commit = git(repository, "rev-parse", "HEAD")
+
+    def data_set(version: str, tasks: int) -> dict[str, object]:
+        return {
+            "name": "bench",
+            "version": version,
+            "description": "A bench",
+            "tasks": [
+                {
+                    "name": f"task-{number:02}",
+                    "git_url": repository.as_uri(),
+                    "git_commit_id": commit,
+                    "path": f"tasks/task-{number:02}",
+                }
+                for number in range(tasks)
+            ],
+        }
+
+    path = tmp_path / "registry.json"
+    path.write_text(json.dumps([data_set("1.0", 3), data_set("2.0", TASKS)]))
+    return path
+
+
+def rewrite(registry: Path, text: str) -> None:
+    registry.write_text(text)
+
+
+async def fetch(registry: Path, name: str, into: Path | None = None) -> list[Progress]:
+    source = Registry(str(registry))
+    told: list[Progress] = []
+    await source.fetch(await source.find(name), into, told.append)
+    return told
+
+
+async def test_a_data_set_is_fetched_and_used_by_its_name(registry: Path) -> None:
+    told = await fetch(registry, "bench@2.0")
+    assert [each.done for each in told] == [0, 10, 20, 23]
+    assert {each.total for each in told} == {TASKS}
+    where = find_tasks(Path("bench"))
+    assert where == fetched_tasks() / "bench@2.0"
+    assert len(discover(where).tasks) == TASKS
+    assert [path.name for path in fetched_tasks().iterdir()] == ["bench@2.0"]
+
+
+async def test_the_newest_version_is_meant_and_what_is_there_is_left(registry: Path) -> None:
+    source = Registry(str(registry))
+    assert (await source.find("bench")).id == "bench@2.0"
+    chosen = await source.find("bench@1.0")
+    first = await source.fetch(chosen, None, lambda _: None)
+    again = await source.fetch(chosen, None, lambda _: None)
+    assert (first.already, again.already) == (False, True)
+    assert (again.path, again.tasks) == (first.path, 3)
+
+
+async def test_an_interrupted_fetch_goes_on(registry: Path) -> None:
+    class Cut(Exception):
+        pass
+
+    def cut(progress: Progress) -> None:
+        if progress.done:
+            raise Cut
+
+    source = Registry(str(registry))
+    chosen = await source.find("bench@2.0")
+    with pytest.raises(Cut):
+        await source.fetch(chosen, None, cut)
+    unfinished = fetched_tasks() / ".bench@2.0.partial"
+    assert len(list(unfinished.iterdir())) == 10
+    kept = (unfinished / "task-03" / "task.toml").stat().st_mtime_ns
+    await fetch(registry, "bench@2.0")
+    assert not unfinished.exists()
+    whole = fetched_tasks() / "bench@2.0"
+    assert len(discover(whole).tasks) == TASKS
+    assert (whole / "task-03" / "task.toml").stat().st_mtime_ns == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("benhc", "has no data set 'benhc'; did you mean 'bench'?"),
+        ("bench@3", "no version '3' of bench; there are 1.0, 2.0"),
+    ],
+)
+async def test_an_unknown_data_set_is_bad_input(registry: Path, name: str, reason: str) -> None:
+    with pytest.raises(CatalogError, match=reason.replace("?", r"\?")):
+        await Registry(str(registry)).find(name)
+
+
+async def test_something_else_in_its_place_is_left_alone(registry: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    write_task(other, "mine")
+    with pytest.raises(CatalogError, match="holds 1 tasks"):
+        await fetch(registry, "bench@2.0", other)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "x").touch()
+    with pytest.raises(CatalogError, match="something else is there"):
+        await fetch(registry, "bench@2.0", tmp_path / "notes")
+
+
+async def test_what_can_not_be_had_is_one_line(registry: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "repository")
+    with pytest.raises(FetchError, match="git clone: ") as told:
+        await fetch(registry, "bench@2.0")
+    assert "\n" not in str(told.value)
+    with pytest.raises(FetchError, match="can't be read"):
+        await Registry(str(tmp_path / "no-such.json")).data_sets()
+    rewrite(registry, "no json")
+    with pytest.raises(FetchError, match="can't be read"):
+        await Registry(str(registry)).data_sets()
+    # A port that nobody listens at.
+    with pytest.raises(FetchError, match="can't be read"):
+        await asyncio.wait_for(Registry("http://127.0.0.1:9/registry.json").data_sets(), 30)
+
+
+async def test_tasks_of_this_machine_are_copied(registry: Path, tmp_path: Path) -> None:
+    write_task(tmp_path / "local", "mine")
+    task = {"name": "mine", "path": str(tmp_path / "local" / "mine")}
+    sets = [{"name": "own", "version": "1", "description": "", "tasks": [task]}]
+    rewrite(registry, json.dumps(sets))
+    await fetch(registry, "own@1")
+    assert [each.name for each in discover(find_tasks(Path("own"))).tasks] == ["mine"]
+    assert (tmp_path / "local" / "mine" / "task.toml").is_file()

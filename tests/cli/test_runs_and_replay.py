@@ -1,0 +1,130 @@
+"""`tbtui runs`, `runs search`, `compare` and `replay` as a person meets them on the console."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tbtui.cli import app
+from tbtui.journal.events import (
+    Outcome,
+    PhaseSeconds,
+    RunFinished,
+    RunStarted,
+    TaskRecord,
+    TrialFinished,
+    TrialQueued,
+    TurnObserved,
+)
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
+
+
+def write(path: Path, reward: float, seed: int) -> None:
+    with JournalWriter(RunDirectory.create(path)) as writer:
+        writer.append(
+            RunStarted(
+                run=path.name,
+                pid=1,
+                host="here",
+                tbtui_version="1",
+                harbor_version="1",
+                policy="local",
+                model_name="starter",
+                parameters=None,
+                context_limit=1024,
+                environment="sandbox",
+                environment_reason="",
+                tasks_dir="tasks",
+                tasks=(TaskRecord(name="copy-01", kind="copy", split="train"),),
+                settings={"seed": seed},
+            )
+        )
+        for number in (1, 2):
+            name = f"trial-{number}"
+            writer.append(
+                TrialQueued(
+                    trial=name,
+                    label=f"copy-01/{number}",
+                    task="copy-01",
+                    group="g",
+                    step=1,
+                    purpose="train",
+                    budget_sec=60,
+                )
+            )
+            writer.append(TurnObserved(trial=name, turn=1, observation="\x1b[1msaw", seconds=1))
+            writer.append(
+                TrialFinished(
+                    trial=name,
+                    outcome=Outcome.SOLVED,
+                    reason="",
+                    verdict=reward,
+                    reward=reward,
+                    turns=1,
+                    seconds=PhaseSeconds(),
+                )
+            )
+        writer.append(RunFinished(status="finished", reason="done"))
+
+
+@pytest.fixture
+def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    """In a directory with two runs."""
+    write(tmp_path / "runs" / "first", 0.0, seed=1)
+    write(tmp_path / "runs" / "second", 1.0, seed=2)
+    monkeypatch.chdir(tmp_path)
+    return CliRunner()
+
+
+def test_runs_as_a_table_and_as_json(console: CliRunner, tmp_path: Path) -> None:
+    table = console.invoke(app, ["runs"])
+    assert table.exit_code == 0
+    assert all(name in table.stdout for name in ("first", "second", "finished"))
+    rows = json.loads(console.invoke(app, ["runs", "--json"]).stdout)
+    assert [row["run"] for row in rows] == ["second", "first"]
+    assert (rows[0]["state"], rows[0]["rollouts"]) == ("finished", 2)
+    nothing = console.invoke(app, ["runs", "--logs-dir", str(tmp_path / "nowhere")])
+    assert nothing.exit_code == 0
+    assert "no run in" in nothing.stdout
+
+
+def test_a_text_is_found_and_shown_without_its_escapes(console: CliRunner) -> None:
+    found = console.invoke(app, ["runs", "search", "SAW", "first"])
+    assert found.exit_code == 0
+    assert found.stdout.count("copy-01/") == 2
+    assert "␛[1msaw" in found.stdout
+    lines = console.invoke(app, ["runs", "search", "saw", "--json"]).stdout.splitlines()
+    assert {json.loads(line)["run"] for line in lines} == {"first", "second"}
+    assert console.invoke(app, ["runs", "search", "elsewhere"]).exit_code == 1
+
+
+def test_two_runs_are_compared(console: CliRunner) -> None:
+    compared = json.loads(console.invoke(app, ["compare", "first", "second", "--json"]).stdout)
+    assert compared["settings"] == [{"name": "seed", "first": 1, "second": 2}]
+    assert compared["tasks"][0]["change"] == 1.0
+    table = console.invoke(app, ["compare", "first", "second"])
+    assert table.exit_code == 0
+    assert "+1.00" in table.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["replay", "frist"], "did you mean 'first'?"),
+        (["replay", "first", "copy-02"], "no such trial in first"),
+        (["replay", "first", "copy-01"], "2 trials are called so: trial-1 (copy-01/1, step 1)"),
+        (["replay", "first"], "replay needs a terminal"),
+        (["compare", "first", "nothing-like-it"], "no such run"),
+        (["runs", "search", "saw", "frist"], "did you mean 'first'?"),
+        (["runs", "search", " "], "write what to look for"),
+    ],
+)
+def test_bad_input_is_one_line(console: CliRunner, arguments: list[str], says: str) -> None:
+    result = console.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,241 @@
+"""Runs in one line, found by time, and searched: without reading them whole."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tbtui.journal.events import (
+    AgentCommand,
+    AlarmRaised,
+    AnyEvent,
+    EvalFinished,
+    Outcome,
+    PhaseSeconds,
+    RunContinued,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    TrialFinished,
+    TrialPhase,
+    TrialPhaseChanged,
+    TrialQueued,
+    TurnObserved,
+    TurnParsed,
+)
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.search import Hit, search
+from tbtui.journal.summaries import find_runs, newest_first, summarise
+from tbtui.journal.timeline import Timeline
+from tbtui.journal.writer import JournalWriter
+
+BEGUN = RunStarted(
+    run="r",
+    pid=1,
+    host="here",
+    tbtui_version="1",
+    harbor_version="1",
+    policy="local",
+    model_name="starter",
+    parameters=None,
+    context_limit=1024,
+    environment="sandbox",
+    environment_reason="",
+    tasks_dir="tasks",
+    tasks=(),
+    settings={"max_steps": 40, "engine": "grpo"},
+)
+CONTINUED = RunContinued(
+    pid=2,
+    host="here",
+    tbtui_version="1",
+    harbor_version="1",
+    checkpoint=None,
+    step=0,
+    replayed=(),
+    reused=0,
+    requeued=(),
+    settings={"max_steps": 60},
+)
+
+
+def trial_events(name: str, outcome: Outcome, said: str, saw: str) -> list[AnyEvent]:
+    return [
+        TrialQueued(
+            trial=name,
+            label=f"copy-01/{name}",
+            task="copy-01",
+            group="g",
+            step=1,
+            purpose="train",
+            budget_sec=60,
+        ),
+        TrialPhaseChanged(trial=name, phase=TrialPhase.MODEL),
+        TurnParsed(
+            trial=name,
+            turn=1,
+            analysis=said,
+            plan="",
+            commands=(AgentCommand(keystrokes=f'echo "{said}"\n', duration_sec=1),),
+            task_complete=False,
+        ),
+        TurnObserved(trial=name, turn=1, observation=saw, seconds=1),
+        TrialFinished(
+            trial=name,
+            outcome=outcome,
+            reason="the manifest differs",
+            verdict=None,
+            reward=None,
+            turns=1,
+            seconds=PhaseSeconds(),
+        ),
+    ]
+
+
+def evaluation(step: int, pass_rate: float) -> EvalFinished:
+    return EvalFinished(
+        step=step,
+        weights_version=step,
+        temperature=1,
+        pass_rate=pass_rate,
+        scored=10,
+        unscored=0,
+        by_kind={},
+    )
+
+
+STORY: list[AnyEvent] = [
+    BEGUN,
+    evaluation(0, 0.25),
+    *trial_events("a", Outcome.SOLVED, "Grüße, 100% sure", "total 8\n\x1b[31mnotes.md\x1b[0m"),
+    *trial_events("b", Outcome.FAILED, "a_b is there", "C:\\temp"),
+    *trial_events("c", Outcome.SANDBOX_LOST, "nothing", "nothing"),
+    StepFinished(step=1, weights_version=1, metrics={}),
+    AlarmRaised(alarm="no_signal", step=1, text="all alike", numbers={}, action="warn"),
+    evaluation(1, 0.75),
+]
+
+
+def write(path: Path, events: list[AnyEvent], start: float = 1000.0) -> RunDirectory:
+    run = RunDirectory.create(path)
+    seconds = itertools.count(start)
+    with JournalWriter(run, clock=lambda: float(next(seconds))) as writer:
+        for event in events:
+            writer.append(event)
+    return run
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> RunDirectory:
+    return write(tmp_path / "runs" / "story", STORY)
+
+
+@pytest.fixture
+def timeline(story: RunDirectory) -> Iterator[Timeline]:
+    opened = Timeline(story)
+    yield opened
+    opened.close()
+
+
+def test_a_summary_says_what_the_run_came_to(story: RunDirectory) -> None:
+    summary = summarise(story)
+    assert summary.standing == "killed"
+    assert (summary.step, summary.max_steps, summary.rollouts) == (1, 40, 3)
+    assert (summary.first_pass_rate, summary.last_pass_rate) == (0.25, 0.75)
+    assert (summary.policy, summary.model_name, summary.engine) == ("local", "starter", "grpo")
+    assert summary.seconds == len(STORY) - 1
+
+
+def test_a_run_stands_as_its_last_process_left_it(tmp_path: Path) -> None:
+    failed = RunFinished(status="failed", reason="no space left")
+    run = write(tmp_path / "failed", [*STORY, failed])
+    assert (summarise(run).standing, summarise(run).reason) == ("failed", "no space left")
+    with JournalWriter(run, continues=True) as writer:
+        writer.append(CONTINUED)
+        assert summarise(run).standing == "live"
+    assert (summarise(run).standing, summarise(run).max_steps) == ("killed", 60)
+
+
+def test_what_is_no_journal_is_listed_as_such(tmp_path: Path) -> None:
+    for name in ("junk", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "junk" / "run.db").write_text("junk " * 1000)
+    (tmp_path / "empty" / "run.db").write_text("")
+    write(tmp_path / "good", STORY)
+    write(tmp_path / "later", STORY, start=5000.0)
+    found = newest_first(summarise(run) for run in find_runs([tmp_path, tmp_path]))
+    assert [(each.directory.name, each.standing) for each in found[:2]] == [
+        ("later", "killed"),
+        ("good", "killed"),
+    ]
+    assert {each.standing for each in found[2:]} == {"unreadable"}
+    assert all("can't be read" in each.reason for each in found[2:])
+
+
+def test_moments_are_found_both_ways(timeline: Timeline) -> None:
+    assert timeline.bounds() == (1000.0, 1000.0 + len(STORY) - 1)
+    broken, step = 1016.0, 1017.0
+    found = timeline.milestone(1002.0, 1)
+    assert found is not None
+    assert (found.time, found.trial) == (broken, "c")
+    found = timeline.milestone(broken, 1)
+    assert found is not None
+    assert (found.time, found.kind, found.text) == (step, "step_finished", "1")
+    found = timeline.milestone(step, -1)
+    assert found is not None
+    assert found.time == broken
+    failure = timeline.failure(1000.0, 1)
+    assert failure is not None
+    assert (failure.trial, failure.time) == ("b", 1011.0)
+    assert timeline.failure(1011.0, 1) is None, "what broke has not failed"
+    assert timeline.step_end(1) == step
+    assert timeline.step_end(2) is None
+
+
+def test_a_trial_is_found_by_its_name_and_gone_through_by_turns(timeline: Timeline) -> None:
+    assert timeline.span("a") == (1003.0, 1006.0)
+    assert timeline.span("nobody") is None
+    turn = timeline.turn_end(1003.0, 1, "a")
+    assert turn is not None
+    assert (turn.time, turn.kind) == (1005.0, "turn_observed")
+    assert timeline.find_trials("copy-01/b") == [("b", "copy-01/b", 1)]
+    assert [each[0] for each in timeline.find_trials("copy-01")] == ["a", "b", "c"]
+    assert timeline.find_trials("copy-02") == []
+
+
+def found_in(run: RunDirectory, text: str) -> list[Hit]:
+    return [hit for progress in search(run, text) for hit in progress.hits]
+
+
+@pytest.mark.parametrize(
+    ("text", "trial", "where"),
+    [
+        ("grüße", "a", "said"),
+        ("100% s", "a", "said"),
+        ("NOTES.md", "a", "saw"),
+        ("a_b", "b", "said"),
+        ('echo "a_b', "b", "typed"),
+        ("C:\\temp", "b", "saw"),
+    ],
+)
+def test_a_text_is_found_as_it_was_written(
+    story: RunDirectory, text: str, trial: str, where: str
+) -> None:
+    hits = found_in(story, text)
+    assert [(hit.trial, hit.where, hit.turn) for hit in hits] == [(trial, where, 1)]
+    assert hits[0].found.lower() == text.lower()
+    assert (hits[0].label, hits[0].step) == (f"copy-01/{trial}", 1)
+
+
+def test_wildcards_and_names_of_fields_are_not_found(story: RunDirectory) -> None:
+    assert not found_in(story, "a%b")
+    assert not found_in(story, "observation")
+    verdicts = found_in(story, "manifest")
+    assert [(hit.trial, hit.turn, hit.where) for hit in verdicts] == [
+        (name, None, "ended") for name in "abc"
+    ]
+    json.dumps([hit.before + hit.found + hit.after for hit in verdicts])

@@ -1,0 +1,101 @@
+"""How tasks have gone, summed up from a journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tbtui.journal.events import (
+    Outcome,
+    PhaseSeconds,
+    RunStarted,
+    TaskRecord,
+    TrialFinished,
+    TrialQueued,
+)
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.task_history import TaskHistory, read_history
+from tbtui.journal.writer import JournalError, JournalWriter
+
+
+def write(path: Path, agent: str = "terminus-2") -> RunDirectory:
+    run = RunDirectory.create(path)
+    writer = JournalWriter(run, lambda: 1_000.0)
+    writer.append(
+        RunStarted(
+            run=run.name,
+            pid=1,
+            host="here",
+            tbtui_version="0",
+            harbor_version="0",
+            policy="local",
+            model_name="starter",
+            parameters=None,
+            context_limit=1024,
+            environment="sandbox",
+            environment_reason="",
+            tasks_dir="/tasks",
+            tasks=(TaskRecord(name="a", split="train"),),
+            settings={"agent": agent},
+        )
+    )
+    for number, (task, reward) in enumerate([("a", 1.0), ("a", 0.5), ("a", None), ("b", 0.0)]):
+        trial = f"t{number}"
+        writer.append(
+            TrialQueued(
+                trial=trial,
+                label=trial,
+                task=task,
+                group="g",
+                step=1,
+                purpose="train",
+                budget_sec=60,
+            )
+        )
+        writer.append(
+            TrialFinished(
+                trial=trial,
+                outcome=Outcome.SOLVED,
+                reason="",
+                verdict=reward,
+                reward=reward,
+                turns=1,
+                seconds=PhaseSeconds(queue=100, paused=50, setup=1, sampling=2 + number),
+            )
+        )
+    # Still running.
+    writer.append(
+        TrialQueued(
+            trial="t9", label="", task="b", group="g", step=1, purpose="train", budget_sec=60
+        )
+    )
+    writer.close()
+    return run
+
+
+def test_trials_are_summed_up_by_task(tmp_path: Path) -> None:
+    history = read_history(write(tmp_path / "r"))
+    assert history is not None
+    assert (history.started_at, history.tasks_dir) == (1_000.0, Path("/tasks"))
+    assert history.tasks == (
+        TaskHistory("a", trials=3, scored=2, reward_sum=1.5, solved=1, seconds=4.0),
+        TaskHistory("b", trials=1, scored=1, reward_sum=0.0, solved=0, seconds=6.0),
+    )
+
+
+def test_runs_of_solutions_say_nothing_of_a_policy(tmp_path: Path) -> None:
+    assert read_history(write(tmp_path / "r", agent="oracle")) is None
+
+
+def test_a_run_that_has_not_begun_has_no_history(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "r")
+    JournalWriter(run).close()
+    assert read_history(run) is None
+
+
+def test_what_is_no_journal_says_so(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "r")
+    run.database.write_text("no database, but long enough to be looked at as one" * 40)
+    with pytest.raises(JournalError):
+        read_history(run)

@@ -1,0 +1,264 @@
+"""A person types in the terminal of a real trial: in the sandbox, with a scripted policy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from scripted import DONE, ScriptedEngine, Silence, act, eventually, make_spec, make_task
+
+from tbtui.journal.events import Outcome
+from tbtui.journal.typed import Typed
+from tbtui.rollout.messages import (
+    ControlRefused,
+    GivenBack,
+    KeysTyped,
+    PauseEntered,
+    PauseLeft,
+    SampleWanted,
+    TakenOver,
+    TrialSpec,
+    TypeKeys,
+)
+from tbtui.rollout.outcome import decide
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
+
+ENTER = Typed("key", "Enter")
+
+
+def text(words: str) -> Typed:
+    return Typed("text", words)
+
+
+def key(name: str) -> Typed:
+    return Typed("key", name)
+
+
+class Hands:
+    """A person's, on one trial."""
+
+    def __init__(self, engine: ScriptedEngine, spec: TrialSpec) -> None:
+        self.engine, self.spec = engine, spec
+        self._count = 0
+
+    async def take(self) -> None:
+        self.engine.pool.control(self.spec.trial, "take_over", "ada")
+        await self.engine.wait_for(self.spec.trial, TakenOver)
+
+    async def type(self, *parts: Typed) -> KeysTyped:
+        self._count += 1
+        command = f"c{self._count}"
+        self.engine.pool.type_keys(TypeKeys(self.spec.trial, command, parts))
+        return await self.engine.wait_for(
+            self.spec.trial, KeysTyped, lambda typed: typed.command == command
+        )
+
+    async def shows(self, words: str, times: int = 1) -> str:
+        """The recorded output, once it has that."""
+        cast = self.spec.trials_dir / self.spec.trial / "recording.cast"
+
+        await eventually(lambda: output(cast).count(words) >= times)
+        return output(cast)
+
+    def give_back(self) -> None:
+        self.engine.pool.control(self.spec.trial, "resume")
+
+
+def lines(cast: Path) -> list[tuple[float, str, str]]:
+    rows = [
+        json.loads(line) for line in cast.read_text().splitlines(keepends=True) if line[-1] == "\n"
+    ]
+    return [tuple(row) for row in rows if isinstance(row, list)]
+
+
+def output(cast: Path) -> str:
+    return "".join(data for _, kind, data in lines(cast) if kind == "o")
+
+
+@pytest.fixture
+def hands(engine: ScriptedEngine, spec: TrialSpec) -> Hands:
+    return Hands(engine, spec)
+
+
+async def test_a_person_solves_it_and_the_agent_sees_that(
+    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
+) -> None:
+    engine.start(spec, [act("cd /tmp\n"), DONE])
+    await hands.take()
+    seen = engine.seen[spec.trial]
+    assert len(seen.of(PauseEntered)) == 1
+    assert not (await hands.type(text("echo hi > /app/hello.txt"), ENTER)).error
+    hands.give_back()
+    facts = await engine.facts(spec.trial)
+
+    assert (facts.finish, facts.verdict, facts.human_touched) == ("completed", 1.0, True)
+    decision = decide(facts)
+    assert decision.outcome is Outcome.HUMAN_TOUCHED
+    assert (decision.verdict, decision.reward) == (1.0, 1.0)
+    assert decision.reason.startswith("a person typed in its terminal; solved in")
+    first, later = seen.of(SampleWanted)[0], seen.of(SampleWanted)[-1]
+    told = first.messages[-1][1]
+    assert "Since then a person has typed in this terminal.\n\nNew Terminal Output:" in told
+    assert "echo hi > /app/hello.txt" in told
+    # Nothing that the policy was told is ever told differently afterwards.
+    assert later.messages[0][1] == told
+    order = [
+        type(m)
+        for m in seen.messages
+        if isinstance(m, TakenOver | KeysTyped | GivenBack | PauseLeft)
+    ]
+    assert order == [TakenOver, KeysTyped, GivenBack, PauseLeft]
+
+    folder = spec.trials_dir / spec.trial
+    beside = [(kind, data) for _, kind, data in lines(folder / "recording.cast") if kind != "o"]
+    assert beside == [
+        ("m", "taken over by ada"),
+        ("i", "echo hi > /app/hello.txt"),
+        ("i", "\r"),
+        ("m", "given back to the agent"),
+    ]
+    steps = json.loads((folder / "agent" / "trajectory.json").read_text())["steps"]
+    assert [step["source"] for step in steps][:3] == ["user", "user", "agent"]
+    assert "a person has typed" in steps[1]["message"]
+
+
+async def test_who_types_nothing_has_touched_nothing(
+    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
+) -> None:
+    engine.start(spec, [act("echo hi > /app/hello.txt\n"), DONE])
+    await hands.take()
+    hands.give_back()
+    facts = await engine.facts(spec.trial)
+    assert (facts.human_touched, decide(facts).outcome) == (False, Outcome.SOLVED)
+    assert "a person" not in engine.seen[spec.trial].of(SampleWanted)[0].messages[-1][1]
+
+
+async def test_every_kind_of_key_arrives_in_order(
+    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
+) -> None:
+    engine.start(spec, [DONE])
+    await hands.take()
+    await hands.type(text("cat > /tmp/typed"), ENTER)
+    numbers = [f"{number:03d};" for number in range(200)]
+    for number in numbers[:-1]:
+        hands.engine.pool.type_keys(TypeKeys(spec.trial, "", (text(number),)))
+    await hands.type(text(numbers[-1]), ENTER, key("C-d"))
+    await hands.type(text("tr -d '\\n' < /tmp/typed | md5sum; echo =$((6*7))"), ENTER)
+    digest = hashlib.md5("".join(numbers).encode()).hexdigest()
+    await hands.shows(digest)
+    # ctrl-c, arrows, unicode, words that tmux would take for keys or options
+    await hands.type(text("echo =$((6*8)); sleep 1000"), ENTER)
+    await hands.shows("=48")
+    await hands.type(key("C-c"))
+    # The shell edits lines again: keys before that would be the terminal's own to read.
+    await hands.type(text("echo =$((6*9))"), ENTER)
+    await hands.shows("=54")
+    await hands.type(text("echo  né→日本 -l Enter 'C-c';"), key("Left"), key("BSpace"), text("c'"))
+    await hands.type(key("Home"), key("DC"), text("e"), key("End"), ENTER)
+    await hands.shows("né→日本 -l Enter C-c")
+    hands.give_back()
+    facts = await engine.facts(spec.trial)
+    assert facts.human_touched
+
+
+async def test_a_large_paste_arrives_whole_and_bracketed(
+    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
+) -> None:
+    engine.start(spec, [DONE])
+    await hands.take()
+    pasted = "".join(f"line {number} of what is pasted;\n" for number in range(400))
+    assert len(pasted) > 10_000
+    await hands.type(text("cat > /tmp/pasted"), ENTER)
+    await hands.shows("\x1b[?2004l")  # bash has put the terminal into the state that cat finds
+    await hands.type(Typed("paste", pasted), key("C-d"))
+    await hands.type(text("md5sum < /tmp/pasted"), ENTER)
+    await hands.shows(hashlib.md5(pasted.encode()).hexdigest())
+    # A program that asked for it can tell a paste from typing: bash runs no line of it.
+    await hands.type(Typed("paste", "echo =$((40+1))\necho two\n"))
+    await hands.type(key("C-c"))
+    await hands.shows("^C")
+    await hands.type(text("echo =$((40+2))"), ENTER)
+    assert "=41" not in await hands.shows("=42")
+    hands.give_back()
+    await engine.facts(spec.trial)
+
+
+async def test_it_waits_for_the_end_of_the_turn_and_thaws(
+    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
+) -> None:
+    engine.start(spec, [act("sleep 0.3\n", duration=0.3), Silence()])
+    await engine.wait_for(spec.trial, SampleWanted)
+    typed = await hands.type(text("too early"))
+    assert (typed.error, typed.parts) == ("it is not taken over", ())
+    engine.pool.control(spec.trial, "freeze")
+    await engine.wait_for(spec.trial, PauseEntered, lambda paused: paused.frozen)
+    await hands.take()
+    seen = engine.seen[spec.trial]
+    assert [paused.frozen for paused in seen.of(PauseEntered)] == [True, False]
+    engine.pool.control(spec.trial, "give_back")
+    await engine.wait_for(spec.trial, GivenBack)
+    assert len(seen.of(PauseLeft)) == 1  # only out of the freeze: it stays paused
+    engine.pool.control(spec.trial, "stop")
+    facts = await engine.facts(spec.trial)
+    assert (facts.finish, facts.human_touched) == ("stopped", False)
+
+
+@pytest.mark.slow
+async def test_the_clock_stands_still(engine: ScriptedEngine, task: Path, tmp_path: Path) -> None:
+    spec = make_spec("clock-stands", task, tmp_path, budget_sec=1.5)
+    hands = Hands(engine, spec)
+    engine.start(spec, [act("echo hi > /app/hello.txt\n"), DONE])
+    await hands.take()
+    await hands.type(text("sleep 1.6; echo =$((40+2))"), ENTER)
+    await hands.shows("=42")
+    hands.give_back()
+    facts = await engine.facts(spec.trial)
+    assert (facts.finish, facts.verdict) == ("completed", 1.0)
+    assert facts.seconds.paused > 1.5
+
+
+async def test_a_person_who_ends_the_terminal_ends_the_agents_run(
+    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
+) -> None:
+    engine.start(spec, [DONE])
+    await hands.take()
+    await hands.type(text("exit"), ENTER)
+    await hands.shows("logout")
+    typed = await hands.type(text("anybody there?"))
+    assert (bool(typed.error), typed.parts) == (True, ())
+    hands.give_back()
+    facts = await engine.facts(spec.trial)
+    assert (facts.finish, facts.verdict) == ("terminal_ended", 0.0)
+    assert decide(facts).outcome is Outcome.HUMAN_TOUCHED
+
+
+async def test_ending_a_trial_takes_it_away_from_the_person(
+    engine: ScriptedEngine, spec: TrialSpec, hands: Hands
+) -> None:
+    engine.start(spec, [DONE])
+    await hands.take()
+    await hands.type(text("echo hi > /app/hello.txt"), ENTER)
+    engine.pool.control(spec.trial, "stop")
+    facts = await engine.facts(spec.trial)
+    assert engine.seen[spec.trial].of(GivenBack)
+    assert (facts.finish, facts.verdict) == ("stopped", 1.0)
+    assert decide(facts).outcome is Outcome.CANCELLED
+
+
+async def test_nothing_to_take_over(engine: ScriptedEngine, tmp_path: Path) -> None:
+    task = make_task(tmp_path / "slow-check", test="sleep 0.5; echo 1 > $R")
+    spec = make_spec("verifying", task, tmp_path)
+    engine.start(spec, [DONE])
+    await engine.until(
+        lambda: next(
+            (m for m in engine.seen[spec.trial].messages if getattr(m, "phase", "") == "verifying"),
+            None,
+        )
+    )
+    engine.pool.control(spec.trial, "take_over", "ada")
+    refused = await engine.wait_for(spec.trial, ControlRefused)
+    assert (refused.verb, "verified" in refused.reason) == ("take_over", True)
+    await engine.facts(spec.trial)

@@ -1,0 +1,188 @@
+"""A group's siblings side by side: where they part, and what each adds to the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Opener, SimulatedHost
+from group_run import START, write_group_run
+from picture import settle
+from textual.pilot import Pilot
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.pane import Pane
+from tbtui.ui.panes.siblings import SiblingsPane
+from tbtui.ui.panes.turns import TurnPane
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.screens.group import GroupScreen
+from tbtui.ui.screens.trial import TrialScreen
+
+pytestmark = pytest.mark.slow
+
+LATER = {"clock": lambda: START + 60.0}
+
+
+@pytest.fixture(scope="module")
+def parting(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return write_group_run(tmp_path_factory.mktemp("runs") / "parting")
+
+
+def text(pilot: Pilot[int], name: str) -> str:
+    return pilot.app.screen.query_one(f"#{name}", Pane).text
+
+
+async def press(pilot: Pilot[int], *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+        assert isinstance(pilot.app, TbtuiApp)
+        await settle(pilot.app)
+
+
+async def test_g_opens_the_group_and_two_siblings_fit_a_small_window(
+    opened: Opener, parting: RunDirectory
+) -> None:
+    async with opened((80, 24), directory=parting, **LATER) as pilot:
+        await press(pilot, "right", "g")
+        assert isinstance(pilot.app.screen, GroupScreen)
+        assert pilot.app.screen.trial == "copy-03-2"
+        heads = text(pilot, "heads")
+        assert "copy-03/1" in heads
+        assert "copy-03/2" in heads
+        assert "copy-03/3" not in heads
+        pane = pilot.app.screen.query_one(SiblingsPane)
+        assert "siblings 1–2 of 7 · they part at turn 1" in str(pane.border_title)
+        await press(pilot, "right", "right")
+        assert "copy-03/4" in text(pilot, "heads")
+        assert "copy-03/2" not in text(pilot, "heads")
+
+
+async def test_where_they_part_is_marked_down_to_the_token(
+    opened: Opener, parting: RunDirectory
+) -> None:
+    async with opened((80, 40), directory=parting, **LATER) as pilot:
+        await press(pilot, "g", "n")
+        spread = pilot.app.screen.query_one(SiblingsPane).spread
+        # The sixth does at once what the others do after a look.
+        assert (spread.turn, spread.chosen) == (0, 5)
+        await press(pilot, "n")
+        # The third moves what most of the others copy: the plans differ in their first word.
+        assert (spread.turn, spread.chosen) == (1, 2)
+        assert '≠ token 8 …{"plan": "Move p .61' in text(pilot, "siblings")
+        await press(pilot, "n", "n")
+        # The fourth does the same as the first two, and the terminal answers something else.
+        assert (spread.turn, spread.chosen) == (2, 3)
+        assert "≠ the answer differs" in text(pilot, "siblings")
+
+
+async def test_the_foot_goes_from_reward_to_the_share_of_the_steps_gradient(
+    opened: Opener, parting: RunDirectory
+) -> None:
+    async with opened((300, 40), directory=parting, **LATER) as pilot:
+        await press(pilot, "g")
+        foot = text(pilot, "foot")
+        assert "reward 1.0 → baseline .56" in foot
+        assert "advantage +0.44 × 300 tok" in foot
+        assert "advantage -0.56 × 200 tok" in foot
+        # 300 x .4375 of all that pulls: (300 + 100) .4375 + 200 .5625 + 400 .3125 + 200 .5.
+        assert "25.6% of step" in foot
+        assert "80% of the step's gradient" in text(pilot, "head")
+
+
+async def test_those_left_out_are_struck_through_with_the_reason(
+    opened: Opener, parting: RunDirectory
+) -> None:
+    async with opened((300, 40), directory=parting, **LATER) as pilot:
+        await press(pilot, "g")
+        foot = text(pilot, "foot")
+        assert "! not in the group: infrastructure" in foot
+        assert "worker 1 was killed (signal 9)" in foot
+        assert "⊘ not in the group: masked" in foot
+        assert "⊘ not in the group: excluded" in foot
+        assert "it read the solution" in foot
+        struck = {
+            segment.text
+            for line in range(1)
+            for segment in pilot.app.screen.query_one("#heads", Pane).render_line(line)
+            if segment.style is not None and segment.style.strike
+        }
+        assert struck == {"copy-03/4", "copy-03/5", "copy-03/6"}
+
+
+async def test_before_the_group_is_scored_it_says_so(opened: Opener, tmp_path: Path) -> None:
+    run = write_group_run(tmp_path / "unscored", scored=False)
+    async with opened((80, 24), directory=run, **LATER) as pilot:
+        await press(pilot, "g")
+        assert "the rest when the group is scored" in text(pilot, "foot")
+        assert "gradient" not in text(pilot, "head")
+
+
+async def test_enter_opens_the_trial_at_that_turn_and_esc_goes_back(
+    opened: Opener, parting: RunDirectory
+) -> None:
+    async with opened((120, 40), directory=parting, **LATER) as pilot:
+        await press(pilot, "g", "right", "right", "down", "enter")
+        screen = pilot.app.screen
+        assert isinstance(screen, TrialScreen)
+        assert screen.trial == "copy-03-3"
+        turns = screen.query_one(TurnPane)
+        assert turns.transcript.turns[turns.chosen].turn == 2
+        assert not turns.follow
+        await press(pilot, "g")
+        assert isinstance(pilot.app.screen, GroupScreen)
+        await press(pilot, "escape", "escape", "escape")
+        assert isinstance(pilot.app.screen, Cockpit)
+
+
+async def test_the_mouse_chooses_a_sibling_and_its_turn(
+    opened: Opener, parting: RunDirectory
+) -> None:
+    async with opened((160, 45), directory=parting, **LATER) as pilot:
+        await press(pilot, "g")
+        await pilot.click("#siblings", offset=(90, 2))
+        pane = pilot.app.screen.query_one(SiblingsPane)
+        assert pane.spread.chosen == 2
+        await pilot.click("#siblings", offset=(90, 2), times=2)
+        assert isinstance(pilot.app.screen, TrialScreen)
+
+
+async def test_steering_keys_are_meant_for_the_chosen_sibling(
+    steered: Opener, simulated: SimulatedHost
+) -> None:
+    async with steered((80, 24)) as pilot:
+        await press(pilot, "g", "right")
+        screen = pilot.app.screen
+        assert isinstance(screen, GroupScreen)
+        await press(pilot, "e", "enter")
+        command = simulated.commands[-1]
+        assert (command.verb, command.target) == ("exclude", screen.trial)
+        assert "excluded" in text(pilot, "foot")
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param((80, 24), id="80x24"),
+        pytest.param((120, 40), id="120x40", marks=pytest.mark.slow),
+        pytest.param((200, 55), id="200x55", marks=pytest.mark.slow),
+    ],
+)
+def test_a_group_looks_as_it_did(
+    snap_compare: Callable[..., bool],
+    past_app: Callable[..., TbtuiApp],
+    parting: RunDirectory,
+    size: tuple[int, int],
+) -> None:
+    app = past_app(parting, **LATER)
+
+    async def prepare(pilot: Pilot[Any]) -> None:
+        await settle(app)
+        for key in ("g", "right", "right", "down"):
+            await pilot.press(key)
+            await settle(app)
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)

@@ -1,0 +1,101 @@
+"""What the app remembers from one time to the next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Opener
+from picture import settle
+
+from tbtui.ui.app import TbtuiApp
+from tbtui.ui.preferences import Preferences, read_preferences, write_preferences
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.user import User
+
+pytestmark = pytest.mark.slow
+
+
+async def test_the_order_the_open_pane_and_the_folds_are_as_they_were_left(
+    opened: Opener, tmp_path: Path
+) -> None:
+    async with opened(user=User.load(tmp_path, tmp_path)) as pilot:
+        await pilot.press("o", "1", "j", "space")
+        assert isinstance(pilot.app, TbtuiApp)
+        order = pilot.app.listing.order
+        assert order != "place"
+    assert json.loads((tmp_path / "app.json").read_text())["unfolded"] == ["append"]
+    async with opened(user=User.load(tmp_path, tmp_path)) as pilot:
+        app = pilot.app
+        assert isinstance(app, TbtuiApp)
+        assert isinstance(app.screen, Cockpit)
+        assert app.listing.order == order
+        assert app.screen.full == 1
+        await settle(app)
+        assert "▾ append" in app.screen.query_one("#tasks").text  # type: ignore[attr-defined]
+        await pilot.press("0")
+    assert read_preferences(tmp_path / "app.json").full == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", Preferences()),
+        ("{", Preferences()),
+        ("[1]", Preferences()),
+        ('{"full": "x", "theme": "tbtui-light"}', Preferences(theme="tbtui-light")),
+        ('{"order": "by moon", "full": 3, "new": 1}', Preferences(full=3)),
+    ],
+)
+def test_what_cant_be_read_is_forgotten_and_the_rest_kept(
+    tmp_path: Path, text: str, kept: Preferences
+) -> None:
+    path = tmp_path / "app.json"
+    path.write_text(text)
+    assert read_preferences(path) == kept
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "app.json"
+    wanted = Preferences("tbtui-light", "reward", 4, ["move"], True)
+    write_preferences(path, wanted)
+    assert read_preferences(path) == wanted
+    assert [each.name for each in path.parent.iterdir()] == ["app.json"]
+
+
+async def test_a_directory_that_cant_be_written_stops_nothing(
+    opened: Opener, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("a file, no directory")
+    async with opened(user=User.load(tmp_path, tmp_path / "taken")) as pilot:
+        before = pilot.app.theme
+        await pilot.press("t", "o")
+        assert pilot.app.theme != before
+
+
+async def test_nothing_is_remembered_of_nobody(opened: Opener, tmp_path: Path) -> None:
+    async with opened() as pilot:
+        await pilot.press("t", "o", "1")
+    assert read_preferences(tmp_path / "state/tbtui/app.json") == Preferences(toured=True)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
+async def test_newcomers_are_shown_five_lines_once_with_the_keys_in_force(
+    opened: Opener, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    (tmp_path / "keys.toml").write_text('tour = "f9"\n')
+    async with opened(user=User.load(tmp_path, tmp_path), size=size) as pilot:
+        (toast,) = pilot.app._notifications
+        lines = str(toast.message).splitlines()
+        assert len(lines) == 5
+        assert max(map(len, lines)) <= 56
+        assert lines[-1] == "q leaves; f9 shows these lines again"
+        await pilot.press("enter")
+        assert isinstance(pilot.app, TbtuiApp)
+        assert pilot.app.opened_trial is not None
+    async with opened(user=User.load(tmp_path, tmp_path), size=size) as pilot:
+        assert not list(pilot.app._notifications)
+        await pilot.press("f9")
+        (toast,) = pilot.app._notifications
+        assert str(toast.message).splitlines() == lines

@@ -1,0 +1,223 @@
+"""A recorded run with a clock: the same screens, at any time of the run, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import deepcopy
+
+import pytest
+from picture import settle
+from synthetic import START
+from test_cockpit import app_of, pane
+from textual.pilot import Pilot
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.host import RecordedRun
+from tbtui.ui.panes.turns import TurnPane
+from tbtui.ui.replayed import ReplayedRun
+from tbtui.ui.transport import seconds_meant
+
+pytestmark = pytest.mark.slow
+
+Replayer = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
+
+
+class Wall:
+    """The clock on the wall, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def wall() -> Wall:
+    return Wall()
+
+
+@pytest.fixture
+def replayed(run_directory: RunDirectory, wall: Wall) -> Replayer:
+    @asynccontextmanager
+    async def open_app(
+        size: tuple[int, int] = (160, 45), trial: str | None = None
+    ) -> AsyncIterator[Pilot[int]]:
+        app = TbtuiApp(
+            RecordedRun(run_directory),
+            recorded=ReplayedRun(run_directory),
+            trial=trial,
+            live=False,
+            monotonic=wall,
+        )
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await settle(app)
+            yield pilot
+
+    return open_app
+
+
+def replay_of(pilot: Pilot[int]) -> ReplayedRun:
+    replay = app_of(pilot).live_run.replay
+    assert replay is not None
+    return replay
+
+
+async def go_to(pilot: Pilot[int], seconds: float) -> None:
+    replay_of(pilot).playback.go_to(START + seconds)
+    await settle(app_of(pilot))
+
+
+async def press(pilot: Pilot[int], *keys: str) -> None:
+    await pilot.press(*keys)
+    await settle(app_of(pilot))
+
+
+async def test_it_plays_stands_still_and_plays_faster(replayed: Replayer, wall: Wall) -> None:
+    async with replayed() as pilot:
+        app, clock = app_of(pilot), replay_of(pilot).playback
+        assert "0:00 / 0:" in pane(pilot, "transport").text
+        assert "replay" in pane(pilot, "status").text
+        await press(pilot, "space")
+        wall.now += 5.0
+        await settle(app)
+        assert clock.position == START + 5.0
+        await press(pilot, "plus", "plus")
+        wall.now += 2.0
+        await settle(app)
+        assert clock.position == START + 13.0
+        assert "0:13" in pane(pilot, "transport").text
+        assert "x4" in pane(pilot, "transport").text
+        await press(pilot, "space")
+        wall.now += 5.0
+        await settle(app)
+        assert clock.position == START + 13.0
+
+
+async def test_back_in_time_everything_is_as_it_was(replayed: Replayer) -> None:
+    async with replayed() as pilot:
+
+        def screen() -> list[str]:
+            names = ("status", "tasks", "trials", "terminal", "rewards", "curve", "queue", "notes")
+            return [pane(pilot, name).text for name in names]
+
+        await go_to(pilot, 12.0)
+        app_of(pilot).selection.choose(next(iter(app_of(pilot).live_run.state.trials)))
+        await settle(app_of(pilot))
+        before, state = screen(), deepcopy(app_of(pilot).live_run.state)
+        await press(pilot, "dollar_sign")
+        assert screen() != before
+        await go_to(pilot, 12.0)
+        assert app_of(pilot).live_run.state == state
+        assert screen() == before
+
+
+async def test_a_trial_goes_by_turns_and_stops_at_its_end(
+    replayed: Replayer, run_directory: RunDirectory, wall: Wall
+) -> None:
+    trial = "s001-append-03-1"
+    async with replayed(trial=trial) as pilot:
+        replay = replay_of(pilot)
+        start, end = replay.span(trial)
+        await go_to(pilot, start - START)
+        turns = pilot.app.screen.query_one(TurnPane)
+        assert not turns.transcript.turns
+        await press(pilot, "right_square_bracket")
+        assert [turn.turn for turn in turns.transcript.turns] == [1]
+        assert turns.transcript.turns[0].observation
+        first = pane(pilot, "terminal").text
+        await press(pilot, "right_square_bracket")
+        assert [turn.turn for turn in turns.transcript.turns if turn.observation] == [1, 2]
+        assert pane(pilot, "terminal").text != first
+        await press(pilot, "left_square_bracket")
+        assert [turn.turn for turn in turns.transcript.turns if turn.observation] == [1]
+        assert pane(pilot, "terminal").text == first
+        await press(pilot, "circumflex_accent")
+        assert not turns.transcript.turns
+        assert "when the policy is asked" in turns.text
+        await press(pilot, "dollar_sign")
+        assert turns.transcript.finished is not None
+        await press(pilot, "space")
+        assert replay.playback.position == start
+        wall.now += 1000.0
+        await settle(app_of(pilot))
+        assert (replay.playback.position, replay.playback.playing) == (end, False)
+
+
+async def test_jumps_go_to_what_matters_and_say_what_it_is(replayed: Replayer) -> None:
+    async with replayed() as pilot:
+        app, replay = app_of(pilot), replay_of(pilot)
+        for _ in range(20):
+            await press(pilot, "greater_than_sign")
+            if app.live_run.state.step == 1:
+                break
+        assert app.live_run.state.steps[0].finished_at == replay.now
+        await press(pilot, "less_than_sign")
+        assert app.live_run.state.step == 0
+        await press(pilot, "right_parenthesis")
+        chosen = app.selection.trial
+        assert chosen is not None
+        trial = app.live_run.state.trials[chosen]
+        assert trial.finished_at == replay.now
+        assert trial.reward == 0
+        before = replay.now
+        await press(pilot, "full_stop")
+        assert replay.now > before
+        await press(pilot, "comma")
+        assert replay.now == before
+
+
+async def test_a_place_in_words(replayed: Replayer) -> None:
+    async with replayed() as pilot:
+        replay = replay_of(pilot)
+        clock = replay.playback
+        assert seconds_meant("50%", replay) == (clock.start + clock.end) / 2
+        assert seconds_meant("1:02:03", replay) == START + 3723
+        assert seconds_meant("90", replay) == START + 90
+        assert seconds_meant("step 99", replay) == "step 99 was never done"
+        assert "write" in str(seconds_meant("soon", replay))
+        await press(pilot, "G", *"step", "space", "1", "enter")
+        assert app_of(pilot).live_run.state.step == 1
+
+
+async def test_nothing_can_be_asked_of_it(replayed: Replayer) -> None:
+    async with replayed(size=(80, 24)) as pilot:
+        await go_to(pilot, 12.0)
+        bar = pane(pilot, "keys").text
+        assert "space play" in bar
+        assert "pause run" not in bar
+        for key in ("s", "x", "P"):
+            await press(pilot, key)
+        assert len(pilot.app.screen_stack) == 2
+        assert not app_of(pilot).live_run.state.pending
+
+
+async def test_q_leaves_at_once_and_that_is_no_failure(replayed: Replayer) -> None:
+    async with replayed() as pilot:
+        await pilot.press("q")
+        await pilot.pause()
+        assert app_of(pilot).return_code == 0
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
+@pytest.mark.parametrize("trial", [None, "s001-append-03-1"], ids=["cockpit", "trial"])
+def test_a_replay_looks_as_it_did(
+    snap_compare: Callable[..., bool],
+    run_directory: RunDirectory,
+    wall: Wall,
+    trial: str | None,
+    size: tuple[int, int],
+) -> None:
+    recorded = ReplayedRun(run_directory)
+    recorded.playback.go_to(START + (18.0 if trial is None else 26.0))
+    app = TbtuiApp(
+        RecordedRun(run_directory), recorded=recorded, trial=trial, live=False, monotonic=wall
+    )
+
+    async def prepare(pilot: Pilot[int]) -> None:
+        await settle(app)
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)

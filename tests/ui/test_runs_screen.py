@@ -1,0 +1,219 @@
+"""Other runs than one's own: listed, opened, compared, searched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from picture import PastHost, settle
+from synthetic import START
+from test_cockpit import app_of, pane
+from textual.pilot import Pilot
+
+from tbtui.journal.commands import Command
+from tbtui.journal.rundir import RunDirectory, RunLock
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.panes.hits import HitsPane
+from tbtui.ui.panes.runs import RunsPane
+from tbtui.ui.panes.turns import TurnPane
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.screens.compare import CompareScreen
+from tbtui.ui.screens.runs import RunsScreen
+from tbtui.ui.screens.search import SearchScreen
+from tbtui.ui.screens.trial import TrialScreen
+
+pytestmark = pytest.mark.slow
+
+Opened = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
+
+
+@pytest.fixture
+def logs_dir(tmp_path: Path, run_directory: RunDirectory, served_run: RunDirectory) -> Path:
+    """One's own run, one that was killed, one that goes on elsewhere, and one that is broken."""
+    shutil.copytree(run_directory.path, tmp_path / "own")
+    shutil.copytree(run_directory.path, tmp_path / "earlier")
+    shutil.copytree(served_run.path, tmp_path / "served")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.db").write_text("no database" * 500)
+    return tmp_path
+
+
+@pytest.fixture
+def app(logs_dir: Path) -> TbtuiApp:
+    host = PastHost(RunDirectory(logs_dir / "own"))
+    return TbtuiApp(host, live=False, clock=lambda: START + 40.0)
+
+
+@pytest.fixture
+def opened(app: TbtuiApp) -> Opened:
+    @asynccontextmanager
+    async def open_app(size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[int]]:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await settle(app)
+            yield pilot
+
+    return open_app
+
+
+async def press(pilot: Pilot[int], *keys: str) -> None:
+    """Press, and wait for what is read on threads."""
+    await pilot.press(*keys)
+    workers = app_of(pilot).workers
+    if reading := [each for each in workers if each.name in ("runs", "search", "compare")]:
+        await workers.wait_for_complete(reading)
+    await pilot.pause()
+    await settle(app_of(pilot))
+
+
+async def choose(pilot: Pilot[int], name: str) -> None:
+    runs = pilot.app.screen.query_one(RunsPane)
+    await press(pilot, *["up"] * len(runs.listed))
+    while runs.chosen is None or runs.chosen.directory.name != name:
+        await press(pilot, "down")
+
+
+async def test_runs_are_listed_filtered_and_ordered(opened: Opened, logs_dir: Path) -> None:
+    async with opened() as pilot:
+        with RunLock(RunDirectory(logs_dir / "served")):
+            await press(pilot, "R")
+        text = pane(pilot, "runs").text
+        assert isinstance(pilot.app.screen, RunsScreen)
+        for name, state in (("own", "shown"), ("earlier", "killed"), ("served", "live")):
+            (line,) = [row for row in text.splitlines() if row[3:].startswith(f"{name} ")]
+            assert state in line
+            assert ".19" in line
+        assert "can't be read" in text
+        await press(pilot, "slash", *"tinker")
+        assert "1 of 4" in str(pane(pilot, "runs").border_title)
+        await press(pilot, "enter", "o")
+        assert "by name" in str(pane(pilot, "runs").border_title)
+        await press(pilot, "escape")
+        assert [each.directory.name for each in pilot.app.screen.query_one(RunsPane).listed] == [
+            *("broken", "earlier", "own", "served"),
+        ]
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, Cockpit)
+
+
+async def test_a_past_run_opens_as_it_ended_and_o_leads_back(opened: Opened) -> None:
+    async with opened() as pilot:
+        app = app_of(pilot)
+        await press(pilot, "R")
+        await choose(pilot, "earlier")
+        await press(pilot, "enter")
+        assert isinstance(app.screen, Cockpit)
+        assert app.live_run.replay is not None
+        assert "replay earlier" in pane(pilot, "status").text
+        end = app.live_run.replay.playback.end
+        assert app.live_run.now == end
+        await press(pilot, "O")
+        assert app.live_run is app.own_run
+        assert "replay" not in pane(pilot, "status").text
+        await press(pilot, "P")
+        assert isinstance(app.host, PastHost)
+        assert [each.verb for each in app.host.commands] == ["pause"]
+
+
+async def test_a_run_of_another_process_is_followed_and_not_steered(
+    opened: Opened, logs_dir: Path
+) -> None:
+    async with opened() as pilot:
+        app = app_of(pilot)
+        with RunLock(RunDirectory(logs_dir / "served")):
+            await press(pilot, "R")
+            await choose(pilot, "served")
+            await press(pilot, "enter")
+        assert app.live_run.replay is None
+        assert "watching served" in pane(pilot, "status").text
+        assert app.live_run.state.policy == "tinker"
+        await press(pilot, "P")
+        assert isinstance(app.host, PastHost)
+        commands: list[Command] = app.host.commands
+        assert not commands
+
+
+async def test_what_cannot_be_read_is_not_opened(opened: Opened) -> None:
+    async with opened() as pilot:
+        await press(pilot, "R")
+        await choose(pilot, "broken")
+        await press(pilot, "enter")
+        assert isinstance(pilot.app.screen, RunsScreen)
+        assert app_of(pilot).live_run is app_of(pilot).own_run
+
+
+async def test_two_runs_are_compared(opened: Opened) -> None:
+    async with opened() as pilot:
+        await press(pilot, "R")
+        await choose(pilot, "own")
+        await press(pilot, "m")
+        await choose(pilot, "served")
+        await press(pilot, "m")
+        assert isinstance(pilot.app.screen, CompareScreen)
+        curves = pane(pilot, "compared-curves").text
+        assert "own" in curves
+        assert "served" in curves
+        assert "the same settings" in pane(pilot, "compared-settings").text
+        assert "=" in pane(pilot, "compared-tasks").text
+        await press(pilot, "2")
+        assert not pane(pilot, "compared-curves").display
+        await press(pilot, "escape", "escape")
+        assert isinstance(pilot.app.screen, RunsScreen)
+
+
+async def test_a_text_is_found_and_leads_to_its_turn(opened: Opened) -> None:
+    async with opened() as pilot:
+        app = app_of(pilot)
+        await press(pilot, "ctrl+f", *"No such file")
+        assert isinstance(app.screen, SearchScreen)
+        hits = app.screen.query_one(HitsPane).hits
+        assert hits
+        assert "No such file" in pane(pilot, "hits").text
+        await press(pilot, "enter", "down", "enter")
+        assert isinstance(app.screen, TrialScreen)
+        assert app.screen.trial == hits[1].trial
+        turns = app.screen.query_one(TurnPane)
+        turn = turns.transcript.turns[turns.chosen]
+        assert turn.turn == hits[1].turn
+        assert "No such file" in turn.observation + turn.text
+
+
+async def test_a_text_is_found_in_another_run_and_opened_at_its_time(opened: Opened) -> None:
+    async with opened() as pilot:
+        app = app_of(pilot)
+        await press(pilot, "R", "slash", *"earlier", "enter")
+        await press(pilot, "ctrl+f", *"No such file")
+        hit = app.screen.query_one(HitsPane).hits[0]
+        await press(pilot, "enter", "enter")
+        assert isinstance(app.screen, TrialScreen)
+        assert app.live_run.directory.name == "earlier"
+        assert app.live_run.now == hit.time
+        turns = app.screen.query_one(TurnPane).transcript.turns
+        assert "No such file" in turns[-1].observation + turns[-1].text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
+@pytest.mark.parametrize("what", ["runs", "compared"])
+def test_runs_look_as_they_did(
+    snap_compare: Callable[..., bool],
+    monkeypatch: pytest.MonkeyPatch,
+    app: TbtuiApp,
+    what: str,
+    size: tuple[int, int],
+) -> None:
+    shutil.rmtree(app.logs_dirs[0] / "broken")
+
+    async def prepare(pilot: Pilot[int]) -> None:
+        await settle(app)
+        await press(pilot, "R")
+        if what == "compared":
+            await choose(pilot, "own")
+            await press(pilot, "m")
+            await choose(pilot, "served")
+            await press(pilot, "m")
+            app.clear_notifications()
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)

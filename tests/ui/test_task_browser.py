@@ -1,0 +1,366 @@
+"""Choosing tasks by keyboard and mouse: what is shown, selected, saved and started."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from picture import PastHost, settle
+from synthetic import START
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tbtui.catalog.sets import load_set, set_names
+from tbtui.config import RunConfig
+from tbtui.journal.rundir import RunDirectory
+from tbtui.resources import tasks_dir
+from tbtui.task_library import CatalogLibrary
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.browser import BrowserApp
+from tbtui.ui.library import RunRecord, Start, TaskEntry, TaskRecord
+from tbtui.ui.panes.library_tree import LibraryTree
+from tbtui.ui.panes.task_preview import TaskPreview
+from tbtui.ui.screens.tasks import TaskBrowser
+
+pytestmark = pytest.mark.slow
+
+DATA_SETS = ("starter", "workshop")
+
+
+class Tasks(CatalogLibrary):
+    """The bundled tasks, some of which have been tried."""
+
+    def __init__(self, logs_dir: Path) -> None:
+        directories = [tasks_dir() / name for name in DATA_SETS]
+        super().__init__(directories, RunConfig(logs_dir=logs_dir))
+        self._read: list[TaskEntry] = []
+
+    def entries(self) -> list[TaskEntry]:
+        # Once for all tests of this file.
+        self._read = self._read or super().entries()
+        return self._read
+
+    def records(self) -> dict[str, TaskRecord]:
+        run = RunRecord("first", START, 16, 16, 6.0, 6, 40.0)
+        later = RunRecord("second", START + 86_400, 8, 8, 8.0, 8, 20.0)
+        starter = tasks_dir() / "starter"
+        return {
+            str(starter / "copy-01"): TaskRecord((later, run)),
+            str(starter / "copy-02"): TaskRecord((run,)),
+            str(starter / "move-01"): TaskRecord((later,)),
+        }
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Tasks:
+    return Tasks(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+async def ready(pilot: Pilot[Any]) -> None:
+    """Wait for what is being read."""
+    reading = [each for each in pilot.app.workers if each.name != "engine"]
+    await pilot.app.workers.wait_for_complete(reading)
+    await pilot.pause()
+
+
+@asynccontextmanager
+async def opened(library: Tasks, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[Start]]:
+    app = BrowserApp(library)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await ready(pilot)
+        yield pilot
+
+
+def browser(pilot: Pilot[Any]) -> TaskBrowser:
+    screen = pilot.app.screen
+    assert isinstance(screen, TaskBrowser)
+    return screen
+
+
+def selected(pilot: Pilot[Any]) -> list[str]:
+    choice = browser(pilot).choice
+    return [choice.entries[id].name for id in choice.chosen()]
+
+
+def shown(pilot: Pilot[Any]) -> list[str]:
+    choice = browser(pilot).choice
+    return [choice.entries[id].name for id in choice.shown]
+
+
+def line(pilot: Pilot[Any], id: str) -> str:
+    return str(pilot.app.screen.query_one(id).render())
+
+
+async def search(pilot: Pilot[Any], text: str) -> None:
+    await pilot.press("slash")
+    pilot.app.screen.query_one(Input).value = text
+    await pilot.press("enter")
+    await ready(pilot)
+
+
+async def test_the_tree_has_data_sets_kinds_and_tasks(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        tree = pilot.app.screen.query_one(LibraryTree)
+        assert tree.text.splitlines()[0].split()[:3] == ["▾", "□", "starter"]
+        assert "workshop" in tree.text
+        assert "copy-01" not in tree.text
+        await pilot.press("down", "down", "right", "right")
+        await ready(pilot)
+        assert tree.current is not None
+        assert tree.current.name == "copy-01"
+        (told,) = [each for each in tree.text.splitlines() if "copy-01" in each]
+        assert told.split() == ["□", "copy-01", "easy", ".58", "33", "s", "2", "kB"]
+        await pilot.press("left")
+        assert tree.current.name == "copy"
+        await pilot.press("left")
+        assert "copy-01" not in tree.text
+
+
+async def test_space_selects_a_task_a_kind_and_a_data_set(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        assert "none of 90 tasks" in line(pilot, "#library-totals")
+        await pilot.press("space")
+        assert len(selected(pilot)) == 72
+        await pilot.press("space", "down", "right", "space")
+        assert selected(pilot) == [f"append-0{number}" for number in range(1, 10)]
+        await pilot.press("down", "space")
+        assert "append-01" not in selected(pilot)
+        tree = pilot.app.screen.query_one(LibraryTree).text.splitlines()
+        assert "◧" in tree[0]
+        assert "◧" in tree[1]
+        assert "□" in tree[2]
+        assert "8 tasks, 3 of them held out · 8 rollouts each" in line(pilot, "#library-totals")
+        assert "unknown" in line(pilot, "#library-totals")
+
+
+async def test_the_time_of_a_step_comes_from_recorded_rollouts(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        await search(pilot, "tries:>0")
+        assert shown(pilot) == ["copy-01", "copy-02", "move-01"]
+        await pilot.press("a")
+        # 3 tasks x 8 rollouts of about 31 s, 16 at once.
+        assert "3 tasks · 8 rollouts each · about 47 s a step" in line(pilot, "#library-totals")
+
+
+async def test_searching_filters_and_a_wrong_term_says_so(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        await pilot.press("slash", *"pass:<.5", "space", "c")
+        assert shown(pilot) == ["copy-02"]
+        assert "1 of 90 shown" in line(pilot, "#library-title")
+        await pilot.press("escape")
+        assert len(shown(pilot)) == 90
+        await search(pilot, "colour:red")
+        assert "there is no such term" in line(pilot, "#library-title")
+        await pilot.press("escape")
+        await pilot.press("d")
+        assert browser(pilot).choice.query == "difficulty:easy"
+        await pilot.press("d", "v")
+        assert browser(pilot).choice.query == "difficulty:medium is:selected"
+        assert shown(pilot) == []
+        await pilot.press("v", "v")
+        assert browser(pilot).choice.query == "difficulty:medium is:heldout"
+        await pilot.press("v")
+        assert browser(pilot).choice.query == "difficulty:medium"
+
+
+@pytest.mark.slow
+async def test_all_none_and_invert_are_about_what_is_shown(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        await search(pilot, "kind:copy")
+        await pilot.press("a")
+        assert len(selected(pilot)) == 9
+        await pilot.press("escape", "i")
+        assert len(selected(pilot)) == 81
+        assert "copy-01" not in selected(pilot)
+        await pilot.press("n")
+        assert selected(pilot) == []
+
+
+async def test_the_preview_has_every_part_of_a_task(library: Tasks) -> None:
+    async with opened(library, (140, 40)) as pilot:
+        preview = pilot.app.screen.query_one(TaskPreview)
+        await pilot.press("down", "down", "right", "right")
+        await ready(pilot)
+        assert "copy-01 · copy · easy · trained on" in preview.text
+        assert "Copy" in preview.text
+        for key, part in (
+            ("2", "FROM debian"),
+            ("3", "reward"),
+            ("4", "solution/solve.sh"),
+            ("5", "24 rollouts in 2 runs"),
+        ):
+            await pilot.press(key)
+            assert part in preview.text
+        await pilot.press("right_square_bracket")
+        assert "Copy" in preview.text
+
+
+@pytest.mark.slow
+async def test_a_small_window_shows_a_task_in_full(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        tree, preview = (
+            pilot.app.screen.query_one(LibraryTree),
+            pilot.app.screen.query_one(TaskPreview),
+        )
+        await pilot.press("down", "right", "right", "enter")
+        assert not tree.display
+        assert preview.has_focus
+        await pilot.press("escape")
+        assert tree.display
+        assert tree.has_focus
+
+
+async def test_a_selection_is_saved_loaded_and_deleted(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        await pilot.press("s")
+        assert set_names() == []
+        await search(pilot, "kind:copy")
+        await pilot.press("a", "s", *"mine", "enter")
+        await ready(pilot)
+        assert load_set("mine").tasks_dir == tasks_dir() / "starter"
+        assert len(load_set("mine").tasks) == 9
+        assert "@mine" in line(pilot, "#library-totals")
+        await pilot.press("n")
+        assert "@mine" not in line(pilot, "#library-totals")
+        await pilot.press("o")
+        await ready(pilot)
+        await pilot.press("enter")
+        await ready(pilot)
+        assert len(selected(pilot)) == 9
+        await pilot.press("o")
+        await ready(pilot)
+        await pilot.press("x")
+        assert set_names() == ["mine"]
+        await pilot.press("x")
+        await ready(pilot)
+        assert set_names() == []
+        assert len(selected(pilot)) == 9
+
+
+async def test_a_run_is_started_from_the_selection(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        await pilot.press("r")
+        assert pilot.app.is_running
+        await search(pilot, "kind:copy")
+        await pilot.press("a", "r")
+        await pilot.app.workers.wait_for_complete()
+    start = pilot.app.return_value
+    assert isinstance(start, Start)
+    where = tasks_dir() / "starter"
+    assert start.settings == (f"tasks_dir={where}", "tasks=@last-run")
+    assert start.command == f"tbtui run tasks_dir={where} tasks=@last-run"
+    assert len(load_set("last-run").tasks) == 9
+
+
+async def test_leaving_starts_nothing(library: Tasks) -> None:
+    async with opened(library) as pilot:
+        await pilot.press("space", "escape")
+        await pilot.pause()
+    assert pilot.app.return_value is None
+
+
+@pytest.mark.slow
+async def test_the_mouse_ticks_boxes_opens_kinds_and_turns_tabs(library: Tasks) -> None:
+    async with opened(library, (140, 40)) as pilot:
+        # In the border's corner at (0, 0); the heads are row 1, starter row 2, append row 3.
+        await pilot.click("#library-tree", offset=(4, 3))
+        assert "append-01" in pilot.app.screen.query_one(LibraryTree).text
+        await pilot.click("#library-tree", offset=(8, 4))
+        assert selected(pilot) == ["append-01"]
+        await pilot.click("#library-preview", offset=(38, 1))
+        assert pilot.app.screen.query_one(TaskPreview).tab == 2
+
+
+class Many(Tasks):
+    """More tasks than anybody has."""
+
+    def entries(self) -> list[TaskEntry]:
+        return [
+            TaskEntry(
+                id=f"/many/{number}",
+                name=f"task-{number}",
+                dataset="many",
+                kind=f"kind-{number % 40}",
+                difficulty="hard",
+                use="train",
+                size=number,
+                timeout_sec=900,
+                summary="[red]markup[/] \x1b[2J",
+            )
+            for number in range(5_000)
+        ]
+
+
+@pytest.mark.slow
+async def test_thousands_of_tasks_are_no_burden(tmp_path: Path) -> None:
+    app = BrowserApp(Many(tmp_path))
+    async with app.run_test(size=(140, 40)) as pilot:
+        await ready(pilot)
+        await search(pilot, "task")
+        assert len(browser(pilot).choice.rows) == 5_041
+        drawn = 0
+        tree = pilot.app.screen.query_one(LibraryTree)
+        line_of = tree._line
+
+        def counted(*arguments: Any) -> Any:
+            nonlocal drawn
+            drawn += 1
+            return line_of(*arguments)
+
+        tree._line = counted  # type: ignore[method-assign]
+        await pilot.press("pagedown", "a", "i")
+        await ready(pilot)
+        # What is scrolled away is not drawn.
+        assert 0 < drawn < 500
+
+
+@pytest.mark.slow
+async def test_from_inside_a_run_the_command_is_copied(
+    run_directory: RunDirectory, library: Tasks
+) -> None:
+    app = TbtuiApp(
+        PastHost(run_directory),
+        live=False,
+        clock=lambda: START + 40.0,
+        library=lambda: library,
+    )
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(app)
+        await pilot.press("T")
+        await ready(pilot)
+        await ready(pilot)
+        await pilot.press("space", "r")
+        await ready(pilot)
+        where = tasks_dir() / "starter"
+        assert app.clipboard == f"tbtui run tasks_dir={where} tasks=@last-run"
+        await pilot.press("escape")
+        assert not isinstance(app.screen, TaskBrowser)
+        assert app.is_running
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [((80, 24), "tbtui-dark"), ((160, 45), "tbtui-light")],
+    ids=["80x24-dark", "160x45-light"],
+)
+def test_the_browser_looks_as_it_did(
+    snap_compare: Callable[..., bool], library: Tasks, size: tuple[int, int], theme: str
+) -> None:
+    app = BrowserApp(library, theme=theme)
+    keys: Sequence[str] = ("down", "down", "right", "space", "right", "3", "down", "space")
+
+    async def prepare(pilot: Pilot[Any]) -> None:
+        await ready(pilot)
+        for key in keys:
+            await pilot.press(key)
+        await ready(pilot)
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)

@@ -1,0 +1,162 @@
+"""Trials as files for others."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from test_hostile import HOSTILE, hostile_run
+from typer.testing import CliRunner
+
+from tbtui.cli import app
+from tbtui.export import ExportError, export_trial, rendered
+from tbtui.export.record import TrialRecord, read_trial
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def record(run_directory: RunDirectory) -> TrialRecord:
+    """A trained trial of several turns."""
+    reader = JournalReader(run_directory)
+    entries = reader.read_kinds(["trial_finished"], 0)
+    trial = max(
+        (e.event for e in entries if e.event.trial.startswith("s001")), key=lambda each: each.turns
+    )
+    reader.close()
+    return read_trial(run_directory, trial.trial)
+
+
+def test_a_cast_has_the_recording_and_a_marker_a_turn(record: TrialRecord) -> None:
+    header, *events = map(json.loads, rendered(record, "cast").splitlines())
+    assert header["version"] == 2
+    assert record.queued.label in header["title"]
+    times = [each[0] for each in events]
+    assert times == sorted(times)
+    recorded = record.run.recording(record.trial).read_text().splitlines()[1:]
+    assert [e for e in events if e[1] == "o"] == [json.loads(line) for line in recorded]
+
+
+def test_lines_have_the_tokens_as_they_were_sampled(record: TrialRecord) -> None:
+    rows = [json.loads(line) for line in rendered(record, "jsonl").splitlines()]
+    assert len(rows) == len(record.calls)
+    with_tokens = [call.sample for call in record.calls if call.sample is not None]
+    assert with_tokens
+    for row, sample in zip(rows, with_tokens, strict=True):
+        assert row["completion_ids"] == list(sample.completion_ids)
+        assert row["prompt_ids"] == list(sample.prompt_ids)
+        assert row["logprobs"] == sample.logprobs.tolist()
+        assert row["reward"] == record.transcript.finished.reward  # type: ignore[union-attr]
+
+
+def test_harbor_reads_the_trajectory(record: TrialRecord) -> None:
+    from harbor.models.trajectories import Trajectory
+
+    read = Trajectory.model_validate_json(rendered(record, "atif"))
+    agent = [step for step in read.steps if step.source == "agent"]
+    assert len(agent) == len(record.calls)
+    for step, call in zip(agent, record.calls, strict=True):
+        assert step.metrics is not None
+        assert call.sample is not None
+        assert step.metrics.completion_token_ids == list(call.sample.completion_ids)
+        keys = [each.arguments.get("keystrokes") for each in step.tool_calls or []]
+        assert keys[: len(call.turn.commands)] == [c.keystrokes for c in call.turn.commands]
+    assert read.extra is not None
+    assert read.extra["outcome"] == str(record.transcript.finished.outcome)  # type: ignore[union-attr]
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes.update(name for name, _ in attrs)
+
+
+PAGE_TAGS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "h1",
+    "h2",
+    "dl",
+    "dt",
+    "dd",
+    "p",
+    "pre",
+    "section",
+    "span",
+    "details",
+    "summary",
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*HOSTILE[:8], '<script>alert(1)</script><img src=x onerror="a()">', "</pre></title>&lt;"],
+    ids=range(10),
+)
+def test_a_page_is_inert_whatever_a_model_said(tmp_path: Path, text: str) -> None:
+    run = hostile_run(tmp_path / "run", text)
+    page = rendered(read_trial(run, "hostile"), "html")
+    tags = _Tags()
+    tags.feed(page)
+    assert tags.tags <= PAGE_TAGS
+    assert tags.attributes <= {"lang", "charset", "http-equiv", "content", "name", "class", "id",
+                               "title"}  # fmt: skip
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066\u200b]", page)
+    for form in ("jsonl", "atif", "cast"):
+        for line in rendered(read_trial(run, "hostile"), form).splitlines():  # type: ignore[arg-type]
+            assert "\x1b" not in line
+
+
+def test_a_page_shows_what_the_terminal_showed(record: TrialRecord) -> None:
+    page = rendered(record, "html")
+    assert "root@box:/app#" in page
+    assert page.count("<section") == len(record.calls) + 1
+    assert "tokens by surprise" in page
+
+
+def test_nothing_is_overwritten_and_what_is_missing_is_said(
+    record: TrialRecord, tmp_path: Path
+) -> None:
+    path = tmp_path / "one.html"
+    export_trial(record.run, record.trial, "html", path)
+    before = path.read_text()
+    with pytest.raises(ExportError, match="there already"):
+        export_trial(record.run, record.trial, "html", path)
+    export_trial(record.run, record.trial, "jsonl", path, overwrite=True)
+    assert path.read_text() != before
+    with pytest.raises(ExportError, match="no such trial"):
+        export_trial(record.run, "nobody", "html", tmp_path / "two.html")
+    with pytest.raises(ExportError, match="can't be written"):
+        export_trial(record.run, record.trial, "html", path / "below.html")
+
+
+def test_the_command_writes_a_trial_and_refuses_bad_names(
+    record: TrialRecord, tmp_path: Path
+) -> None:
+    run, out = str(record.run.path), tmp_path / "out"
+    out.mkdir()
+    done = CliRunner().invoke(
+        app, ["export", run, record.trial, "--format", "cast", "--out", str(out)]
+    )
+    assert done.exit_code == 0, done.output
+    assert (out / f"{record.trial}.cast").is_file()
+    printed = CliRunner().invoke(
+        app, ["export", run, record.trial, "--format", "jsonl", "--out", "-"]
+    )
+    assert len(printed.stdout.splitlines()) == len(record.calls)
+    refused = CliRunner().invoke(app, ["export", run, "nobody"])
+    assert refused.exit_code == 2
+    assert "no such trial" in refused.output
+    assert "Traceback" not in refused.output

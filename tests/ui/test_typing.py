@@ -1,0 +1,288 @@
+"""Typing in a trial: keys and pastes on their way, and the real app over a real trial."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from conftest import Opener, SimulatedHost
+from picture import PastHost, settle
+from textual import events
+from textual.pilot import Pilot
+
+from tbtui.engines.control.client import ControlClient
+from tbtui.journal.commands import Command
+from tbtui.journal.events import HumanTyped, Outcome, TrialFinished, TrialGivenBack
+from tbtui.journal.typed import MAX_TYPED_BYTES, Typed, from_arguments, to_arguments
+from tbtui.ui.app import TbtuiApp
+from tbtui.ui.pane import Pane
+from tbtui.ui.panes.typing import TypingPane
+from tbtui.ui.screens.dialogs import ConfirmDialog
+from tbtui.ui.screens.trial import TrialScreen
+from tbtui.ui.screens.typing import TypingScreen
+from tbtui.ui.typed_keys import commands, pasted, typed_key
+from tests.engines.real_run import RealRun
+
+
+@pytest.mark.parametrize(
+    ("key", "character", "typed"),
+    [
+        ("a", "a", Typed("text", "a")),
+        ("space", " ", Typed("text", " ")),
+        ("semicolon", ";", Typed("text", ";")),
+        ("é", "é", Typed("text", "é")),
+        ("enter", "\r", Typed("key", "Enter")),
+        ("tab", "\t", Typed("key", "Tab")),
+        ("shift+tab", None, Typed("key", "BTab")),
+        ("escape", "\x1b", Typed("key", "Escape")),
+        ("backspace", "\x7f", Typed("key", "BSpace")),
+        ("ctrl+c", "\x03", Typed("key", "C-c")),
+        ("ctrl+at", "\x00", Typed("key", "C-Space")),
+        ("ctrl+underscore", "\x1f", Typed("key", "C-_")),
+        ("ctrl+left", None, Typed("key", "C-Left")),
+        ("alt+b", None, Typed("key", "M-b")),
+        ("pageup", None, Typed("key", "PPage")),
+        ("f12", None, Typed("key", "F12")),
+        ("f20", None, None),
+        ("super+a", None, None),
+    ],
+)
+def test_every_key_has_its_name(key: str, character: str | None, typed: Typed | None) -> None:
+    assert typed_key(key, character) == typed
+    if typed is not None:
+        assert from_arguments(to_arguments([typed])) == (typed,)
+
+
+def test_a_paste_is_bounded_and_can_not_end_its_brackets() -> None:
+    assert list(pasted("a\x1b[201~b\n\0c")) == [Typed("paste", "a[201~b\nc")]
+    for text in ("x" * 100_000, "日本" * 30_000):
+        parts = list(pasted(text))
+        assert "".join(part.text for part in parts) == text
+        batches = list(commands(parts))
+        assert [part for batch in batches for part in batch] == parts
+        for batch in batches:
+            assert sum(len(part.text.encode()) for part in batch) <= MAX_TYPED_BYTES
+    typed = [Typed("text", "l"), Typed("text", "s"), Typed("key", "Enter")]
+    assert list(commands(typed)) == [[Typed("text", "ls"), Typed("key", "Enter")]]
+
+
+# Over a real trial
+
+
+class RealHost(PastHost):
+    """A run on the test's own loop."""
+
+    def __init__(self, run: RealRun) -> None:
+        super().__init__(run.directory)
+        self.run = run
+
+    @property
+    def read_only(self) -> str:  # type: ignore[override]
+        return self.run.controlled.read_only
+
+    def submit(self, command: Command) -> None:
+        super().submit(command)
+        self.run.controlled.submit(command)
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[RealRun]:
+    run = RealRun(tmp_path / "runs" / "real", owner=getpass.getuser())
+    await run.begin()
+    yield run
+    await run.stop()
+
+
+async def until_shown(app: TbtuiApp, what: str, where: str = "typing") -> str:
+    async with asyncio.timeout(20):
+        while True:
+            await settle(app)
+            panes = app.screen.query(f"#{where}")
+            if panes and what in panes.first(TypingPane).text:
+                return panes.first(TypingPane).text
+            await asyncio.sleep(0.02)
+
+
+async def until_on(app: TbtuiApp, screen: type) -> None:
+    async with asyncio.timeout(20):
+        while not isinstance(app.screen, screen):
+            await settle(app)
+            await asyncio.sleep(0.02)
+
+
+async def until_open(pilot: Pilot[int], app: TbtuiApp) -> TypingPane:
+    pane = app.screen.query_one(TypingPane)
+    async with asyncio.timeout(20):
+        while not pane.open:
+            await settle(app)
+            await asyncio.sleep(0.02)
+    return pane
+
+
+@pytest.mark.slow
+async def test_a_person_solves_a_trial_by_hand(real: RealRun) -> None:
+    app = TbtuiApp(RealHost(real), live=False)
+    trial = real.first
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        await settle(app)
+        app.selection.choose(trial)
+        await settle(app)
+        await pilot.press("enter")
+        assert isinstance(app.screen, TrialScreen)
+        await pilot.press("i")
+        assert isinstance(app.screen, TypingScreen)
+        await settle(app)
+        title = str(app.screen.query_one(TypingPane).border_title)
+        assert "yours when its turn ends · ctrl+\\ calls it off" in title
+        real.policy.go.set()
+        pane = await until_open(pilot, app)
+        real.policy.go.clear()
+        await settle(app)
+        assert "✎ you type in" in str(pane.border_title)
+        assert "ctrl+\\ gives it back" in str(pane.border_title)
+        assert "not trained on" in str(pane.border_subtitle)
+        # Keys that mean something elsewhere, and those that end or leave the app.
+        await pilot.press(
+            *"sleep 99", "enter", "ctrl+c", *"echo q-", "tab", "tab", "ctrl+p", "ctrl+q"
+        )
+        await pilot.press("ctrl+u", *"echo =$((6*7))", "left", "left", "right", "right", "enter")
+        await until_shown(app, "=42")
+        assert isinstance(app.screen, TypingScreen)
+        assert real.directory and not app._exit
+        pane.post_message(events.Paste("touch \\\n  solved\n"))
+        await pilot.press("enter")
+        await pilot.press(*"ls", "enter")
+        await until_shown(app, "\nsolved")
+        await pilot.press("ctrl+backslash")
+        await until_on(app, TrialScreen)
+        real.policy.go.set()
+        await real.end()
+        await settle(app)
+        await settle(app)
+        turns = app.screen.query_one("#turns").text  # type: ignore[attr-defined]
+        assert "✎" in turns
+        assert "human touched" in turns
+        assert "a person typed in its terminal" in turns
+    finished = {event.trial: event for event in real.events(TrialFinished)}
+    assert finished[trial].outcome is Outcome.HUMAN_TOUCHED
+    assert (finished[trial].verdict, finished[trial].reward) == (1.0, None)
+    typed = [part for event in real.events(HumanTyped) for part in event.parts]
+    assert Typed("paste", "touch \\\n  solved\n") in typed
+    assert Typed("key", "C-q") in typed
+    assert len(real.events(TrialGivenBack)) == 1
+
+
+@pytest.mark.slow
+async def test_calling_it_off_and_thawing(real: RealRun) -> None:
+    app = TbtuiApp(RealHost(real), live=False)
+    trial = real.first
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(app)
+        app.selection.choose(trial)
+        await settle(app)
+        # From the cockpit; the turn does not end, so it is called off.
+        await pilot.press("i")
+        assert isinstance(app.screen, TypingScreen)
+        await pilot.press("ctrl+backslash")
+        await until_on(app, type(app.screen_stack[1]))
+        assert not app.live_run.state.trials[trial].typist
+        await pilot.press("z")
+        async with asyncio.timeout(20):
+            while not app.live_run.state.trials[trial].frozen:
+                await settle(app)
+                await asyncio.sleep(0.02)
+        await pilot.press("i")
+        assert isinstance(app.screen, ConfirmDialog)
+        await pilot.press("y")
+        real.policy.go.set()
+        await until_on(app, TypingScreen)
+        await until_open(pilot, app)
+        # Somebody else takes the controls: the trial is given back, and stays paused.
+        before = len(real.events(TrialGivenBack))
+        bob, _ = await ControlClient.open(real.directory, "bob", viewer=True)
+        bob.send_take()
+        async with asyncio.timeout(20):
+            while (
+                isinstance(app.screen, TypingScreen) or len(real.events(TrialGivenBack)) == before
+            ):
+                await settle(app)
+                await asyncio.sleep(0.02)
+        await settle(app)
+        view = app.live_run.state.trials[trial]
+        assert (view.paused, view.typist) == (True, "")
+        bob.close()
+
+
+# Over a simulated one
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [
+        pytest.param((80, 24), "tbtui-dark", id="80x24-dark"),
+        pytest.param((160, 45), "tbtui-light", id="160x45-light", marks=pytest.mark.slow),
+    ],
+)
+def test_the_frame_can_not_be_mistaken(
+    snap_compare: Callable[..., bool],
+    simulated: SimulatedHost,
+    size: tuple[int, int],
+    theme: str,
+) -> None:
+    app = TbtuiApp(simulated, live=False, clock=lambda: simulated.simulation.now, theme=theme)
+
+    async def prepare(pilot: Pilot[int]) -> None:
+        await settle(app)
+        app.selection.choose(simulated.simulation.acting()[0])
+        await settle(app)
+        await pilot.press("i")
+        await settle(app)
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)
+
+
+@pytest.mark.slow
+async def test_who_types_is_seen_by_all(steered: Opener, simulated: SimulatedHost) -> None:
+    async with steered() as pilot:
+        app = pilot.app
+        assert isinstance(app, TbtuiApp)
+        trial = simulated.simulation.acting()[0]
+        # Somebody else's: a script, or another app.
+        simulated.submit(Command("take_over", trial, actor="ada"))
+        await settle(app)
+        view = app.live_run.state.trials[trial]
+        assert view.typist == "ada"
+        grid = app.screen.query_one("#trials", Pane)
+        assert f"✎ {view.label}" in grid.text
+        await pilot.press("q")
+        await pilot.press("escape")
+        app.selection.choose(trial)
+        await pilot.press("enter")
+        await settle(app)
+        assert "a person" in app.screen.query_one("#head", Pane).text
+
+
+async def test_no_key_of_the_app_works_while_somebody_types(
+    steered: Opener, simulated: SimulatedHost
+) -> None:
+    async with steered() as pilot:
+        app = pilot.app
+        assert isinstance(app, TbtuiApp)
+        app.selection.choose(simulated.simulation.acting()[0])
+        await settle(app)
+        await pilot.press("i")
+        await settle(app)
+        keys = ["q", "ctrl+c", "ctrl+q", "ctrl+p", "tab", "escape", "question_mark", "P", "space"]
+        await pilot.press(*keys)
+        await pilot.pause()
+        assert isinstance(app.screen, TypingScreen)
+        typed = [each for each in simulated.commands if each.verb == "type"]
+        parts = [part for each in typed for part in from_arguments(each.arguments)]
+        assert [part.text for part in parts] == [
+            *("q", "C-c", "C-q", "C-p", "Tab", "Escape", "?", "P", " "),
+        ]
+        assert {each.verb for each in simulated.commands} == {"take_over", "type"}

@@ -1,0 +1,114 @@
+"""Which trials the grid shows, in which order; what is chosen stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tbtui.journal.events import (
+    AnyEvent,
+    Outcome,
+    StepStarted,
+    TrialPaused,
+    TrialPhase,
+    TrialPhaseChanged,
+)
+from tbtui.view.current import current_trials
+from tbtui.view.fold import Fold
+from tbtui.view.listing import Filter, Listing, Order, RewardRange, rewarded
+from tbtui.view.state import RunState
+
+from .story import entries, finished, queued, started, turn
+
+
+def state_of(*more: AnyEvent) -> RunState:
+    """Six trials: solved, failed, lost, acting, paused, queued."""
+
+    def events() -> Iterator[AnyEvent]:
+        yield started()
+        yield StepStarted(step=1, groups={"g": "copy-01"})
+        for name in ("solved", "failed", "lost", "acting", "paused", "queued"):
+            yield queued(name)
+        for name in ("solved", "failed", "lost", "acting", "paused"):
+            yield from turn(name, 1)
+        yield finished("failed", 0.0)
+        yield finished("solved", 1.0)
+        yield finished("lost", None)
+        yield TrialPaused(trial="paused")
+        yield from more
+
+    fold = Fold()
+    fold.apply_all(entries(events()))
+    return fold.state
+
+
+def names(listing: Listing, state: RunState, selected: str | None = None) -> list[str]:
+    return [trial.trial for trial in listing.chosen_from(current_trials(state), state, selected)]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("", ["solved", "failed", "lost", "acting", "paused", "queued"]),
+        ("acting", ["acting"]),
+        ("FAILED", ["failed"]),
+        ("infrastructure", ["lost"]),
+        ("running", ["acting", "paused"]),
+        ("copy done", ["solved", "failed", "lost"]),
+        ("copy nothing-like-it", []),
+        ("left out", ["lost"]),
+    ],
+)
+def test_every_word_must_be_found(words: str, wanted: list[str]) -> None:
+    assert names(Listing(Filter(words=words)), state_of()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [
+        ("place", ["solved", "failed", "lost", "acting", "paused", "queued"]),
+        ("state", ["paused", "acting", "queued", "lost", "failed", "solved"]),
+        ("age", ["acting", "paused", "solved", "failed", "lost", "queued"]),
+        ("reward", ["solved", "failed"]),
+        ("task", ["solved", "failed", "lost", "acting", "paused", "queued"]),
+    ],
+)
+def test_orders(order: Order, first: list[str]) -> None:
+    assert names(Listing(order=order), state_of())[: len(first)] == first
+
+
+def test_what_is_chosen_stays_listed_until_the_filter_changes() -> None:
+    listing = Listing(Filter(words="acting"))
+    assert names(listing, state_of(), "acting") == ["acting"]
+    later = state_of(TrialPhaseChanged(trial="acting", phase=TrialPhase.MODEL))
+    assert names(listing, later, "acting") == ["acting"]
+    listing.filter = Filter(words="failed")
+    assert names(listing, later, "acting") == ["failed"]
+
+
+def test_a_bar_of_the_histogram_lists_its_trials_though_they_are_over() -> None:
+    state = state_of()
+    listing = Listing(Filter(rewards=RewardRange("1.0", 0.5, 2.0)))
+    assert names(listing, state) == ["solved"]
+    assert listing.earlier
+    assert sorted(trial.reward or 0.0 for trial in rewarded(state)) == sorted(state.rewards)
+    assert listing.filter.in_words == "reward 1.0"
+
+
+def test_a_task_with_nothing_under_way_shows_its_earlier_trials() -> None:
+    state = state_of()
+    listing = Listing()
+    listing.by_task(task="copy-01")
+    assert len(listing.chosen_from([], state, None)) == 6
+    assert listing.earlier
+    assert names(listing, state)[0] == "solved"
+    assert not listing.earlier
+    listing.by_task(task="copy-01")
+    assert not listing.filter
+
+
+def test_flakes_and_excluded_outcomes_are_told_apart() -> None:
+    task = state_of(finished("acting", None, Outcome.CONTEXT_OVERFLOW)).tasks["copy-01"]
+    assert (task.unscored, task.lost) == (2, 1)
+    assert task.flake_rate == pytest.approx(1 / 4)

@@ -1,0 +1,200 @@
+"""A far place in a journal is reached without reading all before it, and looks the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tbtui.journal.events import (
+    Outcome,
+    PhaseSeconds,
+    PolicyMeasured,
+    ProcessMeasured,
+    ResourcesMeasured,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    TaskRecord,
+    TrialFinished,
+    TrialPaused,
+    TrialPhase,
+    TrialPhaseChanged,
+    TrialQueued,
+    TurnSampled,
+    TurnStarted,
+)
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
+from tbtui.view import reading as reading_module
+from tbtui.view.fold import Fold
+from tbtui.view.reading import Reading, state_at_end
+from tbtui.view.replay import Snapshots
+from tbtui.view.state import RunState
+
+TRIALS = 700
+"""More than a state keeps."""
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> JournalReader:
+    """Many short trials, one of them paused from early on to the end."""
+    run = RunDirectory.create(tmp_path_factory.mktemp("long") / "run")
+    time = iter(range(10**6))
+    with JournalWriter(run, clock=lambda: float(next(time))) as writer:
+        writer._db.execute("PRAGMA synchronous = OFF")
+        task = TaskRecord(name="copy-01", kind="copy", split="train")
+        writer.append(_started(task))
+        for number in range(TRIALS):
+            if number % 100 == 0:
+                step = number // 100 + 1
+                if number:
+                    writer.append(StepFinished(step=step - 1, weights_version=step, metrics={}))
+                writer.append(StepStarted(step=step, groups={f"g{step}": "copy-01"}))
+            _play(writer, f"t{number}", step, paused=number == 5)
+    return JournalReader(run)
+
+
+def _started(task: TaskRecord) -> RunStarted:
+    return RunStarted(
+        run="long",
+        pid=1,
+        host="here",
+        tbtui_version="1",
+        harbor_version="1",
+        policy="local",
+        model_name="starter",
+        parameters=None,
+        context_limit=1024,
+        environment="sandbox",
+        environment_reason="",
+        tasks_dir="tasks",
+        tasks=(task,),
+        settings={"max_steps": 7},
+    )
+
+
+def _play(writer: JournalWriter, trial: str, step: int, *, paused: bool) -> None:
+    writer.append(
+        TrialQueued(
+            trial=trial,
+            label=f"copy-01/{trial}",
+            task="copy-01",
+            group=f"g{step}",
+            step=step,
+            purpose="train",
+            budget_sec=60,
+        )
+    )
+    writer.append(TrialPhaseChanged(trial=trial, phase=TrialPhase.MODEL))
+    writer.append(TurnStarted(trial=trial, turn=1))
+    writer.append(
+        TurnSampled(
+            trial=trial,
+            turn=1,
+            sample=1,
+            text="said",
+            prompt_tokens=1,
+            completion_tokens=4,
+            mean_logprob=-0.5,
+            min_logprob=-1,
+            stop_reason="stop",
+            weights_version=step,
+            seconds=1,
+        )
+    )
+    writer.append(
+        PolicyMeasured(
+            activity="idle",
+            in_flight=0,
+            running=0,
+            completed=1,
+            sampled_tokens=int(trial[1:]) * 4,
+            p50_sec=None,
+            p95_sec=None,
+        )
+    )
+    process = ProcessMeasured(role="engine", pid=1, rss_mb=1.0, cpu=0.1)
+    writer.append(ResourcesMeasured(processes=(process,), engine_lag_ms=1))
+    if paused:
+        writer.append(TrialPaused(trial=trial))
+        return
+    writer.append(
+        TrialFinished(
+            trial=trial,
+            outcome=Outcome.SOLVED,
+            reason="",
+            verdict=1.0,
+            reward=1.0,
+            turns=1,
+            seconds=PhaseSeconds(sampling=5.0),
+        )
+    )
+
+
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shortcut is taken for short ways, too."""
+    monkeypatch.setattr(reading_module, "_FAR", 500)
+
+
+def _all_read(reader: JournalReader, target: int) -> RunState:
+    fold = Fold()
+    fold.apply_all(reader.read(0, target))
+    return fold.state
+
+
+def _same(one: RunState, other: RunState) -> None:
+    for each in dataclasses.fields(RunState):
+        # How long trials took that have left the state is told in another way.
+        if each.name not in ("task_durations", "durations"):
+            assert getattr(one, each.name) == getattr(other, each.name), each.name
+
+
+@pytest.mark.usefixtures("near")
+def test_the_state_at_the_end_is_what_all_events_make_of_it(long_run: JournalReader) -> None:
+    state = state_at_end(long_run)
+    _same(state, _all_read(long_run, long_run.last_seq()))
+    assert state.trials["t5"].paused
+    assert state.trials["t5"].last_text == "said"
+    assert len(state.trials) == 512
+
+
+@pytest.mark.usefixtures("near")
+def test_the_shortcut_passes_most_events_over(long_run: JournalReader) -> None:
+    reading = Reading(long_run)
+    target = long_run.last_seq()
+    reading.begin(target)
+    assert not reading.complete
+    reading.bite(target)
+    assert reading.fold.state.trials["t6"].started_at is None
+    assert reading.fold.state.trials["t5"].started_at is not None
+    while reading.fold.state.seq < target:
+        reading.bite(target)
+    assert reading.complete
+
+
+def test_a_snapshot_goes_on_as_if_nothing_had_been(long_run: JournalReader) -> None:
+    reading, snapshots = Reading(long_run), Snapshots(every=2000)
+    target = long_run.last_seq()
+    while reading.fold.state.seq < target:
+        reading.bite(target)
+        snapshots.keep(reading.fold)
+    for place in (1, 2100, 2500, target):
+        again = Reading(long_run, snapshots.before(place))
+        assert again.fold.state.seq <= place
+        while again.fold.state.seq < place:
+            again.bite(place)
+        _same(again.fold.state, _all_read(long_run, place))
+    assert 0 < snapshots.before(2500).state.seq <= 2500
+
+
+def test_snapshots_are_bounded(tmp_path: Path) -> None:
+    snapshots = Snapshots(every=500)
+    for seq in range(0, 1_000_000, 1000):
+        snapshots.keep(Fold(RunState(seq=seq)))
+    assert snapshots.before(999_000).state.seq > 900_000
+    assert snapshots.before(500_000).state.seq > 400_000
+    assert len(snapshots._seqs) <= 48

@@ -1,0 +1,98 @@
+"""What the run did when, by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tbtui.journal.events import (
+    AnyEvent,
+    RunContinued,
+    RunPaused,
+    RunPhase,
+    RunPhaseChanged,
+    RunResumed,
+    StepFinished,
+    StepStarted,
+)
+from tbtui.view.fold import Fold
+from tbtui.view.timeline import step_times
+
+from .story import entries, finished, one_step_run, queued, started
+
+
+def folded(events: Iterator[AnyEvent]) -> Fold:
+    fold = Fold()
+    fold.apply_all(entries(events))
+    return fold
+
+
+def batch() -> Iterator[AnyEvent]:
+    yield started()
+    yield StepStarted(step=1, groups={"g": "copy-01"})
+    yield RunPhaseChanged(phase=RunPhase.SAMPLING, step=0)
+    for name in ("t1", "t2", "t3", "t4"):
+        yield queued(name)
+    yield finished("t1", 1.0)
+    yield finished("t2", 1.0)
+    yield RunPaused()
+    yield RunResumed()
+    yield finished("t3", 1.0)
+
+
+def ended() -> Iterator[AnyEvent]:
+    yield from batch()
+    yield finished("t4", 0.0)
+    yield RunPhaseChanged(phase=RunPhase.TRAINING, step=0)
+    yield StepFinished(step=1, weights_version=1, metrics={})
+    yield RunPhaseChanged(phase=RunPhase.EVALUATING, step=1)
+
+
+def test_the_last_quarter_of_a_batch_is_waited_for() -> None:
+    fold = folded(batch())
+    (_, step) = step_times(fold.state.timeline, fold.state.time + 5, 8)
+    # One event a second: from the change of phase to the end of the third trial, a pause of one.
+    assert step.seconds == {"sampling": 8.0, "waiting": 5.0, "paused": 1.0}
+    assert step.live
+
+
+def test_an_evaluation_belongs_to_the_step_before_it_and_nothing_is_left_out() -> None:
+    fold = folded(ended())
+    state = fold.state
+    times = step_times(state.timeline, state.time + 3, 8)
+    assert [(each.step, each.live) for each in times] == [(0, False), (1, True)]
+    assert times[1].seconds["training"] == 2.0
+    assert times[1].seconds["evaluating"] == 3.0
+    for before, after in pairwise(state.timeline):
+        assert before.until == after.since
+    assert [each.step for each in step_times(state.timeline, state.time, 1)] == [1]
+
+
+def test_a_finished_run_stands_still() -> None:
+    fold = folded(one_step_run())
+    state = fold.state
+    then = step_times(state.timeline, state.time, 8)
+    assert then == step_times(state.timeline, state.time + 1000, 8)
+    assert not any(each.live for each in then)
+    assert step_times(Fold().state.timeline, 0.0, 8) == []
+
+
+def test_the_time_between_two_processes_is_nobodys() -> None:
+    fold = folded(batch())
+    last = fold.state.time
+    continued = RunContinued(
+        pid=2,
+        host="box",
+        tbtui_version="0",
+        harbor_version="0.24.0",
+        checkpoint=None,
+        step=0,
+        replayed=(),
+        reused=0,
+        requeued=(),
+        settings={},
+    )
+    (entry,) = entries([continued], start=last + 3600)
+    fold.apply(entry)
+    assert fold.state.timeline[-2].until == last
+    assert fold.state.timeline[-1].since == entry.time
