@@ -59,8 +59,8 @@ def run_app(
         # The log is of the process that runs the run.
         with output_to(Path(os.devnull) if host.outlives else host.directory.log):
             asyncio.run(_run(app))
-        if app.attention.titled:
-            _restore_title()
+            if app.attention.titled:
+                _restore_title()
     except OSError as error:
         return _say(f"the screen can't be shown ({error})", FAILED)
     if (crash := app.crash) is not None and host.outlives:
@@ -98,9 +98,13 @@ async def _run(app: TbtuiApp) -> None:
 
 
 def _restore_title() -> None:
+    """To where the app has drawn, which need not be this process's stderr."""
+    screen = sys.__stderr__
+    assert screen is not None
     with contextlib.suppress(OSError):
         # The terminal may have gone, and its title with it.
-        os.write(2, RESTORE_TITLE.encode())
+        screen.write(RESTORE_TITLE)
+        screen.flush()
 
 
 def _say(text: str, code: int) -> int:
