@@ -338,11 +338,12 @@ def export(
     from tbtui.export.command import export as export_trials
     from tbtui.export.record import ExportError
     from tbtui.journal.rundir import RunDirectoryError
+    from tbtui.journal.timeline import TrialNameError
     from tbtui.journal.writer import JournalError
 
     try:
         said = export_trials(run, trial, format, out, overwrite=overwrite)
-    except (ConfigError, ExportError, JournalError, RunDirectoryError) as error:
+    except (ConfigError, ExportError, JournalError, RunDirectoryError, TrialNameError) as error:
         _refuse(error)
     if said:
         typer.echo(said)

@@ -12,14 +12,12 @@ import typer
 from tbtui.config import ConfigError, parse_settings
 from tbtui.engines.resume import find_run
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
-from tbtui.journal.timeline import Timeline
+from tbtui.journal.timeline import TrialNameError, find_trial
 from tbtui.journal.writer import JournalError, require_format
 
 Start = Literal["start", "end"]
 
 _BAD_INPUT = 2
-_SHOWN = 5
-"""Trials that are named where one was meant."""
 
 
 class ReplayError(Exception):
@@ -35,7 +33,7 @@ def replay(run: str, trial: str | None, at: Start, fps: int | None = None) -> in
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise ReplayError("replay needs a terminal; without one: tbtui runs --json")
         return _show(directory, opened, at, fps)
-    except (ConfigError, JournalError, ReplayError, RunDirectoryError) as error:
+    except (ConfigError, JournalError, ReplayError, RunDirectoryError, TrialNameError) as error:
         typer.echo(f"tbtui: {error}", err=True)
     except sqlite3.Error as error:
         typer.echo(f"tbtui: {directory.database}: can't be read ({error})", err=True)
@@ -55,25 +53,3 @@ def _show(directory: RunDirectory, trial: str | None, at: Start, fps: int | None
     clock.playing = at == "start"
     gc.enable()
     return run_app(RecordedRun(directory), recorded, trial, trial_tools=make_trial_tools, fps=fps)
-
-
-def find_trial(directory: RunDirectory, name: str) -> str:
-    """The id of the trial that is called so: by its id, or by its label or the start of one.
-
-    Of several attempts at the same place the first is meant, of several steps none.
-
-    Raises:
-        ReplayError: there is none, or more than one.
-    """
-    timeline = Timeline(directory)
-    try:
-        found = timeline.find_trials(name)
-    finally:
-        timeline.close()
-    if not found:
-        raise ReplayError(f"{name}: no such trial in {directory.name}; write its label (copy-03/2)")
-    if len(found) > 1:
-        names = [f"{trial} ({label}, step {step})" for trial, label, step in found[:_SHOWN]]
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise ReplayError(f"{name}: {len(found)} trials are called so: {', '.join(names)}{more}")
-    return found[0][0]

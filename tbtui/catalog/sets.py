@@ -8,7 +8,6 @@ tasks = ["copy-01", "copy-02"]
 from __future__ import annotations
 
 import json
-import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -99,7 +98,7 @@ def save_set(chosen: TaskSet) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new.write_text("\n".join([*lines, f"tasks = [\n{names}]\n"]), encoding="utf-8")
-        os.replace(new, path)  # noqa: PTH105 - the one that says what it does
+        new.replace(path)
     except OSError as error:
         raise CatalogError(f"{path}: can't be written ({error.strerror})") from error
     return path

@@ -14,11 +14,9 @@ from tbtui.export.trial import export_trial, rendered
 from tbtui.journal.events import TrialFinished
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
+from tbtui.journal.timeline import find_trial
 from tbtui.journal.writer import require_format
 from tbtui.view.exports import ExportFormat, file_name
-
-_SHOWN = 5
-"""Trials that are named where one was meant."""
 
 
 def export(
@@ -27,7 +25,8 @@ def export(
     """Do it; returns one line that says where it went, empty when it went to the output.
 
     Raises:
-        ConfigError, ExportError, RunDirectoryError, JournalError: one line for a person.
+        ConfigError, ExportError, RunDirectoryError, JournalError, TrialNameError: one line for a
+            person.
     """
     directory = find_run(run, parse_settings([]).logs_dir)
     require_format(directory)
@@ -76,22 +75,3 @@ def _finished(run: RunDirectory) -> list[str]:
             after = entries[-1].seq
             trials += [e.event.trial for e in entries if isinstance(e.event, TrialFinished)]
     return list(dict.fromkeys(trials))
-
-
-def find_trial(run: RunDirectory, name: str) -> str:
-    """The id of the trial that is called so, by its id, its label or the start of one.
-
-    Raises:
-        ExportError: there is none, or more than one.
-    """
-    from tbtui.journal.timeline import Timeline
-
-    with closing(Timeline(run)) as timeline:
-        found = timeline.find_trials(name)
-    if not found:
-        raise ExportError(f"{name}: no such trial in {run.name}; write its label (copy-03/2)")
-    if len(found) > 1:
-        names = [f"{trial} ({label}, step {step})" for trial, label, step in found[:_SHOWN]]
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise ExportError(f"{name}: {len(found)} trials are called so: {', '.join(names)}{more}")
-    return found[0][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from math import inf, nextafter
 from typing import Literal
@@ -23,7 +24,13 @@ _BROKEN = (
     Outcome.PROVIDER_ERROR,
     Outcome.AGENT_ERROR,
 )
+_SHOWN = 5
+"""Trials that are named where one was meant."""
 _NO_FAILURE = (Outcome.SOLVED, Outcome.CANCELLED, *_BROKEN)
+
+
+class TrialNameError(Exception):
+    """No trial, or more than one, is called so; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +158,20 @@ def _first(moments: Sequence[Moment | None], direction: Direction) -> Moment | N
         key=lambda each: direction * each.time,
         default=None,
     )
+
+
+def find_trial(run: RunDirectory, name: str) -> str:
+    """The id of the trial that is called so: by its id, or by its label or the start of one.
+
+    Raises:
+        TrialNameError: there is none, or more than one.
+    """
+    with closing(Timeline(run)) as timeline:
+        found = timeline.find_trials(name)
+    if not found:
+        raise TrialNameError(f"{name}: no such trial in {run.name}; write its label (copy-03/2)")
+    if len(found) > 1:
+        names = [f"{trial} ({label}, step {step})" for trial, label, step in found[:_SHOWN]]
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise TrialNameError(f"{name}: {len(found)} trials are called so: {', '.join(names)}{more}")
+    return found[0][0]

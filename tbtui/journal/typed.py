@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 TypedKind = Literal["text", "key", "paste"]
 MAX_TYPED_BYTES = 16 << 10
@@ -104,12 +104,14 @@ def readable(parts: Sequence[Typed]) -> str:
 
 def _part(item: object) -> Typed:
     match item:
-        case {**fields} if len(fields) == 1:
-            ((kind, text),) = fields.items()
+        case {"text": str(text), **rest} if text and not rest:
+            kind: TypedKind = "text"
+        case {"key": str(text), **rest} if text and not rest:
+            kind = "key"
+        case {"paste": str(text), **rest} if text and not rest:
+            kind = "paste"
         case _:
-            kind, text = "", None
-    if kind not in get_args(TypedKind) or not isinstance(text, str) or not text:
-        raise TypedError(f"not to be typed: {str(item)[:80]!r}; it must be text, key or paste")
+            raise TypedError(f"not to be typed: {str(item)[:80]!r}; it must be text, key or paste")
     if kind == "key" and not _KEY.fullmatch(text):
         raise TypedError(f"no key is named {text[:20]!r}; see tmux's names: Enter, C-c, Up, F1")
     if "\0" in text:
@@ -118,4 +120,4 @@ def _part(item: object) -> Typed:
         text.encode()
     except UnicodeEncodeError:
         raise TypedError("half a surrogate pair can't be typed") from None
-    return Typed(kind, text)  # type: ignore[arg-type]  # one of them, by the check above
+    return Typed(kind, text)

@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> int:
     if len(sys.argv) < 2:
-        print("usage: guard.py PROGRAM [ARGUMENT...]", file=sys.stderr)  # noqa: T201
+        sys.stderr.write("usage: guard.py PROGRAM [ARGUMENT...]\n")
         return 2
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Ignored and not blocked: what is started would inherit a mask.
@@ -52,7 +52,7 @@ def main() -> int:
             preexec_fn=_die_with_parent,
         )
     except OSError as error:
-        print(f"{sys.argv[1]}: {error.strerror}", file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"{sys.argv[1]}: {error.strerror}\n")
         return 127
     finished = os.pidfd_open(program.pid)
     ready, _, _ = select.select([0, woken, finished], [], [])
