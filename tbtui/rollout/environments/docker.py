@@ -52,10 +52,13 @@ _MARK = "TBTUI_EXEC"
 # engine is asked.
 _SUSPECT = re.compile(
     r"Error response from daemon|Cannot connect to the Docker daemon|error during connect|"
-    r"OCI runtime exec failed|no such container|no container with name|is not running",
+    r"OCI runtime exec failed|no such container|no container with name|is not running|"
+    r"upgrade to tcp",
     re.IGNORECASE,
 )
-_KILLED = 137
+# Never started, which is said on either stream, and killed: so ends what is caught by its
+# container's end.
+_NOT_STARTED, _KILLED = 126, 137
 _PREPARE = """\
 [ $# = 0 ] || { mkdir -p "$@" && chmod 777 "$@"; } || exit
 grep -qs history-limit /etc/tmux.conf || echo "set -g history-limit 200000" >>/etc/tmux.conf || :
@@ -280,7 +283,9 @@ class ContainedEnvironment(HarborDocker):
         except ExecTimeoutError:
             await self._client("-u", "0", script=_END_MARKED, args=[f"{_MARK}={mark}"])
             raise
-        if result.exit_code == _KILLED or (result.exit_code and _SUSPECT.search(result.stderr)):
+        if result.exit_code in (_NOT_STARTED, _KILLED) or (
+            result.exit_code and _SUSPECT.search(result.stderr)
+        ):
             await running.check()
         return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code)
 

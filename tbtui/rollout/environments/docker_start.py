@@ -47,10 +47,9 @@ from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, Sa
 _LONGEST_NAME = 48
 _OVERLAY = "overlay.json"
 _CHECKS, _LATE_CHECKS, _CHECK_SEC = 3, 50, 0.1
-_TAKES_NO_COMMAND = re.compile(
-    r"not running|has stopped|stopped container|no such container|setns|procReady|upgrade to tcp",
-    re.IGNORECASE,
-)
+# Why a container that is alive may refuse to run `true`. One that is about to end refuses in as
+# many words as there are moments to be caught at.
+_ALIVE_ALL_THE_SAME = re.compile(r"executable file .*not found|is paused", re.IGNORECASE)
 _OLD_LOG_NAMES = {"verifier": "VERIFIER_LOGS", "agent": "AGENT_LOGS", "artifacts": "ARTIFACTS"}
 # BuildKit's summary of what failed, else the first line that speaks of an error.
 _BUILD_ERROR = re.compile(r"^(?:failed to solve|.*\berror\b).*", re.IGNORECASE | re.MULTILINE)
@@ -322,7 +321,7 @@ class RunningProject:
         # On a busy machine the engine learns late that a container has died. But one without its
         # first process takes no command, whatever is known of it.
         probe = await run_cli([*self.engine, "exec", self.container, "true"])
-        if probe.exit_code != 0 and _TAKES_NO_COMMAND.search(probe.complaint):
+        if probe.exit_code != 0 and not _ALIVE_ALL_THE_SAME.search(probe.complaint):
             await self._require_running(_LATE_CHECKS)
             raise SandboxLostError(f"the container has ended: {probe.complaint}")
 
