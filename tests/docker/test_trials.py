@@ -20,9 +20,18 @@ from harbor.trial.trial import Trial
 from tbtui.journal.events import Outcome, TrialFinished
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.typed import Typed
 from tbtui.resources import tasks_dir
 from tbtui.rollout.environments.ledger import reap_leftovers
-from tbtui.rollout.messages import EnvironmentSpec, SampleWanted, TrialSpec, TurnSeen
+from tbtui.rollout.messages import (
+    EnvironmentSpec,
+    KeysTyped,
+    SampleWanted,
+    TakenOver,
+    TrialSpec,
+    TurnSeen,
+    TypeKeys,
+)
 from tbtui.rollout.outcome import decide
 from tests.docker.conftest import docker, engine_answers, in_engine
 from tests.rollout.scripted import DONE, ScriptedEngine, Silence, act, eventually, make_task
@@ -110,6 +119,22 @@ async def test_terminus_with_a_live_recording(engine: ScriptedEngine, tmp_path: 
 
     facts = await engine.run(make_spec("idle", task, tmp_path), [DONE, DONE])
     assert (decide(facts).outcome, facts.verdict, decide(facts).reward) == (Outcome.FAILED, 0.0, 0)
+
+
+async def test_a_person_types_in_a_container(engine: ScriptedEngine, tmp_path: Path) -> None:
+    spec = make_spec("typed", make_task(tmp_path / "hello"), tmp_path)
+    engine.start(spec, [act("cd /tmp\n"), DONE, DONE])
+    engine.pool.control("typed", "take_over", "ada")
+    await engine.wait_for("typed", TakenOver)
+    typed = (Typed("text", "echo hi > /app/hello.txt; echo ty''ped"), Typed("key", "Enter"))
+    engine.pool.type_keys(TypeKeys("typed", "c1", typed))
+    assert not (await engine.wait_for("typed", KeysTyped)).error
+    cast = spec.trials_dir / "typed" / "recording.cast"
+    await eventually(lambda: "typed" in cast.read_text())
+    engine.pool.control("typed", "resume")
+    facts = await engine.facts("typed")
+    assert (facts.finish, facts.verdict, facts.human_touched) == ("completed", 1.0, True)
+    assert decide(facts).outcome is Outcome.HUMAN_TOUCHED
 
 
 async def test_a_reward_written_before_the_verification_does_not_count(
