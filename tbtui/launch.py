@@ -18,7 +18,6 @@ from tbtui.engines.request import REFUSED, RunRequest, request_run
 
 if TYPE_CHECKING:
     from tbtui.journal.events import Entry
-    from tbtui.ui.library import TaskLibrary
 
 View = Literal["app", "lines", "json"]
 
@@ -49,7 +48,7 @@ def resume(
 ) -> int:
     """Go on with a run, by its directory or by its name; the exit status is `launch`'s."""
     from tbtui.engines.resume import request_resume
-    from tbtui.journal.writer import JournalError
+    from tbtui.journal.database import JournalError
 
     try:
         load_secrets(Path.cwd())
@@ -89,24 +88,10 @@ def _refused(error: object) -> int:
 
 def _in_app(request: RunRequest, fps: int | None) -> int:
     from tbtui.engines.host import EngineThread
-    from tbtui.trial_tools import make_trial_tools
-    from tbtui.ui.app import run_app
+    from tbtui.show_run import show_run
 
     # The rest of the preparation is the engine's, and comes after the first frame.
-    return run_app(
-        EngineThread(request),
-        library=lambda: _library(request.config),
-        trial_tools=make_trial_tools,
-        fps=fps,
-    )
-
-
-def _library(config: RunConfig) -> TaskLibrary:
-    """The tasks that the run has."""
-    from tbtui.catalog.places import find_tasks
-    from tbtui.task_library import CatalogLibrary
-
-    return CatalogLibrary([find_tasks(config.tasks_dir)], config)
+    return show_run(EngineThread(request), fps=fps)
 
 
 def _in_console(request: RunRequest, view: View) -> int:

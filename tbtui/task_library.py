@@ -14,9 +14,9 @@ from tbtui.catalog.sets import SET_MARK, TaskSet, delete_set, load_set, save_set
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.config import RunConfig
+from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.task_history import RunHistory, TaskHistory, read_history
-from tbtui.journal.writer import JournalError
 from tbtui.ui.library import (
     LibraryError,
     Plan,

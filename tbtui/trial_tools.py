@@ -31,7 +31,7 @@ class RecordedTrialTools:
 
     def export(self, run: RunDirectory, trial: str, format: ExportFormat, path: Path) -> None:
         from tbtui.export import ExportError, export_trial
-        from tbtui.journal.writer import JournalError
+        from tbtui.journal.database import JournalError
         from tbtui.ui.trial_tools import TrialToolError
 
         try:

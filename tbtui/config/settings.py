@@ -448,6 +448,40 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = 24
 
+    # A look before a step is trained
+    review: Annotated[
+        Literal["off", "suspects", "always"],
+        About(
+            "Before a step is trained: go on, wait for a look at trials that something is odd"
+            " about, or at all of them",
+            "off: a run that nobody watches doesn't stand still",
+        ),
+    ] = "off"
+    review_rules: Annotated[
+        Path | None,
+        About(
+            "TOML file of [[rule]] tables that decide in a person's place: exclude, relabel,"
+            " accept, refill or hold",
+            "none: people decide",
+        ),
+    ] = None
+    review_timeout_sec: Annotated[
+        float | None,
+        About(
+            "How long a review waits for somebody, while the run isn't paused",
+            "none: for ever",
+            "seconds",
+            gt=0,
+        ),
+    ] = None
+    at_review_timeout: Annotated[
+        Literal["accept", "exclude"],
+        About(
+            "Then: train on everything, or without the suspects that nobody decided upon",
+            "a doubtful reward teaches more harm than a missing one",
+        ),
+    ] = "exclude"
+
     # Evaluation on held-out tasks
     eval_every: Annotated[
         int,
@@ -723,6 +757,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "short_groups",
     ),
     "What an outcome leads to": ("on_outcome", "max_retries", "retry_wait_sec", "halt_after"),
+    "A look before a step is trained": (
+        "review",
+        "review_rules",
+        "review_timeout_sec",
+        "at_review_timeout",
+    ),
     "Evaluation": ("eval_every", "eval_group_size", "eval_temperature"),
     "Trials": (
         "agent",

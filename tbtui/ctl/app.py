@@ -3,64 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from tbtui.ctl.options import (
+    Actor,
+    AsJson,
+    Content,
+    DryRun,
+    Ended,
+    LogsDir,
+    OfRun,
+    Patience,
+    Reason,
+    Run,
+    Trial,
+    Wait,
+    do,
+    manner_of,
+    noun,
+    refuse,
+)
+from tbtui.ctl.review_commands import accept_step, group_app, relabel_trial
 from tbtui.ctl.verbs import RUN_VERBS, TRIAL_VERBS
 
 if TYPE_CHECKING:
     from tbtui.ctl.changes import Manner
     from tbtui.journal.vocabulary import CommandVerb
 
-_BAD_INPUT, _INTERRUPTED = 2, 130
-
-
-def _noun(help: str) -> typer.Typer:
-    return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
-
-
-ctl_app = _noun(
+ctl_app = noun(
     "Look at runs and steer live ones, from scripts or by hand.\n\n"
     "RUN is a run's directory, or its name if it is live or in ./runs; left out, it is the only"
     " live one. Exit status: 0 done, 1 refused or not possible now, 2 bad input."
 )
-run_app = _noun("The whole run.")
-trial_app = _noun("Single trials.")
-task_app = _noun("Tasks, and how they have gone.")
-policy_app = _noun("The policy and its server.")
-config_app = _noun("The settings in force.")
+run_app = noun("The whole run.")
+trial_app = noun("Single trials.")
+task_app = noun("Tasks, and how they have gone.")
+policy_app = noun("The policy and its server.")
+config_app = noun("The settings in force.")
 for _name, _app in (
     ("run", run_app),
     ("trial", trial_app),
+    ("group", group_app),
     ("task", task_app),
     ("policy", policy_app),
     ("config", config_app),
 ):
     ctl_app.add_typer(_app, name=_name)
-
-Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Default: the only live one.")]
-OfRun = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help="Default: the only live one.")
-]
-Trial = Annotated[str, typer.Argument(metavar="TRIAL", help="Its id, or its label if it is live.")]
-LogsDir = Annotated[
-    Path | None, typer.Option("--logs-dir", help="Where runs are looked for, too; default: runs.")
-]
-Ended = Annotated[bool, typer.Option("--ended", help="Those that are over, too.")]
-Content = Annotated[
-    bool,
-    typer.Option("--content", help="Also what the model and its programs wrote: don't trust it."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Reason = Annotated[str, typer.Option("--reason", help="Kept in the journal.")]
-Actor = Annotated[str, typer.Option("--actor", help="Who asks; default: the user.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="For what comes of it.")]
-Patience = Annotated[
-    float | None, typer.Option("--timeout", metavar="SEC", min=0, help="Wait no longer.")
-]
 
 
 @run_app.command("list")
@@ -68,7 +58,7 @@ def list_runs(logs_dir: LogsDir = None, ended: Ended = False, as_json: AsJson = 
     """What runs, and what each run waits for."""
     from tbtui.ctl import lists
 
-    _do(lambda: lists.list_runs(logs_dir, ended=ended, as_json=as_json))
+    do(lambda: lists.list_runs(logs_dir, ended=ended, as_json=as_json))
 
 
 @run_app.command("show")
@@ -76,7 +66,7 @@ def show_run(run: Run = None, content: Content = False, as_json: AsJson = False)
     """One run in full."""
     from tbtui.ctl import lists
 
-    _do(lambda: lists.show_run(run, content=content, as_json=as_json))
+    do(lambda: lists.show_run(run, content=content, as_json=as_json))
 
 
 @run_app.command("stop")
@@ -90,7 +80,7 @@ def stop_run(
     as_json: AsJson = False,
 ) -> None:
     """End it: trials are cleaned up, and what it has done is kept (tbtui run --resume RUN)."""
-    _change_run("stop", run, _manner(reason, actor, dry_run, wait, patience, as_json))
+    _change_run("stop", run, manner_of(reason, actor, dry_run, wait, patience, as_json))
 
 
 @trial_app.command("list", short_help="What each trial does, and for how long.")
@@ -100,7 +90,7 @@ def list_trials(
     """What each trial does, for how long, and when it was last heard of (idle)."""
     from tbtui.ctl import lists
 
-    _do(lambda: lists.list_trials(run, ended=ended, content=content, as_json=as_json))
+    do(lambda: lists.list_trials(run, ended=ended, content=content, as_json=as_json))
 
 
 @trial_app.command("show")
@@ -110,7 +100,7 @@ def show_trial(
     """One trial in full."""
     from tbtui.ctl import lists
 
-    _do(lambda: lists.show_trial(trial, run, content=content, as_json=as_json))
+    do(lambda: lists.show_trial(trial, run, content=content, as_json=as_json))
 
 
 @trial_app.command("events")
@@ -124,7 +114,7 @@ def list_events(
     """All that is recorded of a trial; as JSON one event a line."""
     from tbtui.ctl import lists
 
-    _do(lambda: lists.list_events(trial, run, after, content=content, as_json=as_json))
+    do(lambda: lists.list_events(trial, run, after, content=content, as_json=as_json))
 
 
 @trial_app.command("type")
@@ -144,9 +134,9 @@ def type_in_trial(
     """Type in the terminal of a trial that you have taken over."""
     from tbtui.ctl import changes
 
-    manner = _manner(reason, actor, dry_run, wait, patience, as_json)
+    manner = manner_of(reason, actor, dry_run, wait, patience, as_json)
     raise typer.Exit(
-        _do(lambda: changes.type_in_trial(what, trial, run, manner, keys=keys, enter=enter))
+        do(lambda: changes.type_in_trial(what, trial, run, manner, keys=keys, enter=enter))
     )
 
 
@@ -155,7 +145,7 @@ def list_tasks(run: OfRun = None, as_json: AsJson = False) -> None:
     """The run's tasks and their pass rates."""
     from tbtui.ctl import lists
 
-    _do(lambda: lists.list_tasks(run, as_json=as_json))
+    do(lambda: lists.list_tasks(run, as_json=as_json))
 
 
 @policy_app.command("show")
@@ -163,7 +153,7 @@ def show_policy(run: Run = None, as_json: AsJson = False) -> None:
     """What is trained, how busy it is, and how its server is."""
     from tbtui.ctl import lists
 
-    _do(lambda: lists.show_policy(run, as_json=as_json))
+    do(lambda: lists.show_policy(run, as_json=as_json))
 
 
 @config_app.command("show")
@@ -175,7 +165,7 @@ def show_settings(
     """The settings in force now."""
     from tbtui.ctl import lists
 
-    _do(lambda: lists.show_settings(name, run, as_json=as_json))
+    do(lambda: lists.show_settings(name, run, as_json=as_json))
 
 
 @config_app.command("set")
@@ -196,16 +186,16 @@ def set_settings(
     try:
         parsed = to_json(parse_settings(settings))
     except ConfigError as error:
-        _refuse(error)
+        refuse(error)
     values = {name: parsed[name] for name in (each.partition("=")[0] for each in settings)}
-    manner = _manner(reason, actor, dry_run, wait, patience, as_json)
-    raise typer.Exit(_do(lambda: changes.change_settings(values, run, manner)))
+    manner = manner_of(reason, actor, dry_run, wait, patience, as_json)
+    raise typer.Exit(do(lambda: changes.change_settings(values, run, manner)))
 
 
 def _change_run(verb: CommandVerb, run: str | None, manner: Manner) -> NoReturn:
     from tbtui.ctl import changes
 
-    raise typer.Exit(_do(lambda: changes.change_run(verb, run, manner)))
+    raise typer.Exit(do(lambda: changes.change_run(verb, run, manner)))
 
 
 def _run_command(verb: CommandVerb) -> Callable[..., None]:
@@ -218,7 +208,7 @@ def _run_command(verb: CommandVerb) -> Callable[..., None]:
         patience: Patience = None,
         as_json: AsJson = False,
     ) -> None:
-        _change_run(verb, run, _manner(reason, actor, dry_run, wait, patience, as_json))
+        _change_run(verb, run, manner_of(reason, actor, dry_run, wait, patience, as_json))
 
     return command
 
@@ -236,8 +226,8 @@ def _trial_command(verb: CommandVerb) -> Callable[..., None]:
     ) -> None:
         from tbtui.ctl import changes
 
-        manner = _manner(reason, actor, dry_run, wait, patience, as_json)
-        raise typer.Exit(_do(lambda: changes.change_trial(verb, trial, run, manner)))
+        manner = manner_of(reason, actor, dry_run, wait, patience, as_json)
+        raise typer.Exit(do(lambda: changes.change_trial(verb, trial, run, manner)))
 
     return command
 
@@ -246,29 +236,5 @@ for _verb, _help in RUN_VERBS.items():
     run_app.command(_verb, help=_help)(_run_command(_verb))
 for _verb, _help in TRIAL_VERBS.items():
     trial_app.command(_verb.replace("_", "-"), help=_help)(_trial_command(_verb))
-
-
-def _manner(
-    reason: str, actor: str, dry_run: bool, wait: bool, patience: float | None, as_json: bool
-) -> Manner:
-    from tbtui.ctl.changes import Manner
-
-    return Manner(reason, actor, dry_run, wait, patience, as_json)
-
-
-def _do[T](what: Callable[[], T]) -> T:
-    from tbtui.config import ConfigError
-    from tbtui.ctl.targets import TargetError
-    from tbtui.journal.writer import JournalError
-
-    try:
-        return what()
-    except (ConfigError, JournalError, TargetError) as error:
-        _refuse(error)
-    except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
-
-
-def _refuse(error: Any) -> NoReturn:
-    typer.echo(f"tbtui: {error}", err=True)
-    raise typer.Exit(_BAD_INPUT)
+run_app.command("accept", short_help="Train on the step under review, as it stands.")(accept_step)
+trial_app.command("relabel")(relabel_trial)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tbtui.ctl.output import print_json
 from tbtui.ctl.reading import RunReading, read_run
-from tbtui.ctl.targets import TargetError, choose_run, choose_trial
+from tbtui.ctl.targets import TargetError, choose_group, choose_run, choose_trial
 from tbtui.ctl.verbs import run_is_so, trial_is_so
 from tbtui.engines.control.client import ControlClient, ControlError
 from tbtui.journal.commands import RUN, Command
@@ -100,6 +101,40 @@ def change_trial(
         already = trial_is_so(verb, view)
         now = f"{doing(view)}{since}"
         change = _Change(reading.directory, verb, view.trial, already, now, arguments or {})
+        _require_live(reading, change)
+    return _carry_out(change, manner)
+
+
+def relabel_trial(
+    trial: str, reward: float | None, run: str | None, manner: Manner, *, take_back: bool
+) -> int:
+    """As `change_run`. `take_back`: the verifier's reward again, in place of a `reward`."""
+    if (reward is None) != take_back:
+        raise TargetError("relabel: give --reward R, or --verdict for the verifier's again")
+    if reward is not None and not math.isfinite(reward):
+        raise TargetError(f"--reward {reward}: should be a finite number")
+    if reward is not None and not manner.reason.strip():
+        raise TargetError("relabel: say why with --reason; it is kept beside the verdict")
+    return change_trial("relabel", trial, run, manner, {"reward": reward})
+
+
+def accept_step(step: int | None, run: str | None, manner: Manner) -> int:
+    """As `change_run`. `step`: None is the earliest under review."""
+    directory = choose_run(run)
+    with read_run(directory) as reading:
+        now = waiting_for(reading.state, reading.now)
+        arguments = {} if step is None else {"step": step}
+        change = _Change(directory, "accept", RUN, "", f"waits for {now}", arguments)
+        _require_live(reading, change)
+    return _carry_out(change, manner)
+
+
+def refill_group(group: str, run: str | None, manner: Manner) -> int:
+    """As `change_run`."""
+    with read_run(choose_run(run)) as reading:
+        view = choose_group(group, reading.state)
+        now = f"{len(view.trials)} trials of {view.task}"
+        change = _Change(reading.directory, "refill", view.group, doing=now)
         _require_live(reading, change)
     return _carry_out(change, manner)
 
@@ -208,12 +243,12 @@ def _tell(change: _Change, result: _Result, manner: Manner) -> int:
 def _say(change: _Change, result: _Result, manner: Manner) -> None:
     import typer
 
-    from tbtui.console import printable
+    from tbtui.console.texts import given, printable
 
     if manner.dry_run and result.ok and not change.already:
         what = change.run.name if change.target == RUN else f"{change.target} of {change.run.name}"
-        given = "".join(f" {name}={value}" for name, value in change.arguments.items())
-        line = f"would {change.verb}{given}: {what} ({change.doing})"
+        arguments = f" {given(change.arguments)}" if change.arguments else ""
+        line = f"would {change.verb}{arguments}: {what} ({change.doing})"
     else:
         line = result.text
     if result.ok is False:

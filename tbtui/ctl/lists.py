@@ -8,6 +8,7 @@ from typing import Any
 from tbtui.config import RunConfig
 from tbtui.ctl.output import print_facts, print_json, print_line, print_table
 from tbtui.ctl.reading import RunReading, read_run
+from tbtui.ctl.review_rows import GROUP_COLUMNS, group_cells, review_row, review_words
 from tbtui.ctl.rows import Row, event_row, policy_row, run_row, task_row, trial_row
 from tbtui.ctl.targets import TargetError, all_live_runs, choose_run, choose_trial, past_runs
 from tbtui.view.current import current_trials
@@ -34,7 +35,21 @@ def list_runs(logs_dir: Path | None, *, ended: bool, as_json: bool) -> None:
 
 def show_run(run: str | None, *, content: bool, as_json: bool) -> None:
     with read_run(choose_run(run)) as reading:
-        _print_row(run_row(reading, content=content), as_json)
+        row = run_row(reading, content=content)
+        reviews = _review_rows(reading, content=content)
+    shown = reviews if as_json else "; ".join(map(review_words, reviews))
+    _print_row(row | {"reviews": shown}, as_json)
+
+
+def list_groups(run: str | None, *, content: bool, as_json: bool) -> None:
+    """Of the steps that wait for a review."""
+    with read_run(choose_run(run)) as reading:
+        reviews = _review_rows(reading, content=content)
+    if as_json:
+        print_json({"run": reading.directory.name, "reviews": reviews})
+        return
+    cells = [line for review in reviews for line in group_cells(review)]
+    print_table(GROUP_COLUMNS, cells, "no step waits for a review")
 
 
 def list_trials(run: str | None, *, ended: bool, content: bool, as_json: bool) -> None:
@@ -98,6 +113,11 @@ def show_settings(name: str | None, run: str | None, *, as_json: bool) -> None:
             print_facts({each: "none" if v is None else v for each, v in shown.items()})
 
 
+def _review_rows(reading: RunReading, *, content: bool) -> list[Row]:
+    reviews = reading.state.reviews.values() if reading.live else ()
+    return [review_row(review, reading.now, content=content) for review in reviews]
+
+
 def _recorded_trial(trial: str, reading: RunReading) -> str:
     """Its id. One that has left the state is in the journal still."""
     if reading.reader.last_time(trial) is not None:
@@ -131,6 +151,8 @@ def _trial_cells(row: Row, *, content: bool) -> list[str]:
         doing += f" ({row['pending']} asked)"
     if row["excluded"]:
         doing += " (left out)"
+    elif row["relabelled"]:
+        doing += " (relabelled)"
     cells = [
         row["trial"],
         doing,

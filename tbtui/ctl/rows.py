@@ -84,6 +84,7 @@ def trial_row(trial: TrialView, run: RunReading, *, content: bool = False) -> Ro
         "outcome": None if trial.outcome is None else str(trial.outcome),
         "reward": trial.reward,
         "excluded": trial.excluded,
+        "relabelled": trial.relabelled,
         "successor": trial.successor,
     }
     if content:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from tbtui.config import RunConfig
 from tbtui.engines.control.live_runs import live_runs
-from tbtui.engines.resume import find_run
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
-from tbtui.view.state import RunState, TrialView
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, writer
+from tbtui.view.state import GroupView, RunState, TrialView
 
 
 class TargetError(Exception):
@@ -80,3 +79,16 @@ def choose_trial(trial: str, state: RunState) -> TrialView:
     near = difflib.get_close_matches(trial, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "see: tbtui ctl trial list"
     raise TargetError(f"{trial}: no such trial, or long gone from {state.run or 'the run'}; {hint}")
+
+
+def choose_group(group: str, state: RunState) -> GroupView:
+    """The group of this id.
+
+    Raises:
+        TargetError: there is none.
+    """
+    if (view := state.groups.get(group)) is not None:
+        return view
+    near = difflib.get_close_matches(group, state.groups, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "see: tbtui ctl group list"
+    raise TargetError(f"{group}: no such group, or long gone from {state.run or 'the run'}; {hint}")

@@ -31,6 +31,7 @@ TRIAL_VERBS: Mapping[CommandVerb, str] = MappingProxyType(
         "retry": "Give this attempt up and start a fresh one in its place.",
         "exclude": "Leave it out of training and of its group's baseline.",
         "include": "Take an exclusion back.",
+        "accept": "Under review: train on it as it is.",
         "take_over": "Type in its terminal yourself, from the end of its turn on.",
         "give_back": "Let the agent go on in a trial that was taken over.",
     }

@@ -6,14 +6,14 @@ import importlib.metadata
 import os
 import socket
 
-from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import to_json
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.honoured import require_consistent, require_honoured
 from tbtui.engines.prepare import PreparedRun
-from tbtui.journal.events import Purpose, RunStarted, TaskRecord
+from tbtui.engines.task_records import task_records
+from tbtui.journal.events import RunStarted
 from tbtui.policies.base import Policy
 from tbtui.rollout.messages import EnvironmentSpec
 
@@ -21,11 +21,6 @@ _COLLAPSING_RATE = 4e-4
 
 
 def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
-    split = prepared.split
-    uses: tuple[tuple[Purpose, tuple[TaskInfo, ...]], ...] = (
-        ("train", split.train),
-        ("eval", split.heldout),
-    )
     return RunStarted(
         run=prepared.directory.name,
         pid=os.getpid(),
@@ -39,11 +34,7 @@ def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
         environment=prepared.environment.name,
         environment_reason=prepared.environment.reason,
         tasks_dir=str(prepared.tasks_dir),
-        tasks=tuple(
-            TaskRecord(name=task.name, kind=task.kind, difficulty=task.difficulty, split=purpose)
-            for purpose, tasks in uses
-            for task in tasks
-        ),
+        tasks=task_records(prepared.split),
         settings=to_json(prepared.config),
     )
 

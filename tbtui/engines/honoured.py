@@ -67,7 +67,13 @@ def contradictions(config: RunConfig) -> list[Problem]:
 
 def contradictions_of_any_engine(config: RunConfig) -> list[Problem]:
     """What of that holds whoever samples and trains."""
-    return [*_schedule(config), *_learning(config), *_evaluation(config), *_where(config)]
+    return [
+        *_schedule(config),
+        *_learning(config),
+        *_review(config),
+        *_evaluation(config),
+        *_where(config),
+    ]
 
 
 def unhonoured(config: RunConfig, info: PolicyInfo) -> list[Problem]:
@@ -190,6 +196,20 @@ def _learning(config: RunConfig) -> Iterator[Problem]:
         yield _warning("proactive_summarization_threshold: not used without enable_summarize=true")
     if "train_summaries" in given and not config.enable_summarize:
         yield _warning("train_summaries: without enable_summarize=true there are none")
+
+
+def _review(config: RunConfig) -> Iterator[Problem]:
+    if config.review != "off" and config.stream:
+        yield _error(
+            f"review={config.review}: stream=true trains a group as soon as it is complete; leave"
+            " one of them out"
+        )
+    given = config.given
+    for name in sorted({"review_rules", "review_timeout_sec", "at_review_timeout"} & given):
+        if config.review == "off":
+            yield _warning(f"{name}: not used without review=suspects or review=always")
+    if "at_review_timeout" in given and config.review_timeout_sec is None:
+        yield _warning("at_review_timeout: not used without review_timeout_sec")
 
 
 def _evaluation(config: RunConfig) -> Iterator[Problem]:

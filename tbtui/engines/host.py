@@ -39,6 +39,10 @@ class EngineThread:
         return False
 
     @property
+    def steerable(self) -> bool:
+        return True
+
+    @property
     def read_only(self) -> str:
         return self._run.read_only if self._run is not None else ""
 

@@ -12,6 +12,7 @@ from tbtui.catalog.tasks import CatalogError, discover
 from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.grpo.alarms import alarm_actions
 from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
 from tbtui.engines.trackers import check_trackers
@@ -58,6 +59,8 @@ def _prepared(request: RunRequest) -> PreparedRun:
     outcome_policy(config.on_outcome)
     alarm_actions(config.on_alarm)
     check_trackers(config)
+    if config.review_rules is not None and config.step_limit != 0:
+        load_rules(config.review_rules)
     catalog = discover(find_tasks(config.tasks_dir))
     split = split_tasks(
         catalog.require_tasks(),

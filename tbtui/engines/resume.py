@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tbtui.algorithm.schedule import total_steps
 from tbtui.config import ConfigError, RunConfig, parse_settings, to_json, to_toml
@@ -20,7 +18,7 @@ from tbtui.journal.events import (
     StepFinished,
 )
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError, require_no_writer
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, require_no_writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +55,6 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     if new.engine == "grpo":  # Prime-RL's own file says how long the run is
         progress.require_work(new, directory)
     return ResumeRequest(new, directory)
-
-
-def find_run(run: str, logs_dir: Path) -> RunDirectory:
-    """A run by its directory, or by its name in `logs_dir`.
-
-    Raises:
-        RunDirectoryError: there is none; the nearest name is suggested.
-    """
-    for path in (Path(run).expanduser(), logs_dir / run):
-        if RunDirectory(path).database.is_file():
-            return RunDirectory.open(path)
-    names = sorted(path.parent.name for path in logs_dir.glob("*/run.db"))
-    if not names:
-        raise RunDirectoryError(f"{run}: no such run, and none at all in {logs_dir}")
-    near = difflib.get_close_matches(run, names, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else f"the latest one there is {names[-1]!r}"
-    raise RunDirectoryError(f"{run}: no such run, here or in {logs_dir}; {hint}")
 
 
 def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConfig, RunConfig]:

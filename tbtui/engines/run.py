@@ -19,8 +19,9 @@ from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.session import Makers, PoolFactory, Session, worker_pool
 from tbtui.engines.trackers import close_all, trackers_for
 from tbtui.journal.commands import Command, RunEnd
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import Noted, PolicyLost, RunFinished, RunPhase, RunPhaseChanged
-from tbtui.journal.writer import JournalError, JournalWriter
+from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyError, PolicyLostError
 from tbtui.rollout.pool import WorkersFailedError
 

@@ -52,7 +52,7 @@ def _trajectory(record: TrialRecord) -> dict[str, Any]:
             outcome=finished and str(finished.outcome),
             reason=finished and finished.reason,
             verdict=finished and finished.verdict,
-            reward=finished and finished.reward,
+            reward=record.reward,
             advantage=record.advantage,
             verifier_output=finished and finished.verifier_output,
         ),

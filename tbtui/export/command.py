@@ -8,14 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 from tbtui.config import parse_settings
-from tbtui.engines.resume import find_run
 from tbtui.export.record import ExportError, read_trial
 from tbtui.export.trial import export_trial, rendered
+from tbtui.journal.database import require_format
 from tbtui.journal.events import TrialFinished
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
 from tbtui.journal.timeline import find_trial
-from tbtui.journal.writer import require_format
 from tbtui.view.exports import ExportFormat, file_name
 
 

@@ -56,6 +56,6 @@ def _row(record: TrialRecord, call: Call) -> dict[str, Any]:
         "outcome": finished and str(finished.outcome),
         "reason": finished and finished.reason,
         "verdict": finished and finished.verdict,
-        "reward": finished and finished.reward,
+        "reward": record.reward,
         "advantage": record.advantage,
     }

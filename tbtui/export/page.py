@@ -67,7 +67,9 @@ def _head(record: TrialRecord) -> Iterator[str]:
     }
     if finished is not None:
         facts["outcome"] = f"{finished.outcome.replace('_', ' ')}: {finished.reason}"
-        facts["reward"] = "none" if finished.reward is None else number(finished.reward)
+        facts["reward"] = "none" if record.reward is None else number(record.reward)
+        if record.relabelled is not None and not record.relabelled.taken_back:
+            facts["reward"] += f", changed: {record.relabelled.reason}"
         facts["time at work"] = clock_time(finished.seconds.active)
     if record.advantage is not None:
         facts["advantage"] = f"{record.advantage:+.2f}"

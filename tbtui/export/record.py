@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from tbtui.journal.events import GroupScored, RunStarted, TrialQueued
+from tbtui.journal.events import GroupScored, RunStarted, TrialQueued, TrialRelabelled
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
@@ -35,6 +35,16 @@ class TrialRecord:
     transcript: Transcript
     advantage: float | None
     """None: not scored, or it has no part in training."""
+    relabelled: TrialRelabelled | None
+    """How somebody last changed its reward."""
+
+    @property
+    def reward(self) -> float | None:
+        """In force: another than its verdict led to, if somebody gave it one."""
+        if self.relabelled is not None:
+            return self.relabelled.reward
+        finished = self.transcript.finished
+        return None if finished is None else finished.reward
 
     @property
     def trial(self) -> str:
@@ -61,6 +71,7 @@ def read_trial(run: RunDirectory, trial: str) -> TrialRecord:
             raise ExportError(f"{trial}: no such trial in {run.name}")
         transcript = Transcript()
         transcript.apply(entries)
+        relabelled = [e.event for e in entries if isinstance(e.event, TrialRelabelled)]
         calls = _calls(transcript, reader)
         started = next(
             (e.event for e in reader.read_kinds(["run_started"], 0, 1)),
@@ -68,7 +79,8 @@ def read_trial(run: RunDirectory, trial: str) -> TrialRecord:
         )
         advantage = _advantage(reader, queued[0])
     assert started is None or isinstance(started, RunStarted)
-    return TrialRecord(run, started, *queued, calls, transcript, advantage)
+    last = relabelled[-1] if relabelled else None
+    return TrialRecord(run, started, *queued, calls, transcript, advantage, last)
 
 
 def _calls(transcript: Transcript, reader: JournalReader) -> tuple[Call, ...]:

@@ -12,6 +12,17 @@ from tbtui.journal.vocabulary import CommandVerb
 
 RUN = "run"
 """The target that means the whole run."""
+_RULE = "rule:"
+
+
+def rule_actor(rule: str) -> str:
+    """Who asks for what a rule of the review says."""
+    return _RULE + rule
+
+
+def is_rule(actor: str) -> bool:
+    """No person, but a rule of the review."""
+    return actor.startswith(_RULE)
 
 
 @dataclass(frozen=True, slots=True)

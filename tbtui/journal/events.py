@@ -18,6 +18,7 @@ from tbtui.journal.vocabulary import CommandVerb as CommandVerb
 from tbtui.journal.vocabulary import Outcome as Outcome
 from tbtui.journal.vocabulary import Purpose as Purpose
 from tbtui.journal.vocabulary import RunPhase as RunPhase
+from tbtui.journal.vocabulary import SuspectName as SuspectName
 from tbtui.journal.vocabulary import TrialPhase as TrialPhase
 
 
@@ -42,6 +43,8 @@ class TaskRecord(BaseModel):
     kind: str | None = None
     difficulty: str | None = None
     split: Purpose
+    dataset: str = ""
+    """The data set that it is of; empty where the run has one."""
 
 
 class RunStarted(Event):
@@ -349,6 +352,72 @@ class GroupScored(Event):
     trials: dict[str, TrialScore]
 
 
+class Suspicion(BaseModel):
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    suspect: SuspectName
+    why: str
+    """One line with the figures."""
+
+
+class GroupUnderReview(BaseModel):
+    """What a group would be trained with, if the step were accepted now."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    group: str
+    task: str
+    disposition: Literal["trained", "constant", "short"]
+    baseline: float | None
+    trials: dict[str, TrialScore]
+    suspects: dict[str, tuple[Suspicion, ...]] = {}
+    """Trial -> what is odd about it, decided upon or not."""
+
+
+class ReviewOpened(Event):
+    """A step's trials are over, and it is not trained before somebody accepts it."""
+
+    kind: Literal["review_opened"] = "review_opened"
+    step: int
+    groups: tuple[GroupUnderReview, ...]
+    """In the order in which they are trained on."""
+    undecided: tuple[str, ...] = ()
+    """Trials for whose sake it waits: no rule has decided upon them."""
+    timeout_sec: float | None = None
+    """Seconds after which it closes by itself."""
+
+
+class ReviewChanged(Event):
+    """Something was decided: what would be trained now. Fresh trials may be under way."""
+
+    kind: Literal["review_changed"] = "review_changed"
+    step: int
+    groups: tuple[GroupUnderReview, ...]
+    undecided: tuple[str, ...] = ()
+
+
+class TrialRelabelled(TrialEvent):
+    """Somebody gave the trial another reward. The verifier's verdict stays what it was."""
+
+    kind: Literal["trial_relabelled"] = "trial_relabelled"
+    reward: float | None
+    """In force from now on."""
+    before: float | None
+    reason: str
+    taken_back: bool = False
+    """It is again the reward that the verdict led to."""
+
+
+class ReviewClosed(Event):
+    """The step goes on to be trained, as the last of its decisions left it."""
+
+    kind: Literal["review_closed"] = "review_closed"
+    step: int
+    how: Literal["accepted", "rules", "timeout"]
+    actor: str
+    reason: str = ""
+
+
 class StepFinished(Event):
     kind: Literal["step_finished"] = "step_finished"
     step: int
@@ -377,6 +446,8 @@ class EvalFinished(Event):
     scored: int
     unscored: int
     by_kind: dict[str, float]
+    by_dataset: dict[str, float] = {}
+    """Of a run that has several."""
     pass_at: dict[int, Estimate] = {}
     """k -> share of tasks that k attempts solve at least once; mean over tasks."""
     by_task: dict[str, float] = {}
@@ -665,6 +736,10 @@ AnyEvent = Annotated[
     | GroupAdded
     | DeadlinePassed
     | GroupScored
+    | ReviewOpened
+    | ReviewChanged
+    | TrialRelabelled
+    | ReviewClosed
     | StepFinished
     | EvalFinished
     | CheckpointSaved

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, cast
 
+from tbtui.journal.database import connect, require_format, seq_at
 from tbtui.journal.events import EVENT_TYPES, Entry
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, unpack_floats, unpack_ids, unpack_texts
-from tbtui.journal.writer import require_format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,21 +27,6 @@ PASSING_KINDS = (
 )
 """Most of a journal: they say what one trial does, or how things stand, for a while only."""
 _LASTING_KINDS = tuple(kind for kind in EVENT_TYPES if kind not in PASSING_KINDS)
-
-
-def connect(run: RunDirectory) -> sqlite3.Connection:
-    """A connection that can only read; of the thread that makes it."""
-    return sqlite3.connect(f"file:{run.database}?mode=ro", uri=True)
-
-
-def seq_at(db: sqlite3.Connection, time: float) -> int:
-    """Number of the last event no later than `time`; 0: none. Looks at a few events only."""
-    low, high = 0, int(db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
-    while low < high:
-        middle = (low + high + 1) // 2
-        (written,) = db.execute("SELECT time FROM events WHERE seq = ?", (middle,)).fetchone()
-        low, high = (middle, high) if written <= time else (low, middle - 1)
-    return low
 
 
 class JournalReader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fcntl
 import os
 import time
@@ -55,6 +56,11 @@ class RunDirectory:
         return self.path / "control.sock"
 
     @property
+    def review_rules(self) -> Path:
+        """Rules for the review of steps, of a run whose settings name no such file."""
+        return self.path / "review_rules.toml"
+
+    @property
     def trials(self) -> Path:
         return self.path / "trials"
 
@@ -100,6 +106,23 @@ class RunDirectory:
         if not run.database.is_file():
             raise RunDirectoryError(f"{path}: no run here (run.db is missing)")
         return run
+
+
+def find_run(run: str, logs_dir: Path) -> RunDirectory:
+    """A run by its directory, or by its name in `logs_dir`.
+
+    Raises:
+        RunDirectoryError: there is none; the nearest name is suggested.
+    """
+    for path in (Path(run).expanduser(), logs_dir / run):
+        if RunDirectory(path).database.is_file():
+            return RunDirectory.open(path)
+    names = sorted(path.parent.name for path in logs_dir.glob("*/run.db"))
+    if not names:
+        raise RunDirectoryError(f"{run}: no such run, and none at all in {logs_dir}")
+    near = difflib.get_close_matches(run, names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"the latest one there is {names[-1]!r}"
+    raise RunDirectoryError(f"{run}: no such run, here or in {logs_dir}; {hint}")
 
 
 class RunLock:

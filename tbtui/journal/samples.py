@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import json
+import re
 import sys
 import zlib
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     # Readers on the start-up path do without it.
     import numpy as np
     import numpy.typing as npt
+
+_ID = re.compile(r"‹\d+›")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class SampleRecord:
     completion_ids: tuple[int, ...]
     logprobs: npt.NDArray[np.float32]
     pieces: tuple[str, ...]
-    """Text of each completion token."""
+    """Text of each completion token; `ids_as_text` where nobody knew it."""
     prompt_text: str
     """The user's part of this turn (what is new in the prompt), as text."""
     stop_reason: str
@@ -39,6 +42,16 @@ class SampleRecord:
     seconds: float
     summary: bool = False
     """The agent asked for it to summarise its own history, not to act."""
+
+
+def ids_as_text(ids: Sequence[int]) -> tuple[str, ...]:
+    """What stands for tokens whose text is not known."""
+    return tuple(f"‹{id}›" for id in ids)
+
+
+def only_ids(pieces: Sequence[str]) -> bool:
+    """They are what `ids_as_text` makes."""
+    return bool(pieces) and all(_ID.fullmatch(piece) for piece in pieces)
 
 
 def shared_prefix(previous: Sequence[int], current: Sequence[int]) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tbtui.journal.reader import connect
+from tbtui.journal.database import connect
 from tbtui.journal.rundir import RunDirectory
 
 _FIELDS: dict[str, dict[str, str]] = {

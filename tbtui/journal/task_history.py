@@ -7,8 +7,8 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
+from tbtui.journal.database import JournalError, require_format
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.writer import JournalError, require_format
 
 _STARTED = (
     "SELECT time, json_extract(body, '$.tasks_dir'), json_extract(body, '$.settings.agent')"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf, nextafter
 from typing import Literal
 
-from tbtui.journal.reader import connect, seq_at
+from tbtui.journal.database import connect, seq_at
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.vocabulary import Outcome
 
@@ -16,7 +16,10 @@ Direction = Literal[-1, 1]
 
 TURN_ENDS = ("turn_observed", "trial_finished")
 
-_PERSISTENT = ("step_finished", "eval_finished", "alarm_raised", "policy_lost", "worker_lost")
+_PERSISTENT = (
+    *("step_finished", "eval_finished", "review_opened"),
+    *("alarm_raised", "policy_lost", "worker_lost"),
+)
 _BROKEN = (
     Outcome.SETUP_ERROR,
     Outcome.SANDBOX_LOST,
@@ -88,7 +91,7 @@ class Timeline:
         )
 
     def milestone(self, time: float, direction: Direction) -> Moment | None:
-        """The nearest end of a step or an evaluation, alarm, warning, or trial that broke."""
+        """The nearest end of a step or an evaluation, review, alarm, warning, trial that broke."""
         kinds = ", ".join("?" * len(_PERSISTENT))
         broken = ", ".join("?" * len(_BROKEN))
         found = [

@@ -50,6 +50,8 @@ class RunPhase(StrEnum):
     STARTING = "starting"
     EVALUATING = "evaluating"
     SAMPLING = "sampling"
+    REVIEWING = "reviewing"
+    """All trials of the step are over; somebody is to look at them before it is trained."""
     TRAINING = "training"
     SAVING = "saving"
     STOPPING = "stopping"
@@ -69,9 +71,25 @@ CommandVerb = Literal[
     "take_over",  # a person types in its terminal, from the next turn boundary on
     "type",  # `arguments` say what (`journal.typed`)
     "give_back",  # to the agent, which goes on; with `stay` in `arguments` it stays paused
+    "accept",  # the step under review: train on it as it stands
+    "relabel",  # give a trial another reward (`arguments`: `reward`; None: the verifier's again)
+    "refill",  # fresh trials in place of a group's members that are left out; the target is a group
     "set",  # change settings of the live run; `arguments` are their names and values
     "take",  # the controls: nobody else's commands are carried out
 ]
+
+SuspectName = Literal[
+    "infrastructure_zero",  # the machinery failed it, and it counts as a failure
+    "unverified",  # a reward, and no verifier ran
+    "instant_verifier",  # it took next to no time, compared with its siblings' verifiers
+    "tests_skipped",  # the verifier says that it skipped tests, or found none
+    "flaky_verdict",  # a sibling said the same, token for token, and got another reward
+    "no_commands",  # a reward for doing nothing
+    "few_turns",  # solved in far fewer turns than siblings need
+    "tests_touched",  # its commands name the verifier's own files
+    "human_touched",  # a person typed in its terminal
+]
+"""Why a trial's reward may not be what it seems: see `algorithm/suspects.py`."""
 
 AlarmName = Literal[
     "reward_collapse",

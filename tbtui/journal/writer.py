@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticSerializationError
 
+from tbtui.journal.database import FORMAT, JournalError, require_format
 from tbtui.journal.events import AnyEvent, CheckpointSaved, TrialEvent
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, RunLock
 from tbtui.journal.samples import SampleRecord, pack_floats, pack_ids, pack_texts, shared_prefix
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-FORMAT = 2
 _SCHEMA = f"""
 PRAGMA user_version = {FORMAT};
 CREATE TABLE events (
@@ -81,21 +81,6 @@ def _body(event: AnyEvent) -> str:
     except PydanticSerializationError:
         fields = event.model_dump(mode="json", exclude={"kind"})
         return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode()
-
-
-class JournalError(Exception):
-    """The journal can't be written or read; the message is one line for a person."""
-
-
-def require_format(run: RunDirectory) -> None:
-    """Raise `JournalError` when the directory's journal is not one that this tbtui reads."""
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{run.database}?mode=ro", uri=True)) as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-    except sqlite3.Error as error:
-        raise JournalError(f"{run.database}: can't read the journal ({error})") from error
-    if version != FORMAT:
-        raise JournalError(f"{run.database}: journal format {version}, this tbtui reads {FORMAT}")
 
 
 class JournalWriter:

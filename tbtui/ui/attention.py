@@ -77,6 +77,8 @@ def standing_need(state: RunState) -> str:
         return "the run has lost its policy"
     if state.paused and not _asked_to_pause(state):
         return "the run has paused itself"
+    if state.reviews:
+        return f"step {next(iter(state.reviews))} waits for a review"
     return ""
 
 

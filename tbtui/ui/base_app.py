@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, override
 
 from textual.app import App, SystemCommand
 from textual.dom import DOMNode
 from textual.screen import Screen
 
 from tbtui.resources import themes_dir
+from tbtui.ui.keys import Key, Scope
+from tbtui.ui.perform import perform
 from tbtui.ui.preferences import write_preferences
 from tbtui.ui.theme import VARIABLE_DEFAULTS, Palette, load_themes, textual_theme
 from tbtui.ui.user import User
@@ -22,10 +24,9 @@ DARK, SIXTEEN = "tbtui-dark", "tbtui-16"
 class BaseApp[Result](App[Result]):
     """Themes are those of the app and the person's own, which replace others of their name."""
 
-    CSS_PATH = "style.tcss"
+    CSS_PATH = Path(__file__).with_name("style.tcss")
     TITLE = "tbtui"
-    KEYS_EVERYWHERE: ClassVar[frozenset[str] | None] = None
-    """Ids of the keys of the scope `everywhere` that this app has; None: all."""
+    ALLOW_SELECT = False  # a drag moves a clock, and ctrl-c, Textual's key to copy, stops the run
 
     def __init__(
         self,
@@ -45,6 +46,8 @@ class BaseApp[Result](App[Result]):
             self.register_theme(textual_theme(file))
         wanted = theme or self.user.preferences.theme or self._theme_for_terminal()
         self.theme = wanted if wanted in self._palettes else self._first_theme()
+        self._styled_for = self._look
+        self.stylesheet.set_variables(self.get_css_variables())
         if self.user.keys.changed:
             self.set_keymap(dict(self.user.keys.changed))
 
@@ -59,6 +62,18 @@ class BaseApp[Result](App[Result]):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own variables, for Textual's built-in themes, which lack them."""
         return dict(VARIABLE_DEFAULTS)
+
+    @property
+    def _look(self) -> tuple[str, Mapping[str, str]]:
+        """What the stylesheet depends on."""
+        return self.theme, self.get_css_variables()
+
+    @override
+    def refresh_css(self, animate: bool = True) -> None:
+        # Textual parses all of it once more for the theme that the app began with.
+        if (look := self._look) != self._styled_for:
+            self._styled_for = look
+            super().refresh_css(animate)
 
     @property
     def palette(self) -> Palette:
@@ -96,26 +111,34 @@ class BaseApp[Result](App[Result]):
     def action_help(self) -> None:
         from tbtui.ui.screens.dialogs import HelpDialog
 
-        self.push_screen(HelpDialog(self.user.keys))
+        self.push_screen(HelpDialog(self.keys_met(self.user.keys.keys)))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         from tbtui.ui.screens.base import ScopedScreen
 
-        scopes = screen.SCOPES if isinstance(screen, ScopedScreen) else ("everywhere",)
-        for key in self.user.keys.in_scope(*scopes):
-            if not key.palette or not self._has(key.scope, key.id):
+        scopes = (*screen.SCOPES, "panes") if isinstance(screen, ScopedScreen) else ("everywhere",)
+        for key in self.keys_on_screen(*scopes):
+            if not key.palette:
                 continue
             yield SystemCommand(
-                f"{key.label} ({key.shown})", key.help, partial(screen.run_action, key.action)
+                f"{key.label} ({key.shown})", key.help, partial(perform, screen, key)
             )
         for name in self._palettes:
             yield SystemCommand(
                 f"theme {name}", "Use this theme", partial(self.use_theme, name), discover=False
             )
 
-    def _has(self, scope: str, id: str) -> bool:
-        own = self.KEYS_EVERYWHERE
-        return scope != "everywhere" or own is None or id in own
+    def keys_met(self, keys: Iterable[Key]) -> list[Key]:
+        """Those of the keys that there are in this app, now."""
+        return list(keys)
+
+    def keys_on_screen(self, *scopes: Scope) -> list[Key]:
+        """The keys of a screen with these scopes."""
+        return self.keys_met(self.user.keys.in_scope(*scopes))
+
+    def keys_in_bar(self, *scopes: Scope) -> list[Key]:
+        """Those of them that the key bar has room for, by their rank."""
+        return [key for key in self.keys_on_screen(*scopes) if key.bar]
 
 
 def app_of(node: DOMNode) -> BaseApp[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tbtui.ui.base_app import BaseApp
-from tbtui.ui.keys import bindings_of
+from tbtui.ui.keys import Key, bindings_of
 from tbtui.ui.library import Start, TaskLibrary
 from tbtui.ui.screens.tasks import TaskBrowser
 from tbtui.ui.user import User
@@ -18,7 +18,6 @@ class BrowserApp(BaseApp[Start]):
     """Shows a library; `return_value` is the run that is to start, if any."""
 
     BINDINGS = bindings_of(*_KEYS)
-    KEYS_EVERYWHERE = frozenset(_KEYS)
 
     def __init__(
         self,
@@ -30,6 +29,9 @@ class BrowserApp(BaseApp[Start]):
     ) -> None:
         super().__init__(user=user, theme_dirs=theme_dirs, theme=theme)
         self._library = library
+
+    def keys_met(self, keys: Iterable[Key]) -> list[Key]:
+        return [key for key in keys if key.id in _KEYS or key.scope.startswith("library")]
 
     def on_mount(self) -> None:
         browser = TaskBrowser(self._library, lambda: self.palette, self._start)

@@ -15,6 +15,8 @@ HELD_OUT_MARK = "◇"
 LEFT_OUT_MARK = "⊘"
 ALARM_MARK = "⚑"
 TYPIST_MARK = "✎"
+SUSPECT_MARK = "?"
+RELABELLED_MARK = "*"
 
 SPENDING_MARKS: dict[Spending, str] = {
     "queue": "·",
@@ -43,6 +45,8 @@ LEGEND: tuple[tuple[str, str], ...] = (
     ("!", "infrastructure: no reward, never counted as failed"),
     ("–", "cancelled"),
     (LEFT_OUT_MARK, "left out of training: by a person, or masked by its outcome"),
+    (f"✗{SUSPECT_MARK}", "under review: something is odd about the reward"),
+    (f"✓{RELABELLED_MARK}", "relabelled: somebody gave it another reward than the verifier"),
     (HELD_OUT_MARK, "held out: never trained on"),
     (ALARM_MARK, "an alarm: training looks wrong; the notes say why"),
 )

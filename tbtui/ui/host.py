@@ -28,6 +28,11 @@ class RunHost(Protocol):
         """Why nothing can be asked of the run, in a few words; empty when it can."""
         ...
 
+    @property
+    def steerable(self) -> bool:
+        """Commands can reach the run at all, from whoever has the controls."""
+        ...
+
     def start(self) -> None:
         """Start the engine. Returns at once."""
         ...
@@ -54,10 +59,11 @@ class RunHost(Protocol):
 
 
 class RecordedRun:
-    """A run that nobody runs: it is only looked at."""
+    """A run that is only looked at: nobody runs it."""
 
     outlives = True
     read_only = "this is a recorded run"
+    steerable = False
 
     def __init__(self, directory: RunDirectory) -> None:
         self.directory = directory
@@ -78,3 +84,9 @@ class RecordedRun:
     async def ended(self) -> RunEnd:
         await self._left.wait()
         return RunEnd("interrupted", "left the recorded run")
+
+
+class WatchedRun(RecordedRun):
+    """A run that is only looked at: somebody runs it, whom we have no way to."""
+
+    read_only = "it can't be asked for anything from here"

@@ -12,24 +12,35 @@ from textual.keys import KEY_NAME_REPLACEMENTS, Keys, format_key, key_to_charact
 
 from tbtui.ui.keys import KEYS, Key, Scope
 
-_SCREENS: tuple[tuple[Scope, ...], ...] = (
+SCREENS: tuple[tuple[Scope, ...], ...] = (
     ("everywhere", "cockpit", "steering", "trials"),
     ("everywhere", "cockpit", "steering", "tasks"),
     ("everywhere", "cockpit", "steering", "rewards"),
     ("everywhere", "cockpit", "replay", "trials"),
+    ("everywhere", "cockpit", "replay", "tasks"),
+    ("everywhere", "cockpit", "replay", "rewards"),
+    ("everywhere", "cockpit", "steering", "tokens"),
+    ("everywhere", "cockpit", "replay", "tokens"),
     ("everywhere", "trial", "steering", "turns"),
     ("everywhere", "trial", "replay", "turns"),
+    ("everywhere", "trial", "steering", "tokens"),
+    ("everywhere", "trial", "replay", "tokens"),
+    ("everywhere", "prompt", "prompt-text"),
     ("everywhere", "typing"),
     ("everywhere", "group", "steering", "siblings"),
     ("everywhere", "group", "replay", "siblings"),
     ("everywhere", "commands"),
+    ("everywhere", "review", "deciding", "review-groups"),
+    ("everywhere", "review", "deciding", "review-trials"),
+    ("everywhere", "review", "replay", "review-groups"),
+    ("everywhere", "review", "replay", "review-trials"),
     ("everywhere", "runs", "runs-list"),
     ("everywhere", "compare"),
     ("everywhere", "search", "hits"),
     ("everywhere", "library", "library-tree"),
     ("everywhere", "library", "library-preview"),
 )
-"""Scopes whose keys work at the same time."""
+"""Scopes whose keys work at the same time, a focused pane's last."""
 
 _MODIFIERS = ("ctrl+", "shift+", "alt+")
 _SHORT = {"enter": "enter"}
@@ -42,6 +53,15 @@ class KeyTable:
     keys: tuple[Key, ...] = KEYS
     changed: Mapping[str, str] = field(default_factory=dict)
     """Id -> keys, of those that differ from the app's own; what Textual calls a keymap."""
+
+    def name_of(self, id: str) -> str:
+        """The first key of an entry, as people name it: for hints and titles."""
+        return self.entry(id).shown.split(" ")[0]
+
+    def entry(self, id: str) -> Key:
+        """One entry of the table."""
+        (key,) = (key for key in self.keys if key.id == id)
+        return key
 
     def in_scope(self, *scopes: Scope) -> list[Key]:
         """The keys of the scopes, in the table's order."""
@@ -90,7 +110,7 @@ def _changed(values: Mapping[str, object]) -> tuple[KeyTable, tuple[str, ...]]:
 def _problem(key: Key | None, value: object) -> str | None:
     """Why a line of the file can't be followed."""
     if key is None:
-        return "there is no such key; ? lists them"
+        return "there is no such key; the help lists them"
     if not key.bound:
         return "this key can't be changed"
     if not isinstance(value, str) or not (names := _split(value)):
@@ -137,7 +157,9 @@ def _clashes(wanted: dict[str, str]) -> Iterator[tuple[str, Key, str]]:
 
 
 def _together(one: Scope, other: Scope) -> bool:
-    return any(one in screen and other in screen for screen in _SCREENS)
+    if "panes" in (one, other):
+        return True  # every screen has panes
+    return any(one in screen and other in screen for screen in SCREENS)
 
 
 def shown(keys: str) -> str:

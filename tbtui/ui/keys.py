@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 
 Scope = Literal[
     "everywhere",
+    "panes",
     "steering",
     "cockpit",
     "trials",
@@ -23,6 +24,10 @@ Scope = Literal[
     "group",
     "siblings",
     "commands",
+    "review",
+    "review-groups",
+    "review-trials",
+    "deciding",
     "replay",
     "runs",
     "runs-list",
@@ -34,8 +39,13 @@ Scope = Literal[
     "library-preview",
 ]
 
+Need = Literal["steer", "clock", "return", "tasks", "runs", "files"]
+"""What a key is for: to command the run, to move a recorded run's clock, to go back from another
+run, to browse tasks, to open other runs, to write files and start programs."""
+
 SCOPE_TITLES: dict[Scope, str] = {
     "everywhere": "everywhere",
+    "panes": "a pane that scrolls",
     "steering": "the selected or opened trial",
     "cockpit": "cockpit",
     "trials": "trials",
@@ -50,6 +60,10 @@ SCOPE_TITLES: dict[Scope, str] = {
     "group": "group",
     "siblings": "siblings",
     "commands": "commands given",
+    "review": "review of a step",
+    "review-groups": "review: the groups",
+    "review-trials": "review: a group's trials",
+    "deciding": "review: what is decided",
     "replay": "a replayed run: its clock",
     "runs": "runs",
     "runs-list": "runs: the list",
@@ -60,6 +74,12 @@ SCOPE_TITLES: dict[Scope, str] = {
     "library-tree": "choosing tasks: the tree",
     "library-preview": "choosing tasks: the preview",
 }
+
+SCOPE_NEEDS: dict[Scope, Need] = {"steering": "steer", "deciding": "steer", "replay": "clock"}
+
+CLOCKED: frozenset[Scope] = frozenset({"steering", "deciding"})
+"""A screen with one of these shows a moment of the run: a recorded one's clock has its keys there.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +103,13 @@ class Key:
     priority: bool = False
     bound: bool = True
     """False: Textual binds it itself."""
+    own_need: Need | None = None
+    """Beside what its scope needs."""
+
+    @property
+    def need(self) -> Need | None:
+        """Where it isn't met there is no such key: see `tbtui.ui.abilities`."""
+        return self.own_need or SCOPE_NEEDS.get(self.scope)
 
 
 KEYS: tuple[Key, ...] = (
@@ -105,6 +132,91 @@ KEYS: tuple[Key, ...] = (
         bar=3,
     ),
     Key("close", "commands", "escape", "esc", "back", "back", "Back", bar=1),
+    Key(
+        *("review", "everywhere", "V", "V", "app.review", "review"),
+        "The step that waits for a review before it is trained: what is odd, what would be trained",
+        bar=3,
+    ),
+    Key("review-back", "review", "escape", "esc", "back", "back", "Back", bar=5),
+    Key(
+        *("accept", "deciding", "a", "a", "accept", "accept"),
+        "Train the step as it stands; asks first while something odd is undecided",
+        bar=1,
+    ),
+    Key(
+        *("reviewed-exclude", "deciding", "e", "e", "steer('exclude')", "exclude"),
+        "Leave the trial out of training and of its group's baseline, or take that back",
+        bar=1,
+    ),
+    Key(
+        *("reviewed-relabel", "deciding", "L", "L", "relabel", "relabel"),
+        "Give the trial another reward than the verifier's, and say why; or take that back",
+        bar=1,
+    ),
+    Key(
+        *("refill", "deciding", "f", "f", "refill", "refill"),
+        "Fresh trials in place of the group's that have no part in training",
+        bar=2,
+    ),
+    Key(
+        *("accept-trial", "deciding", "space", "space", "accept_trial", "ok"),
+        "The trial is fine as it is: the step no longer waits for its sake",
+        bar=1,
+    ),
+    Key(
+        *("always", "deciding", "A", "A", "always", "always"),
+        "Always accept trials like this one: writes a rule, and shows it first",
+        bar=2,
+    ),
+    Key(
+        *("reviewed-retry", "deciding", "r", "r", "steer('retry')", "retry"),
+        "Give the trial up and start a fresh one in its place",
+        bar=4,
+    ),
+    Key(
+        *("next-suspect", "review", "n", "n", "suspect", "next odd"),
+        "The next trial that is undecided; when all are decided, the next with something odd",
+        bar=2,
+    ),
+    Key(
+        *("open-reviewed", "review", "enter", "enter", "open", "open", "Open the chosen trial"),
+        bar=3,
+    ),
+    Key(
+        *("reviewed-group", "review", "g", "g", "open_group", "group"),
+        "The group's trials side by side, where they part, what each teaches",
+        bar=4,
+    ),
+    Key(
+        *("next-review", "review", "o", "o", "next_review", "other step"),
+        "Another step that waits for a review too",
+    ),
+    Key(
+        *("group-down", "review-groups", "down,j", "↓ j", "group(1)", "down", "The group below"),
+        palette=False,
+    ),
+    Key(
+        *("group-up", "review-groups", "up,k", "↑ k", "group(-1)", "up", "The group above"),
+        palette=False,
+    ),
+    Key(
+        *("member-right", "review-groups", "right,l", "→ l", "sibling(1)", "right"),
+        "The group's next trial",
+        palette=False,
+    ),
+    Key(
+        *("member-left", "review-groups", "left,h", "← h", "sibling(-1)", "left"),
+        "The group's trial before",
+        palette=False,
+    ),
+    Key(
+        *("member-down", "review-trials", "down,j", "↓ j", "trial(1)", "down", "The trial below"),
+        palette=False,
+    ),
+    Key(
+        *("member-up", "review-trials", "up,k", "↑ k", "trial(-1)", "up", "The trial above"),
+        palette=False,
+    ),
     Key(
         *("pause", "steering", "space", "space", "app.steer('pause')", "pause"),
         "Pause the trial at the end of its turn, or resume it; its time stands still",
@@ -136,6 +248,10 @@ KEYS: tuple[Key, ...] = (
         bar=5,
     ),
     Key(
+        *("relabel", "steering", "L", "L", "app.relabel", "relabel"),
+        "Give the trial another reward than the verifier's, and say why; or take that back",
+    ),
+    Key(
         *("take-over", "steering", "i", "i", "app.take_over", "take over"),
         "Type in the trial's terminal yourself, from the end of its turn on; it is not trained on",
         bar=3,
@@ -154,6 +270,7 @@ KEYS: tuple[Key, ...] = (
         *("pause-run", "everywhere", "P", "P", "app.pause_run", "pause run"),
         "Pause every trial at the end of its turn and start none, or resume the run",
         bar=5,
+        own_need="steer",
     ),
     Key("pane-1", "cockpit", "1", "1", "full(1)", "tasks", "Tasks in full", bar=2),
     Key(
@@ -223,12 +340,17 @@ KEYS: tuple[Key, ...] = (
     Key("tree-up", "tasks", "up,k", "↑ k", "move(-1)", "up", "Previous row", palette=False),
     Key(
         *("tree-choose", "tasks", "enter", "enter", "choose", "only"),
-        "Show only the trials of this kind or task; the same again shows all",
+        "Show only the trials of this data set, kind or task; the same again shows all",
         palette=False,
     ),
     Key(
         *("tree-toggle", "tasks", "space,right,left", "→ ←", "unfold", "open"),
-        "Open or close a kind of task",
+        "Open or close a kind of task, or one of several data sets",
+        palette=False,
+    ),
+    Key(
+        *("tree-order", "tasks", "S", "S", "order", "order"),
+        "Order of the tasks: by name, lowest pass rate, most lost to infrastructure, slowest",
         palette=False,
     ),
     Key(
@@ -320,11 +442,13 @@ KEYS: tuple[Key, ...] = (
         *("pager", "trial", "v", "v", "pager", "pager"),
         "Read what the focused pane shows in $PAGER",
         bar=5,
+        own_need="files",
     ),
     Key(
         *("export", "trial", "E", "E", "export", "export"),
         "Write the trial to a file: cast, ATIF, JSON lines, HTML",
         bar=4,
+        own_need="files",
     ),
     Key(
         *("token-left", "tokens", "left,h", "← h", "move(-1)", "left", "The token before"),
@@ -351,7 +475,17 @@ KEYS: tuple[Key, ...] = (
         "The part before",
     ),
     Key("prompt-copy", "prompt", "y", "y", "copy", "copy", "Copy the prompt", bar=3),
-    Key("prompt-pager", "prompt", "v", "v", "pager", "pager", "Read it in $PAGER", bar=3),
+    Key(
+        "prompt-pager",
+        "prompt",
+        "v",
+        "v",
+        "pager",
+        "pager",
+        "Read it in $PAGER",
+        bar=3,
+        own_need="files",
+    ),
     Key("prompt-down", "prompt-text", "j", "j", "scroll(1)", "down", "Down", palette=False),
     Key("prompt-up", "prompt-text", "k", "k", "scroll(-1)", "up", "Up", palette=False),
     Key(
@@ -424,7 +558,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         *("replay-milestone", "replay", "greater_than_sign", ">", "app.go('milestone', 1)"),
-        *("milestone", "To the next end of a step or evaluation, alarm, warning, broken trial"),
+        "milestone",
+        "To the next end of a step or evaluation, review, alarm, warning, broken trial",
         bar=2,
     ),
     Key(
@@ -463,10 +598,12 @@ KEYS: tuple[Key, ...] = (
         *("runs", "everywhere", "R", "R", "app.runs", "runs"),
         "Live and past runs: open one, compare two, look through them",
         bar=5,
+        own_need="runs",
     ),
     Key(
         *("own-run", "everywhere", "O", "O", "app.own_run", "own run"),
         "Back from another run to the one that this app was started for",
+        own_need="return",
     ),
     Key(
         *("find", "everywhere", "ctrl+f", "^f", "app.search", "find"),
@@ -474,7 +611,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         *("open-run", "runs-list", "enter", "enter", "open", "open"),
-        "Open the run: a past one as it ended, to be replayed; a live one as it goes on",
+        "Open the run: a past one as it ended, to be replayed; a live one to be seen and steered",
         bar=1,
     ),
     Key("run-down", "runs-list", "down,j", "↓ j", "move(1)", "down", "Next run", palette=False),
@@ -505,7 +642,7 @@ KEYS: tuple[Key, ...] = (
         bar=2,
     ),
     Key(
-        *("runs-search", "runs", "ctrl+f", "^f", "search", "find"),
+        *("runs-search", "runs", "F", "F", "search", "find"),
         "Find a text in the transcripts of all runs that are listed",
         bar=3,
     ),
@@ -537,6 +674,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         *("library", "everywhere", "T", "T", "app.browse_tasks", "choose tasks"),
         "Browse the tasks: what they ask, how they have gone; save a set of them to train on",
+        own_need="tasks",
     ),
     Key(
         *("library-search", "library", "slash", "/", "search", "search"),
@@ -607,6 +745,14 @@ KEYS: tuple[Key, ...] = (
         *("library-previous-tab", "library", "left_square_bracket", "[", "tab(-1)", "tab"),
         "The tab before",
     ),
+    Key(
+        *("newest", "panes", "end", "end", "newest", "newest"),
+        "To the end of the pane, which then follows what comes; scrolled away from there it stays",
+    ),
+    Key(
+        *("oldest", "panes", "home", "home", "oldest", "oldest", "To the beginning of the pane"),
+        palette=False,
+    ),
     *(
         Key(
             *(f"library-{number}", "library", f"{number}", f"{number}", f"show_tab({number})"),
@@ -673,6 +819,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         *("take-controls", "everywhere", "C", "C", "app.take_controls", "controls"),
         "Take the controls of the run from whoever has them; one at a time may steer it",
+        own_need="steer",
     ),
     Key(
         *("next-pane", "everywhere", "tab", "tab", "app.focus_next", "pane", "Next pane"),
@@ -696,12 +843,13 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         *("quit", "everywhere", "q", "q", "app.leave", "quit"),
-        "Leave; a live run is stopped and cleaned up first, if you say so",
+        "Leave; the run that this app runs is stopped and cleaned up first, if you say so",
         bar=1,
     ),
     Key(
-        *("interrupt", "everywhere", "ctrl+c,ctrl+q", "^c", "app.interrupt", "stop run"),
-        "Stop the run, clean up and leave; a second time leaves at once",
+        *("interrupt", "everywhere", "ctrl+c,ctrl+q", "^c", "app.interrupt", "leave now"),
+        "Leave without a question; the app's own run is stopped and cleaned up first, a second time"
+        " leaves at once",
         priority=True,
     ),
 )

@@ -156,8 +156,8 @@ class LiveRun:
     def _open(self) -> Reading | None:
         if self._reading is None and self.directory.database.is_file():
             # They bring numpy and every class of event along: not before the first frame.
+            from tbtui.journal.database import JournalError
             from tbtui.journal.reader import JournalReader
-            from tbtui.journal.writer import JournalError
             from tbtui.view.reading import Reading
 
             try:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rich.style import Style
+from textual import events
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Offset, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from tbtui.ui.keymap import KeyTable
+from tbtui.ui.keys import bindings
 from tbtui.ui.live import LiveRun
 from tbtui.ui.text import visible
 from tbtui.ui.theme import Palette
@@ -40,6 +43,8 @@ class Frame:
     """What is shown in place of the app's own run, and how; empty for that one."""
     ending: str = ""
     """What the app is doing to end the run, or how it ended; empty while it runs."""
+    keys: KeyTable = field(default_factory=KeyTable)
+    """Those in force: what a hint says is the key that a person has."""
 
     @property
     def state(self) -> RunState:
@@ -53,8 +58,16 @@ class Redraw(Message):
 class Pane(ScrollView, can_focus=True):
     """A titled pane of rows. Subclasses say what they depend on and how their rows look."""
 
+    BINDINGS = bindings("panes")
     EVERY: ClassVar[int] = 5
     """Drawn at every nth tick of the app's timer (ten a second)."""
+
+    class TitleClicked(Message):
+        """Somebody clicked on the title."""
+
+        def __init__(self, pane: Pane) -> None:
+            super().__init__()
+            self.pane = pane
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
@@ -87,12 +100,19 @@ class Pane(ScrollView, can_focus=True):
         if key == self._key:
             return
         self._key = key
-        self._ground = self.ground(frame.palette)
+        self.lay_ground(frame.palette)
         self.replace(self.build(frame, size.width, size.height), size.width)
 
     def ground(self, palette: Palette) -> Style:
         """What lies under the rows."""
         return palette.ground
+
+    def lay_ground(self, palette: Palette) -> None:
+        """Where no row is, nothing else would draw it anew in another theme."""
+        ground = self.ground(palette)
+        if ground != self._ground:
+            self._ground = ground
+            self.refresh()
 
     def replace(self, rows: list[Strip], width: int) -> None:
         if rows == self._rows:
@@ -117,9 +137,32 @@ class Pane(ScrollView, can_focus=True):
         """Scroll no more than it takes to show a row."""
         top, height = round(self.scroll_y), self.scrollable_content_region.height
         if line < top:
-            self.scroll_to(y=line, animate=False)
+            self.move_to(line)
         elif line >= top + height:
-            self.scroll_to(y=line - height + 1, animate=False)
+            self.move_to(line - height + 1)
+
+    def move_to(self, top: float) -> None:
+        """Let this row be the topmost, as far as there are rows below; also of those that have
+        been added since the last layout."""
+        self.scroll_to(y=top, animate=False, force=True)
+
+    def place_of(self, event: events.MouseEvent) -> Offset | None:
+        """Column and row, of all rows, under the pointer; None: it is not on the rows' ground."""
+        at = event.get_content_offset(self)
+        return None if at is None else at + Offset(0, round(self.scroll_y))
+
+    async def _on_click(self, event: events.Click) -> None:
+        # Textual calls this beside a subclass's own `on_click`.
+        if self._title and event.y < self.gutter.top:
+            self.post_message(self.TitleClicked(self))
+
+    def action_newest(self) -> None:
+        """To the end."""
+        self.move_to(self.max_scroll_y)
+
+    def action_oldest(self) -> None:
+        """To the beginning."""
+        self.move_to(0)
 
     def redraw(self) -> None:
         self.post_message(Redraw())

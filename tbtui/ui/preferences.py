@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tbtui.view.listing import Order
+from tbtui.view.tasks import TreeOrder
 
 
 class Preferences(msgspec.Struct):
@@ -23,6 +24,10 @@ class Preferences(msgspec.Struct):
     """The cockpit's pane that is shown in full, by its number; 0 is the overview."""
     unfolded: list[str] = []
     """Kinds of task whose tasks are shown."""
+    folded: list[str] = []
+    """Data sets, of several, whose kinds are not shown."""
+    tree_order: TreeOrder = "name"
+    """Of the tasks."""
     toured: bool = False
     """The first lines of help have been seen."""
 

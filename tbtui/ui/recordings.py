@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 16 * 1024
 _MAX_LINE = 8 * 1024 * 1024
-_KEPT = 96
+_KEPT = 24
+"""Half a megabyte each; those on the screen are kept besides."""
 _WINDOW = 64 * 1024
 """Bytes of a recording that a screen is drawn from after a jump: many screens full."""
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
 from tbtui.journal.timeline import Moment, Timeline
 from tbtui.ui.live import LiveRun
-from tbtui.view.reading import Reading
 from tbtui.view.replay import Playback, Snapshots
+
+if TYPE_CHECKING:
+    from tbtui.view.reading import Reading
 
 
 class ReplayedRun(LiveRun):

@@ -20,43 +20,68 @@ class Selection:
     def __init__(self) -> None:
         self.trial: str | None = None
         self.following = True
+        self._instead: str | None = None
+        """What is selected while the chosen trial isn't shown."""
         self._index = 0
 
     def choose(self, trial: str) -> None:
         """Somebody means this trial."""
         self.trial = trial
         self.following = False
+        self._instead = None
+
+    @property
+    def shown(self) -> str | None:
+        """The selected one: that, or what stands in for it."""
+        return self._instead or self.trial
 
     def follow(self) -> None:
         self.following = True
 
     def settle(
-        self, shown: Sequence[TrialView], known: Mapping[str, TrialView], now: float
+        self,
+        shown: Sequence[TrialView],
+        known: Mapping[str, TrialView],
+        now: float,
+        current: Sequence[TrialView] = (),
     ) -> TrialView | None:
-        """The selected trial among `shown`.
+        """The selected trial among `shown`, of all that are `current`.
 
-        A chosen one never changes because others come or go. A retried trial hands over to its
-        successor; when its whole batch has left the grid, the one at the same place takes over.
+        A chosen one never changes because others come, go or change places. A retried trial hands
+        over to its successor. Where it isn't shown, the one at the same place stands in: until it
+        is shown again, if it is current; for good, if its whole batch has left.
         """
         if not shown:
             return None
-        while (
-            self.trial is not None
-            and self.trial in known
-            and (successor := known[self.trial].successor) is not None
-            and successor in known
-        ):
-            self.trial = successor
-        for index, trial in enumerate(shown):
-            if trial.trial == self.trial:
-                self._index = index
-                break
+        self.trial = _latest(self.trial, known)
+        self._instead = _latest(self._instead, known)
+        places = {trial.trial: index for index, trial in enumerate(shown)}
+        if self.trial in places:
+            self._index, self._instead = places[self.trial], None
+        elif self._instead in places:
+            self._index = places[self._instead]
         else:
             self._index = min(self._index, len(shown) - 1)
         if self.following:
             self._index = _running(shown, self._index, now)
-        self.trial = shown[self._index].trial
+        here = shown[self._index].trial
+        if self.following or all(trial.trial != self.trial for trial in current):
+            self.trial = here
+        elif here != self.trial:
+            self._instead = here
         return shown[self._index]
+
+
+def _latest(trial: str | None, known: Mapping[str, TrialView]) -> str | None:
+    """The trial, or the last of those that took its place."""
+    while (
+        trial is not None
+        and trial in known
+        and (successor := known[trial].successor) is not None
+        and successor in known
+    ):
+        trial = successor
+    return trial
 
 
 def _running(shown: Sequence[TrialView], index: int, now: float) -> int:

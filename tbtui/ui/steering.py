@@ -56,6 +56,12 @@ def _why_not(verb: CommandVerb, trial: TrialView, state: RunState) -> str:
                 return "it is being attempted again already"
             if not trial.live and not _open_to_change(trial, state):
                 return "it has ended, and its step is no longer sampled"
+        case "relabel":
+            if trial.live:
+                return "it has no verdict yet"
+            if not trial.completion_tokens:
+                return "the policy said nothing in it that could be trained on"
+            return _why_not("exclude", trial, state)
         case "exclude" | "include":
             if trial.purpose == "eval":
                 return "it is held out: never trained on"
@@ -67,14 +73,13 @@ def _why_not(verb: CommandVerb, trial: TrialView, state: RunState) -> str:
 
 
 def _open_to_change(trial: TrialView, state: RunState) -> bool:
-    """The step of a training trial is still being sampled."""
-    return (
-        trial.purpose == "train"
-        and state.status is None
-        and state.phase is RunPhase.SAMPLING
-        and bool(state.steps)
-        and state.steps[-1].step == trial.step
-    )
+    """The step of a training trial is still being sampled, or waits for a review."""
+    if trial.purpose != "train" or state.status is not None:
+        return False
+    if trial.step in state.reviews:
+        return True
+    sampling = state.phase is RunPhase.SAMPLING and bool(state.steps)
+    return sampling and state.steps[-1].step == trial.step
 
 
 class Steering:
@@ -84,8 +89,8 @@ class Steering:
         self._app = app
         self._asked: dict[str, str] = {}
         """Id of a command that has no answer yet -> what it is about, for people."""
-        self._read_only = app.host.read_only
-        """As it was last told."""
+        self._told = app.shown, app.host.read_only
+        """Who has the controls, as it was last told, and of which run."""
 
     def ask(self, key: CommandVerb, trial: TrialView) -> None:
         """A key was pressed for a trial."""
@@ -146,48 +151,38 @@ class Steering:
         arguments: Mapping[str, Any] | None = None,
     ) -> str:
         """Hand a command over; its id, or empty where nothing can be asked, which is said."""
-        if (refusal := self._nobody_to_ask()) is not None:
+        if refusal := self._app.shown.refusal:
             self._say(refusal)
             return ""
         command = Command(verb=verb, target=target, reason=reason, arguments=arguments or {})
         if verb != "type":
             self._asked[command.id] = label
-        self._app.host.submit(command)
+        self._app.shown.host.submit(command)
         return command.id
-
-    def _nobody_to_ask(self) -> str | None:
-        if self._app.live_run.replay is not None:
-            return "This is a recorded run: nothing can be asked of it."
-        if self._app.live_run is not self._app.own_run:
-            return "Another process runs this; attach to it with: tbtui attach."
-        if self._app.run_end is not None:
-            return "The run is over."
-        if self._app.host.read_only:
-            return f"You only look: {self._app.host.read_only}."
-        return None
 
     def take_controls(self) -> None:
         """Somebody wants them here."""
-        if self._app.live_run.replay is not None or self._app.run_end is not None:
-            self._say("Nothing runs here that could be controlled.")
-        elif not self._app.host.read_only:
-            self._say("You have the controls.")
+        if self._app.shown.host.read_only:
+            self._app.shown.host.take_controls()
         else:
-            self._app.host.take_controls()
+            self._say("You have the controls.")
 
     def tell_controls(self) -> None:
         """Say who has the controls now, if that is new."""
-        before, self._read_only = self._read_only, self._app.host.read_only
-        if self._read_only == before or self._app.run_end is not None:
+        shown = self._app.shown
+        before, self._told = self._told, (shown, shown.host.read_only)
+        if self._told == before or shown.run.replay is not None or shown.end is not None:
             return
-        if self._read_only:
+        if shown.host.read_only:
+            takes = self._app.user.keys.name_of("take-controls")
+            hint = f" {takes} takes the controls." if shown.host.steerable else ""
             self._app.notify(
-                f"{self._read_only}. C takes the controls.",
+                f"{shown.host.read_only}.{hint}",
                 title="You only look",
                 severity="warning",
                 markup=False,
             )
-        else:
+        elif before[0] is shown:
             self._say("You have the controls.")
 
     def tell(self, state: RunState) -> None:

@@ -157,7 +157,7 @@ class TaskChoice:
         train = [entry.id for entry in chosen if entry.use == "train"]
         known = [seconds for id in train if (seconds := self.record(id).seconds) is not None]
         if not known:
-            return "time a step unknown: never tried"
+            return "step time unknown: never tried"
         rollouts = min(plan.batch_size, len(train)) * plan.group_size
         seconds = rollouts * sum(known) / len(known) / min(plan.n_parallel, rollouts)
         of = "" if len(known) == len(train) else f" ({len(known)} timed)"

@@ -52,6 +52,14 @@ def clip(text: str, width: int) -> str:
     return take(text, width - 1) + "…"
 
 
+def clip_label(label: str, width: int) -> str:
+    """`append-03/7` as `appen…/7`: a group's trials have to be told apart."""
+    if cell_len(label) <= width:
+        return label
+    task, _, member = label.rpartition("/")
+    return f"{clip(task, width - len(member) - 1)}/{member}"
+
+
 def take(text: str, width: int) -> str:
     """As many leading characters as fit in `width` cells."""
     if text.isascii():

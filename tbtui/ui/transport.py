@@ -20,6 +20,7 @@ _PLACE = re.compile(
 _NAMES = {
     "step_finished": "step {text} is done",
     "eval_finished": "an evaluation is done",
+    "review_opened": "step {text} waits for a review",
     "alarm_raised": "alarm: {text}",
     "policy_lost": "policy lost: {text}",
     "worker_lost": "worker lost: {text}",
@@ -104,7 +105,7 @@ class Transport:
             case "event":
                 self._go_to(run.timeline.event(run.now, direction, opened), direction)
             case "turn":
-                trial = opened or self._app.selection.trial
+                trial = opened or self._app.selection.shown
                 if trial is not None:
                     self._go_to(run.timeline.turn_end(run.now, direction, trial), direction)
             case "milestone":
@@ -112,6 +113,10 @@ class Transport:
             case "failure":
                 self._go_to(run.timeline.failure(run.now, direction), direction, tell=True)
         self._app.moved()
+
+    def to_step(self, step: int) -> None:
+        """To the end of a step."""
+        self._told_where(f"step {step}")
 
     def ask_where(self) -> None:
         """A place in words."""

@@ -23,6 +23,9 @@ from tbtui.journal.events import (
     PolicyLost,
     PolicyMeasured,
     ResourcesMeasured,
+    ReviewChanged,
+    ReviewClosed,
+    ReviewOpened,
     RunContinued,
     RunFinished,
     RunPaused,
@@ -40,6 +43,7 @@ from tbtui.journal.events import (
     WorkerRecycled,
     WorkerStarted,
 )
+from tbtui.view.review import ClosedReview, ReviewView
 from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView, RequestsView, ServerView
 from tbtui.view.shares import signal
 from tbtui.view.state import (
@@ -122,6 +126,15 @@ class Fold:
                 )
             case GroupScored():
                 self._group_scored(event)
+            case ReviewOpened():
+                self._review_opened(event, now)
+            case ReviewChanged():
+                if review := state.reviews.get(event.step):
+                    review.groups, review.undecided = event.groups, event.undecided
+            case ReviewClosed():
+                state.reviews.pop(event.step, None)
+                state.review_closed = ClosedReview(event, now)
+                self._note(now, "info", f"step {event.step} goes on: {state.review_closed.words}")
             case StepFinished():
                 state.step, state.weights_version = event.step, event.weights_version
                 if step := state.step_view(event.step):
@@ -129,6 +142,7 @@ class Fold:
             case EvalStarted():
                 state.eval_expected = event.trials
             case EvalFinished():
+                state.held_out_rates = event.by_task
                 state.evals.append(
                     EvalView(
                         event.step,
@@ -149,8 +163,12 @@ class Fold:
                 state.settings = {**state.settings, **event.settings}
             case RunPaused():
                 state.paused = True
+                for review in state.reviews.values():
+                    review.pause(now)
             case RunResumed():
                 state.paused = False
+                for review in state.reviews.values():
+                    review.resume(now)
             case RunStarted():
                 self._run_started(event, now)
             case RunContinued():
@@ -190,7 +208,9 @@ class Fold:
         state.environment_reason = event.environment_reason
         state.tasks_dir, state.settings = event.tasks_dir, event.settings
         state.tasks = {
-            task.name: TaskView(task.name, task.kind, task.difficulty, task.split)
+            task.name: TaskView(
+                task.name, task.kind, task.difficulty, task.split, dataset=task.dataset
+            )
             for task in event.tasks
         }
 
@@ -204,6 +224,7 @@ class Fold:
         state.continued += 1
         state.workers.clear()
         state.gpus.clear()
+        state.reviews.clear()
         state.processes, state.policy_now, self._drawn = (), None, ()
         state.policy_lost = None
         self._trials.requeue(event.requeued, now)
@@ -248,6 +269,15 @@ class Fold:
             if trial := state.trials.get(name):
                 trial.baseline, trial.advantage = event.baseline, score.advantage
                 trial.tokens, trial.signal = score.tokens, signals[name]
+
+    def _review_opened(self, event: ReviewOpened, now: float) -> None:
+        until = None if event.timeout_sec is None else now + event.timeout_sec
+        if event.step not in self.state.reviews:
+            self._note(now, "info", f"step {event.step} waits for a review")
+        review = ReviewView(event.step, now, event.groups, event.undecided, until)
+        if self.state.paused:
+            review.pause(now)
+        self.state.reviews[event.step] = review
 
     def _policy_measured(self, event: PolicyMeasured, now: float) -> None:
         if self._drawn and event.sampled_tokens < self._drawn[-1][1]:
@@ -298,7 +328,7 @@ class Fold:
         )
         if event.verb != "type":
             # Of keys only those are listed that were refused: there are too many of them.
-            state.commands.append(view)
+            self._list(view)
         state.pending[event.command] = view
         if trial is not None and trial.live and event.verb != "type":
             trial.pending = event.verb
@@ -309,7 +339,7 @@ class Fold:
         if view is not None:
             view.done_at, view.ok, view.result = now, event.ok, event.result
             if view.verb == "type" and not event.ok:
-                state.commands.append(view)
+                self._list(view)
             if trial := state.trials.get(view.target):
                 others = [
                     each
@@ -320,10 +350,15 @@ class Fold:
         if not event.ok:
             self._note(now, "warning", event.result)
 
+    def _list(self, command: CommandView) -> None:
+        self.state.commands.append(command)
+        self.state.commands_listed += 1
+
     def _note(
         self, now: float, level: Literal["info", "warning", "error", "alarm"], text: str
     ) -> None:
         self.state.notes.append(Note(now, level, text))
+        self.state.notes_made += 1
 
 
 def _server_view(measured: ServerMeasured, now: float) -> ServerView:

@@ -42,6 +42,7 @@ class Filter:
 
     words: str = ""
     """Each of them is part of its task, group, state, outcome, kind or purpose."""
+    dataset: str = ""
     kind: str = ""
     task: str = ""
     rewards: RewardRange | None = None
@@ -53,7 +54,8 @@ class Filter:
     @property
     def in_words(self) -> str:
         """`copy · reward .50 · "failed"`."""
-        parts = [self.task or self.kind] if self.task or self.kind else []
+        where = self.task or " ".join(filter(None, (self.dataset, self.kind)))
+        parts = [where] if where else []
         if self.rewards is not None:
             parts.append(f"reward {self.rewards.label}")
         if self.words:
@@ -100,7 +102,7 @@ class Listing:
             self.earlier = True
             return self._matching(rewarded(state), state)
         trials = self._matching(current, state)
-        if not trials and (self.filter.task or self.filter.kind):
+        if not trials and (self.filter.task or self.filter.kind or self.filter.dataset):
             self.earlier = True
             trials = self._matching(state.trials.values(), state)[-EARLIER_TRIALS:]
         return trials
@@ -111,15 +113,18 @@ class Listing:
             trial
             for trial in trials
             if (not wanted.task or trial.task == wanted.task)
+            and (not wanted.dataset or _dataset_of(trial, state) == wanted.dataset)
             and (not wanted.kind or kind_of(trial, state) == wanted.kind)
             and (wanted.rewards is None or trial.reward in wanted.rewards)
             and all(word in _words_of(trial, state) for word in words)
         ]
 
-    def by_task(self, kind: str = "", task: str = "") -> None:
-        """Show this kind or task alone; the same again, or neither, shows all."""
-        same = (self.filter.kind, self.filter.task) == (kind, task)
-        self.filter = replace(self.filter, kind="" if same else kind, task="" if same else task)
+    def by_task(self, kind: str = "", task: str = "", dataset: str = "") -> None:
+        """Show this data set, kind or task alone; the same again, or none of them, shows all."""
+        now = self.filter.kind, self.filter.task, self.filter.dataset
+        if now == (kind, task, dataset):
+            kind = task = dataset = ""
+        self.filter = replace(self.filter, kind=kind, task=task, dataset=dataset)
 
     def next_order(self) -> None:
         self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
@@ -145,11 +150,17 @@ def kind_of(trial: TrialView, state: RunState) -> str:
     return (task.kind if task is not None else None) or "other"
 
 
+def _dataset_of(trial: TrialView, state: RunState) -> str:
+    task = state.tasks.get(trial.task)
+    return task.dataset if task is not None else ""
+
+
 def _words_of(trial: TrialView, state: RunState) -> str:
     """All that a filter's words may name."""
     purpose = "held out eval" if trial.purpose == "eval" else "training"
     standing = "running" if trial.live and trial.phase is not TrialPhase.QUEUED else ""
     parts = [trial.label, trial.group, doing(trial), kind_of(trial, state), purpose, standing]
+    parts.append(_dataset_of(trial, state))
     if trial.outcome is not None:
         parts += ["done", trial.outcome, "infrastructure" if trial.infrastructure else ""]
     if trial.left_out is not None:

@@ -37,7 +37,7 @@ class PromptPart:
 
 def prompt_parts(calls: Sequence[SampleRecord]) -> list[PromptPart]:
     """The prompt of the last of a trial's calls up to it, in order; empty without any."""
-    from tbtui.journal.samples import shared_prefix
+    from tbtui.journal.samples import only_ids, shared_prefix
 
     parts: list[PromptPart] = []
     tokens: tuple[int, ...] = ()
@@ -47,7 +47,8 @@ def prompt_parts(calls: Sequence[SampleRecord]) -> list[PromptPart]:
         if new := call.prompt_ids[shared:]:
             parts.append(PromptPart("given", call.turn, new, text=call.prompt_text))
         if index < len(calls) - 1:
-            parts.append(PromptPart("sampled", call.turn, call.completion_ids, call.pieces))
+            known = None if only_ids(call.pieces) else call.pieces
+            parts.append(PromptPart("sampled", call.turn, call.completion_ids, known))
         tokens = call.prompt_ids + call.completion_ids
     return parts
 

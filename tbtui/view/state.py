@@ -14,6 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tbtui.journal.vocabulary import AlarmName, CommandVerb, Outcome, Purpose, RunPhase, TrialPhase
+from tbtui.view.review import ClosedReview, ReviewView
 from tbtui.view.server import PolicyLostView, PolicyView
 from tbtui.view.timeline import MAX_STRETCHES, Stretch
 
@@ -114,6 +115,9 @@ class TrialView:
     excluded: bool = False
     """A person left it out of training."""
     exclusion_reason: str = ""
+    relabelled: bool = False
+    """Somebody gave it another reward than the verifier's verdict led to."""
+    relabel_reason: str = ""
     overdue: bool = False
     """The step's deadline passed while it ran."""
     pending: str = ""
@@ -167,6 +171,8 @@ class TaskView:
     live: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=16))
     """Latest rewards, oldest first."""
+    dataset: str = ""
+    """Empty where the run has one data set."""
 
     @property
     def pass_rate(self) -> float | None:
@@ -324,6 +330,10 @@ class RunState:
     trials: dict[str, TrialView] = field(default_factory=dict)
     """All live ones and the latest finished ones, in the order they were queued."""
     groups: dict[str, GroupView] = field(default_factory=dict)
+    reviews: dict[int, ReviewView] = field(default_factory=dict)
+    """Open ones, by step; the step that is trained first comes first."""
+    review_closed: ClosedReview | None = None
+    """The last one that was."""
     steps: deque[StepView] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     timeline: deque[Stretch] = field(default_factory=lambda: deque(maxlen=MAX_STRETCHES))
     """What the run did when, without gaps but those between its processes."""
@@ -332,8 +342,12 @@ class RunState:
     """Trials of the evaluation under way."""
     rewards: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_REWARDS))
     """Rewards of the latest scored training trials."""
-    kind_rewards: dict[str, deque[float]] = field(default_factory=dict)
-    """Latest rewards of each kind of task, oldest first."""
+    dataset_rewards: dict[str, deque[float]] = field(default_factory=dict)
+    """Latest rewards of training trials of each data set, oldest first."""
+    kind_rewards: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+    """Latest rewards of each kind of task of each data set, oldest first."""
+    held_out_rates: dict[str, float] = field(default_factory=dict)
+    """Of each task that the latest evaluation has scored."""
     outcomes: dict[Outcome, int] = field(default_factory=dict)
     trials_finished: int = 0
     rollouts: int = 0
@@ -353,8 +367,11 @@ class RunState:
     alarms_raised: int = 0
     best: CheckpointView | None = None
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
+    notes_made: int = 0
     commands: deque[CommandView] = field(default_factory=lambda: deque(maxlen=MAX_COMMANDS))
     """The latest, in the order they were given."""
+    commands_listed: int = 0
+    """All that were among them."""
     pending: dict[str, CommandView] = field(default_factory=dict)
     """By id, those that are not done."""
     left_out: Counter[LeftOut] = field(default_factory=Counter)

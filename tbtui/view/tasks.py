@@ -1,26 +1,32 @@
-"""The tasks of a run as a tree: dataset, kinds, tasks. Pure."""
+"""The tasks of a run as a tree: data sets, kinds, tasks. Pure."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
 from pathlib import PurePath
+from typing import Literal, get_args
 
 from tbtui.view.state import RunState, TaskView
 
 
 @dataclass(slots=True)
-class KindView:
-    """Tasks of one kind and how they have gone together."""
+class Branch:
+    """Tasks, and how they have gone together."""
 
     name: str
-    tasks: list[TaskView] = field(default_factory=list)
-    trend: list[float] = field(default_factory=list)
-    """Latest rewards, oldest first."""
-    held_out_rate: float | None = None
+    dataset: str
+    """Empty where the run has one."""
+    tasks: list[TaskView]
+    trend: list[float]
+    """Oldest first."""
+    recent_rate: float | None
+    """Over the latest rewards."""
+    held_out_rate: float | None
     """In the latest evaluation."""
-
-    seconds: float | None = None
+    seconds: float | None
     """Mean of the latest rollouts."""
 
     @property
@@ -36,43 +42,114 @@ class KindView:
         """Share of its trials that infrastructure has ended."""
         return sum(task.lost for task in self.tasks) / self.rollouts if self.rollouts else None
 
-    @property
-    def recent_rate(self) -> float | None:
-        return sum(self.trend) / len(self.trend) if self.trend else None
+
+@dataclass(slots=True)
+class KindView(Branch):
+    """Tasks of one kind."""
 
 
 @dataclass(slots=True)
-class DatasetView:
-    name: str
+class DatasetView(Branch):
+    """Tasks of one data set."""
+
     kinds: list[KindView]
 
-    @property
-    def tasks(self) -> list[TaskView]:
-        return [task for kind in self.kinds for task in kind.tasks]
 
-    @property
-    def flake_rate(self) -> float | None:
-        """Share of its trials that infrastructure has ended."""
-        rollouts = sum(kind.rollouts for kind in self.kinds)
-        return sum(task.lost for task in self.tasks) / rollouts if rollouts else None
+TreeOrder = Literal["name", "worst", "flaky", "slow"]
+TREE_ORDERS: tuple[TreeOrder, ...] = get_args(TreeOrder)
+TREE_ORDER_WORDS: dict[TreeOrder, str] = {
+    "name": "by name",
+    "worst": "lowest pass rate first",
+    "flaky": "most lost first",
+    "slow": "slowest first",
+}
 
 
 def dataset_name(state: RunState) -> str:
+    """Of the run's tasks; where they are of several data sets, of all of them together."""
     return PurePath(state.tasks_dir).name or "tasks"
 
 
-def task_tree(state: RunState) -> DatasetView:
-    """Kinds in alphabetical order, tasks by name with numbers in number's order."""
-    kinds: dict[str, KindView] = {}
+def task_tree(state: RunState, order: TreeOrder = "name") -> list[DatasetView]:
+    """Data sets, in each its kinds, in each its tasks; all sorted the same way. By name numbers
+    stand in number's order."""
+    datasets: dict[str, dict[str, list[TaskView]]] = {}
     for task in state.tasks.values():
-        kind = task.kind or "other"
-        kinds.setdefault(kind, KindView(kind)).tasks.append(task)
-    for each in kinds.values():
-        each.tasks.sort(key=lambda task: _natural(task.name))
-        each.trend = list(state.kind_rewards.get(each.name, ()))
-        each.seconds = seconds_per_rollout(state, *(task.name for task in each.tasks))
-        each.held_out_rate = state.evals[-1].by_kind.get(each.name) if state.evals else None
-    return DatasetView(dataset_name(state), [kinds[name] for name in sorted(kinds)])
+        kinds = datasets.setdefault(task.dataset, {})
+        kinds.setdefault(task.kind or "other", []).append(task)
+    found = [_dataset(name, kinds, state, order) for name, kinds in datasets.items()]
+    return _sorted(found, state, order)
+
+
+def _dataset(
+    dataset: str, kinds: Mapping[str, list[TaskView]], state: RunState, order: TreeOrder
+) -> DatasetView:
+    views = []
+    for kind, tasks in kinds.items():
+        rewards = list(state.kind_rewards.get((dataset, kind), ()))
+        told = state.evals[-1].by_kind.get(kind) if state.evals else None
+        views.append(
+            KindView(
+                kind,
+                dataset,
+                _sorted(tasks, state, order),
+                rewards,
+                _mean(rewards),
+                _held_out_rate(tasks, state, told),
+                seconds_per_rollout(state, *(task.name for task in tasks)),
+            )
+        )
+    tasks = [task for view in views for task in view.tasks]
+    if dataset:
+        trend = list(state.dataset_rewards.get(dataset, ()))
+        recent, held_out = _mean(trend), _held_out_rate(tasks, state, None)
+    else:
+        trend = [step.mean_reward for step in state.steps if step.mean_reward is not None]
+        recent = _mean(state.rewards)
+        held_out = state.evals[-1].pass_rate if state.evals else None
+    return DatasetView(
+        dataset or dataset_name(state),
+        dataset,
+        tasks,
+        trend,
+        recent,
+        held_out,
+        seconds_per_rollout(state, *(task.name for task in tasks)),
+        _sorted(views, state, order),
+    )
+
+
+def _held_out_rate(tasks: Iterable[TaskView], state: RunState, told: float | None) -> float | None:
+    """Mean over the tasks; `told` where an evaluation says nothing of single tasks."""
+    rates = state.held_out_rates
+    return _mean([rates[task.name] for task in tasks if task.name in rates]) if rates else told
+
+
+def _sorted[T: (TaskView, KindView, DatasetView)](
+    parts: Iterable[T], state: RunState, order: TreeOrder
+) -> list[T]:
+    def rank(part: T) -> tuple[float, list[tuple[int, str]]]:
+        match order:
+            case "name":
+                value = None
+            case "worst":
+                value = part.recent_rate
+            case "flaky":
+                value = None if part.flake_rate is None else -part.flake_rate
+            case "slow":
+                seconds = (
+                    seconds_per_rollout(state, part.name)
+                    if isinstance(part, TaskView)
+                    else part.seconds
+                )
+                value = None if seconds is None else -seconds
+        return inf if value is None else value, _natural(part.name)
+
+    return sorted(parts, key=rank)
+
+
+def _mean(values: Collection[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def seconds_per_rollout(state: RunState, *tasks: str) -> float | None:

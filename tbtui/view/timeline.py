@@ -11,7 +11,9 @@ from tbtui.journal.vocabulary import RunPhase
 if TYPE_CHECKING:
     from tbtui.view.state import RunState, StepView
 
-Activity = Literal["starting", "sampling", "waiting", "training", "saving", "evaluating", "paused"]
+Activity = Literal[
+    "starting", "sampling", "waiting", "reviewing", "training", "saving", "evaluating", "paused"
+]
 """`waiting`: for the last quarter of a step's trials, or for a policy that was lost."""
 ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
 
@@ -91,6 +93,8 @@ def _doing(state: RunState) -> tuple[Activity, int] | None:
             activity, step = "evaluating", state.step
         case RunPhase.SAVING:
             activity, step = "saving", state.step
+        case RunPhase.REVIEWING:
+            activity, step = "reviewing", under_way[0].step if under_way else state.step
         case RunPhase.TRAINING:
             activity, step = "training", under_way[0].step if under_way else state.step
         case RunPhase.SAMPLING:

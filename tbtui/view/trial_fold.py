@@ -18,6 +18,7 @@ from tbtui.journal.events import (
     TrialPhase,
     TrialPhaseChanged,
     TrialQueued,
+    TrialRelabelled,
     TrialResumed,
     TrialRetried,
     TrialTakenOver,
@@ -92,6 +93,8 @@ class TrialFold:
                 self._retried(event, now)
             case TrialExcluded():
                 self._excluded(event)
+            case TrialRelabelled():
+                self._relabelled(event)
             case _:
                 return False
         return True
@@ -208,8 +211,12 @@ class TrialFold:
                 task.scored += 1
                 task.reward_sum += event.reward
                 task.recent.append(event.reward)
+                if trial.purpose == "train":
+                    state.dataset_rewards.setdefault(
+                        task.dataset, deque(maxlen=RECENT_REWARDS)
+                    ).append(event.reward)
                 latest = state.kind_rewards.setdefault(
-                    task.kind or "other", deque(maxlen=RECENT_REWARDS)
+                    (task.dataset, task.kind or "other"), deque(maxlen=RECENT_REWARDS)
                 )
                 latest.append(event.reward)
         if trial.purpose == "train":
@@ -262,6 +269,13 @@ class TrialFold:
             self._uncount(trial)
             trial.excluded = event.excluded
             trial.exclusion_reason = event.reason if event.excluded else ""
+            self._count(trial)
+
+    def _relabelled(self, event: TrialRelabelled) -> None:
+        if trial := self._state.trials.get(event.trial):
+            self._uncount(trial)
+            trial.reward, trial.relabelled = event.reward, not event.taken_back
+            trial.relabel_reason = "" if event.taken_back else event.reason
             self._count(trial)
 
     def _count(self, trial: TrialView) -> None:

@@ -73,6 +73,8 @@ def waiting_for(state: RunState, now: float) -> str:
             return f"{state.phase_detail or 'starting'} ({since})"
         case RunPhase.SAMPLING | RunPhase.EVALUATING:
             return _waiting_for_trials(state, now)
+        case RunPhase.REVIEWING:
+            return f"somebody's review ({since})"
         case RunPhase.TRAINING:
             return f"the optimiser step ({since})"
         case RunPhase.SAVING:

@@ -1,28 +1,50 @@
 """How long a person waits: `python tests/benchmarks/start_up.py`. Run it on a quiet machine.
 
 `--help`, the first line of `--no-ui`, and the app's first frame on a real pseudo-terminal, from
-process start; then the first reward. The import of Textual alone says how fast the machine is at
-that moment: where it takes other than 0.65 s, read the others in proportion.
+process start, opened by `run`, `replay` and `attach`; then the first reward. The import of Textual
+alone says how fast the machine is at that moment.
+
+Python keeps the bytecode of what it has imported once, so that only the very first start compiles.
+The rows are of later ones, whatever PYTHONDONTWRITEBYTECODE says here; the last is of that first.
 """
 
 from __future__ import annotations
 
 import os
-import pty
-import select
 import signal
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
-from collections.abc import Callable
-from fcntl import ioctl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.benchmarks.ui_load import in_pty
 
 TBTUI = [sys.executable, "-m", "tbtui"]
 REPEATS = 5
+SIZE = (200, 60)
+
+
+@contextmanager
+def bytecode_in(directory: str) -> Iterator[None]:
+    """Children keep the bytecode of what they import there, and find it again."""
+    before = {name: os.environ.get(name) for name in _BYTECODE}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = directory
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+_BYTECODE = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
 
 
 def textual_seconds() -> float:
@@ -39,9 +61,12 @@ def help_seconds() -> float:
 
 def first_line_seconds() -> float:
     began = time.monotonic()
-    with subprocess.Popen(
-        [*TBTUI, "run", "--no-ui", f"logs_dir={tempfile.mkdtemp()}"], stdout=subprocess.PIPE
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory() as logs,
+        subprocess.Popen(
+            [*TBTUI, "run", "--no-ui", f"logs_dir={logs}"], stdout=subprocess.PIPE
+        ) as process,
+    ):
         assert process.stdout is not None
         process.stdout.readline()
         seconds = time.monotonic() - began
@@ -50,37 +75,63 @@ def first_line_seconds() -> float:
     return seconds
 
 
-def first_frame_seconds() -> float:
-    """Until the app has painted its first whole frame (the footer is its last line)."""
+def first_frame_seconds(*arguments: str) -> float:
+    """Until the app has painted its first whole frame (the line of keys is its last)."""
     began = time.monotonic()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ["TERM"] = "xterm-256color"
-        os.execv(TBTUI[0], [*TBTUI, "run", f"logs_dir={tempfile.mkdtemp()}"])
-    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 200, 0, 0))
-    seen = b""
-    while b"quit" not in seen:
-        if select.select([terminal], [], [], 30)[0]:
-            seen += os.read(terminal, 65536)
-    seconds = time.monotonic() - began
-    os.kill(pid, signal.SIGTERM)
-    while True:
-        try:
-            if not os.read(terminal, 65536):
-                break
-        except OSError:
-            break
-    os.waitpid(pid, 0)
+    with in_pty([*TBTUI, *arguments], SIZE) as terminal:
+        seen = b""
+        while b"quit" not in seen:
+            if (data := terminal.read(30)) is None:
+                raise SystemExit(f"{arguments}: no first frame: {seen[-200:]!r}")
+            seen += data
+        seconds = time.monotonic() - began
+        terminal.write("\x03")
+        while terminal.read(30) is not None:
+            pass
     return seconds
+
+
+def run_frame_seconds() -> float:
+    with tempfile.TemporaryDirectory() as logs:
+        return first_frame_seconds("run", f"logs_dir={logs}")
+
+
+@contextmanager
+def recorded_run() -> Iterator[str]:
+    """Forty seconds of a run that is over."""
+    from tests.ui.synthetic import write_run
+
+    with tempfile.TemporaryDirectory() as logs:
+        yield str(write_run(Path(logs) / "recorded", 40.0).run.path)
+
+
+@contextmanager
+def live_run() -> Iterator[str]:
+    """A run of another process, which waits: it takes no more of the machine than it must."""
+    with tempfile.TemporaryDirectory() as logs:
+        subprocess.run(
+            [*TBTUI, "run", "--detach", f"logs_dir={logs}"], check=True, stdout=subprocess.DEVNULL
+        )
+        (run,) = Path(logs).iterdir()
+        subprocess.run(
+            [*TBTUI, "ctl", "run", "pause", str(run)], check=True, stdout=subprocess.DEVNULL
+        )
+        try:
+            yield str(run)
+        finally:
+            subprocess.run(
+                [*TBTUI, "ctl", "run", "stop", str(run)], check=True, stdout=subprocess.DEVNULL
+            )
 
 
 def first_reward_seconds() -> float:
     began = time.monotonic()
-    with subprocess.Popen(
-        [*TBTUI, "run", "--json", f"logs_dir={tempfile.mkdtemp()}"],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory() as logs,
+        subprocess.Popen(
+            [*TBTUI, "run", "--json", f"logs_dir={logs}"], stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
         assert process.stdout is not None
         for line in process.stdout:
             if '"trial_finished"' in line:
@@ -91,19 +142,56 @@ def first_reward_seconds() -> float:
     return seconds
 
 
+def first_start_seconds() -> float:
+    """With nothing compiled."""
+    with tempfile.TemporaryDirectory() as empty, bytecode_in(empty):
+        return run_frame_seconds()
+
+
+Measure = tuple[str, Callable[[], float], int, float | None]
+"""What, how, how often, and seconds at most."""
+
+
+@contextmanager
+def frame_measures() -> Iterator[list[Measure]]:
+    """First frames of the app, and what Textual takes of them."""
+    with recorded_run() as recorded, live_run() as live:
+        yield [
+            ("import textual.app", textual_seconds, REPEATS, None),
+            ("first frame, run", run_frame_seconds, REPEATS, 1.0),
+            (
+                "first frame, replay",
+                lambda: first_frame_seconds("replay", recorded),
+                REPEATS,
+                1.0,
+            ),
+            ("first frame, attach", lambda: first_frame_seconds("attach", live), REPEATS, 1.0),
+        ]
+
+
 def main() -> None:
-    measures: list[tuple[str, Callable[[], float], int, str]] = [
-        ("import textual.app", textual_seconds, REPEATS, "-"),
-        ("tbtui --help", help_seconds, REPEATS, "0.4"),
-        ("--no-ui, first line", first_line_seconds, REPEATS, "1.5"),
-        ("app, first frame", first_frame_seconds, REPEATS, "1.5"),
-        ("first reward", first_reward_seconds, 2, "-"),
-    ]
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"{'':22}{'median':>8}{'worst':>8}{'aim':>6}   seconds")
-    for name, measure, repeats, aim in measures:
-        seconds = [measure() for _ in range(repeats)]
-        print(f"{name:22}{statistics.median(seconds):8.2f}{max(seconds):8.2f}{aim:>6}", flush=True)
+    print(f"{'':28}{'median':>8}{'worst':>8}{'aim':>6}   seconds")
+    with (
+        tempfile.TemporaryDirectory() as compiled,
+        bytecode_in(compiled),
+        frame_measures() as frames,
+    ):
+        rows: list[Measure] = [
+            *frames,
+            ("tbtui --help", help_seconds, REPEATS, 0.4),
+            ("--no-ui, first line", first_line_seconds, REPEATS, 1.5),
+            ("first reward", first_reward_seconds, 2, None),
+            ("first frame, never compiled", first_start_seconds, 2, None),
+        ]
+        for name, measure, repeats, aim in rows:
+            measure()
+            seconds = [measure() for _ in range(repeats)]
+            aimed = "-" if aim is None else f"{aim:g}"
+            print(
+                f"{name:28}{statistics.median(seconds):8.2f}{max(seconds):8.2f}{aimed:>6}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,273 +1,339 @@
 """What the app costs under load: `python tests/benchmarks/ui_load.py`.
 
-Three processes: one writes a run (trials that print four times a second and sample a completion
-every second), one is the app in a pty of 220 x 60, this one drains the pty. Prints a table of
-the app's loop lag, CPU share, memory and output; compare with the targets beside them.
+Three processes: one writes a run (64 trials that print four times a second and sample some 300
+tokens a second together; those that end make room for others), one is the app in a pty of
+220 x 60, this one drains the pty and, with --keys, presses keys and waits for what they should
+bring. With --speed the run's time goes faster than ours. Prints what it measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import fcntl
+import itertools
 import json
 import os
 import pty
 import random
+import re
+import select
+import signal
+import sqlite3
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-MOST_OUTPUT = {"normal": 300.0, "low": 60.0}
-"""kB/s to the terminal."""
-TARGETS = {"lag_p99_ms": 50.0, "cpu_share": 0.40, "rss_mb": 250.0}
+from tbtui.journal.rundir import RunDirectory
+
+SETTLING_SEC = 4.0
+"""From the app's start until it is measured."""
+PRINTS = 4
+"""Of each trial, a second."""
+TURN_SECONDS = 40.0
+"""So long, about, that 64 trials sample 300 tokens a second."""
 
 
-def write_run(directory: Path, trials: int, seconds: float) -> None:
-    """Play the load in real time."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ui"))
-    import numpy as np
-    from synthetic import PROMPT, Simulation, completion, turns_of
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is written and shown."""
 
-    from tbtui.journal.events import (
-        AgentCommand,
-        PolicyMeasured,
-        RunPhase,
-        RunPhaseChanged,
-        StepStarted,
-        TrialPhase,
-        TrialPhaseChanged,
-        TrialQueued,
-        TurnObserved,
-        TurnParsed,
-        TurnSampled,
-        TurnStarted,
+    trials: int = 64
+    seconds: float = 20.0
+    """For which it is measured."""
+    fps: str = "normal"
+    speed: float = 1.0
+    """Of the run's clock against ours."""
+    size: tuple[int, int] = (220, 60)
+    """Columns and rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of the app; `keys_ms` has one for each key that was pressed."""
+
+    lag_p99_ms: float
+    lag_max_ms: float
+    cpu_share: float
+    """Of one core."""
+    rss_mb: float
+    rss_growth: float
+    """Of the last third of the time, as a share."""
+    events: int
+    run_minutes: float
+    """By the run's clock, that were shown."""
+    tokens_per_sec: float
+    """Of the run's seconds."""
+    output_kb_per_sec: float
+    keys_ms: tuple[float, ...] = ()
+
+
+def drive(load: Load, keys: bool = False) -> Measured:
+    """Play the load to an app in a pty; with `keys`, press some all the while."""
+    with tempfile.TemporaryDirectory() as place:
+        run, report = RunDirectory.create(Path(place) / "run"), Path(place) / "report.json"
+        given = json.dumps(asdict(load))
+        write = [sys.executable, __file__, "--write", str(run.path), "--load", given]
+        with subprocess.Popen(write) as writer:
+            try:
+                while not (run.path / "began").exists():
+                    time.sleep(0.05)
+                show = [__file__, "--show", run.path, "--report", report, "--load", given]
+                with in_pty([sys.executable, *map(str, show)], load.size) as terminal:
+                    pressed = KeyPresses(terminal) if keys else None
+                    painted = terminal.drain(SETTLING_SEC + load.seconds, pressed)
+                if not report.exists():
+                    raise SystemExit("the app has broken: --show says why")
+                result = json.loads(report.read_text())
+                seconds, tokens = played(run)
+            finally:
+                writer.terminate()
+    output = painted / 1000 / load.seconds
+    return Measured(
+        **result,
+        run_minutes=seconds / 60,
+        tokens_per_sec=tokens,
+        output_kb_per_sec=output,
+        keys_ms=() if pressed is None else tuple(pressed.latencies_ms),
     )
-    from tbtui.journal.rundir import RunDirectory
-    from tbtui.journal.samples import SampleRecord
-    from tbtui.journal.writer import JournalWriter
 
-    run = RunDirectory(directory)
-    simulation = Simulation(run, steps=1)
-    simulation._heap.clear()
-    simulation._writer._clock = time.time
-    # Its first step writes who runs what; the load takes the place of the rest.
-    next(simulation._main())
-    writer: JournalWriter = simulation._writer
-    names = [f"copy-{n:02d}" for n in range(trials)]
-    writer.append(StepStarted(step=1, groups={"g": "copy-01"}))
-    writer.append(RunPhaseChanged(phase=RunPhase.SAMPLING, step=0))
-    casts = {}
-    for name in names:
-        writer.append(
-            TrialQueued(
-                trial=name,
-                label=f"{name}/1",
-                task="copy-01",
-                group="g",
-                step=1,
-                purpose="train",
-                budget_sec=600,
-            )
-        )
-        writer.append(TrialPhaseChanged(trial=name, phase=TrialPhase.ACTING))
-        path = run.recording(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        casts[name] = path.open("w")
-        casts[name].write(json.dumps({"version": 2, "width": 160, "height": 40}) + "\n")
+
+def played(run: RunDirectory) -> tuple[float, float]:
+    """Seconds by the run's clock since the load began to be played, and tokens a second of them."""
+    began = json.loads((run.path / "began").read_text())["at"]
+    with contextlib.closing(sqlite3.connect(run.database)) as journal:
+        counts = journal.execute(
+            "SELECT time, json_extract(body, '$.sampled_tokens') FROM events"
+            " WHERE kind = 'policy_measured' AND time >= ? ORDER BY seq",
+            (began,),
+        ).fetchall()
+    (first, before), (last, after) = counts[0], counts[-1]
+    return last - first, (after - before) / (last - first)
+
+
+# The terminal
+
+
+class Terminal:
+    """The end of a pty that a terminal would have."""
+
+    def __init__(self, master: int) -> None:
+        self._master = master
+
+    def write(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def read(self, timeout: float) -> bytes | None:
+        """What has come within `timeout` seconds; None when the app has gone."""
+        if not select.select([self._master], [], [], timeout)[0]:
+            return b""
+        try:
+            return os.read(self._master, 65536) or None
+        except OSError:
+            return None
+
+    def drain(self, seconds: float, pressed: KeyPresses | None) -> int:
+        """Read until the app has gone; the bytes between settling and `seconds`."""
+        painted, began = 0, time.monotonic()
+        while (data := self.read(0.005)) is not None:
+            if SETTLING_SEC <= time.monotonic() - began < seconds:
+                painted += len(data)
+                if pressed is not None:
+                    pressed.look(data)
+        return painted
+
+
+@contextlib.contextmanager
+def in_pty(command: list[str], size: tuple[int, int]) -> Iterator[Terminal]:
+    """Run a command in a terminal; whatever is left of it at the end is killed."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    process = subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+    )
+    os.close(slave)
+    try:
+        yield Terminal(master)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+class KeyPresses:
+    """Presses a key, waits for what it should bring, and after a while presses the next one."""
+
+    SELECTED = re.compile(rb"48;2;108;182;255m *(\w+-\d+/\d+)")
+    """The label in the chosen tile's heading, on the dark theme's accent."""
+    # Up and down, in and out; what is written of each comes with nothing else.
+    ROUND = (
+        *(("\x1b[C", "tile"), ("\x1b[B", "tile"), ("\x1b[D", "tile"), ("\x1b[A", "tile")),
+        *(("\r", "turns"), ("\x1b", "▸"), ("?", "everywhere"), ("\x1b", "")),
+    )
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._keys = itertools.cycle(self.ROUND)
+        self._awaited: str | None = None
+        self._since = 0.0
+        self._next = 0.0
+        self._seen = b""
+        self._tile = b""
+        self._random = random.Random(0)
+        self.latencies_ms: list[float] = []
+
+    def look(self, data: bytes) -> None:
+        """At what has come; called all the while, whether anything has or not."""
+        now = time.monotonic()
+        self._seen = self._seen[-4096:] + data
+        if self._awaited is not None and self._answered(self._awaited):
+            self.latencies_ms.append((now - self._since) * 1000)
+            self._awaited = None
+            self._next = now + self._random.uniform(0.2, 0.6)
+        elif self._awaited is None and now >= self._next:
+            key, awaited = next(self._keys)
+            self._seen = b""
+            self._terminal.write(key)
+            self._since = now
+            if awaited:
+                self._awaited = awaited
+            else:
+                self._next = now + 1.0
+
+    def _answered(self, awaited: str) -> bool:
+        if awaited != "tile":
+            return awaited.encode() in self._seen
+        chosen = self.SELECTED.findall(self._seen)
+        moved = bool(chosen) and chosen[-1] != self._tile
+        self._tile = chosen[-1] if chosen else self._tile
+        return moved
+
+
+# The run
+
+
+def write_run(run: RunDirectory, load: Load) -> None:
+    """Play the load in real time, or faster, until somebody ends this process."""
+    from tests.ui.synthetic import Simulation
+
+    simulation = Simulation(
+        run,
+        steps=1_000_000,
+        groups=32,
+        group_size=8,
+        parallel=load.trials,
+        eval_every=10,
+        turn_seconds=TURN_SECONDS,
+    )
+    while len(simulation.acting()) < load.trials:
+        simulation.advance(simulation.now + 1.0)
     rng = random.Random(0)
-    begin, turn, tokens = time.monotonic(), 0, 0
-    while (now := time.monotonic() - begin) < seconds:
-        for name in names:
-            words = " ".join(f"\x1b[3{rng.randrange(8)}m{rng.random():.8f}" for _ in range(20))
-            print(json.dumps([round(now, 3), "o", f"{words}\x1b[0m\r\n{PROMPT}"]), file=casts[name])
-            casts[name].flush()
-        if int(now * 4) % 4 == 0:
-            turn += 1
-            for name in names:
-                script = turns_of("copy", rng, True)[0]
-                text = completion(script)
-                pieces = tuple(text[i : i + 4] for i in range(0, len(text), 4))
-                logprobs = -np.array([rng.random() ** 4 * 5 for _ in pieces], dtype=np.float32)
-                tokens += len(pieces)
-                writer.append(TurnStarted(trial=name, turn=turn))
-                sample = writer.add_sample(
-                    SampleRecord(
-                        name, turn, (1, 2), tuple(range(len(pieces))), logprobs, pieces, "", "stop",
-                        1, 1.0, 0.2,
-                    )
-                )  # fmt: skip
-                writer.append(
-                    TurnSampled(
-                        trial=name,
-                        turn=turn,
-                        sample=sample,
-                        text=text,
-                        prompt_tokens=2,
-                        completion_tokens=len(pieces),
-                        mean_logprob=-0.4,
-                        min_logprob=-5,
-                        stop_reason="stop",
-                        weights_version=1,
-                        seconds=0.2,
-                    )
-                )
-                writer.append(
-                    TurnParsed(
-                        trial=name,
-                        turn=turn,
-                        analysis=script.analysis,
-                        plan=script.plan,
-                        commands=(AgentCommand(keystrokes="ls\n", duration_sec=0.1),),
-                        task_complete=False,
-                    )
-                )
-                writer.append(TurnObserved(trial=name, turn=turn, observation=PROMPT, seconds=0.1))
-            writer.append(
-                PolicyMeasured(
-                    activity="sampling",
-                    in_flight=8,
-                    running=8,
-                    completed=turn * trials,
-                    sampled_tokens=tokens,
-                    p50_sec=0.2,
-                    p95_sec=0.4,
-                )
-            )
-        time.sleep(max(0.0, begin + (int(now * 4) + 1) / 4 - time.monotonic()))
+    words = [
+        " ".join(f"\x1b[3{rng.randrange(8)}m{rng.random():.8f}" for _ in range(20)) + "\x1b[0m\r\n"
+        for _ in range(200)
+    ]
+    first, began = simulation.now, time.time()
+    (run.path / "began").write_text(json.dumps({"at": first, "began": began}))
+    for beat in itertools.count(1):
+        simulation.advance(first + beat / PRINTS)
+        for trial in simulation.acting():
+            simulation.print_in(trial, rng.choice(words))
+        time.sleep(max(0.0, began + beat / PRINTS / load.speed - time.time()))
 
 
-def show_run(directory: Path, seconds: float, report: Path, fps: int) -> None:
-    """The app; measures itself from its third second on."""
-    from tbtui.journal.commands import Command
-    from tbtui.journal.rundir import RunDirectory
+# The app
+
+
+def show_run(run: RunDirectory, load: Load, report: Path) -> None:
+    """The app; measures itself once it has settled, and leaves."""
     from tbtui.ui.app import TbtuiApp
-    from tbtui.ui.host import RunEnd
+    from tbtui.ui.host import WatchedRun
+    from tbtui.ui.settings import frames_per_second
 
-    class Follower:
-        def __init__(self) -> None:
-            self.directory = RunDirectory(directory)
+    begun = json.loads((run.path / "began").read_text())
 
-        def start(self) -> None: ...
+    def clock() -> float:
+        return float(begun["at"] + (time.time() - begun["began"]) * load.speed)
 
-        def submit(self, command: Command) -> None: ...
+    fps = frames_per_second(load.fps)
+    app = TbtuiApp(WatchedRun(run), clock=clock, fps=fps, theme="tbtui-dark")
 
-        def interrupt(self) -> None: ...
-
-        outlives = False
-        read_only = ""
-
-        async def ended(self) -> RunEnd:
-            await asyncio.sleep(3600)
-            raise AssertionError
-
-    app = TbtuiApp(Follower(), fps=fps)
-
-    result: dict[str, float] = {}
-
-    async def measure() -> None:
+    async def measure() -> dict[str, float]:
         import psutil
 
-        await asyncio.sleep(3)
+        await asyncio.sleep(SETTLING_SEC)
         process = psutil.Process()
-        lags = []
+        lags: list[float] = []
+        memory: list[int] = []
         cpu, wall = process.cpu_times(), time.monotonic()
-        while time.monotonic() - wall < seconds:
+        while (passed := time.monotonic() - wall) < load.seconds:
             before = time.monotonic()
             await asyncio.sleep(0.01)
             lags.append((time.monotonic() - before - 0.01) * 1000)
+            if passed > len(memory) * load.seconds / 30:
+                memory.append(process.memory_info().rss)
         spent = process.cpu_times()
+        passed = time.monotonic() - wall
         lags.sort()
-        result.update(
-            {
-                "lag_p50_ms": lags[len(lags) // 2],
-                "lag_p99_ms": lags[int(len(lags) * 0.99)],
-                "lag_max_ms": lags[-1],
-                "cpu_share": (spent.user + spent.system - cpu.user - cpu.system)
-                / (time.monotonic() - wall),
-                "rss_mb": process.memory_info().rss / 2**20,
-                "events": app.live_run.state.seq,
-            }
-        )
-        app.exit(0)
+        return {
+            "lag_p99_ms": lags[int(len(lags) * 0.99)],
+            "lag_max_ms": lags[-1],
+            "cpu_share": (spent.user + spent.system - cpu.user - cpu.system) / passed,
+            "rss_mb": memory[-1] / 2**20,
+            "rss_growth": memory[-1] / memory[len(memory) * 2 // 3] - 1,
+            "events": app.live_run.state.seq,
+        }
 
-    async def both() -> None:
+    async def both() -> dict[str, float]:
         task = asyncio.ensure_future(measure())
+        task.add_done_callback(lambda _: app.exit(0))
         await app.run_async()
-        await task
+        if app.crash is not None:
+            raise app.crash
+        return await task
 
-    asyncio.run(both())
-    report.write_text(json.dumps(result))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    report.write_text(json.dumps(asyncio.run(both())))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--fps", default="normal", help="as of tbtui run: low, normal, 1 to 10")
+    parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--size", default="220x60")
+    parser.add_argument("--keys", action="store_true")
+    parser.add_argument("--load", type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--show", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    from tbtui.ui.settings import frames_per_second
-
     if given.write:
-        return write_run(given.write, given.trials, given.seconds + 6)
+        return write_run(RunDirectory(given.write), Load(**given.load))
     if given.show:
-        return show_run(given.show, given.seconds, given.report, frames_per_second(given.fps))
-    with tempfile.TemporaryDirectory() as place:
-        _drive(Path(place), given.trials, given.seconds, given.fps)
+        return show_run(RunDirectory(given.show), Load(**given.load), given.report)
+    width, _, height = given.size.partition("x")
+    size = int(width), int(height)
+    load = Load(given.trials, given.seconds, given.fps, given.speed, size)
+    print(load)
+    for name, value in asdict(drive(load, given.keys)).items():
+        if name != "keys_ms":
+            print(f"  {name:<20}{value:>10,.2f}")
+        elif value:
+            ordered = sorted(value)
+            print(f"  {len(value)} keys: p50 {ordered[len(value) // 2]:.0f} ms, worst", end=" ")
+            print(", ".join(f"{each:.0f}" for each in ordered[-5:]))
+    print("  load average " + " ".join(f"{each:.1f}" for each in os.getloadavg()))
     return None
-
-
-def _drive(place: Path, trials: int, seconds: float, fps: str) -> None:
-    from tbtui.journal.rundir import RunDirectory
-
-    run, report = RunDirectory.create(place / "run").path, place / "report.json"
-    common = [sys.executable, __file__, "--trials", str(trials), "--seconds", str(seconds)]
-    common += ["--fps", fps]
-    writer = subprocess.Popen([*common, "--write", str(run)])
-    while not (run / "run.db").exists():
-        time.sleep(0.05)
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 220, 0, 0))
-    screen = subprocess.Popen(
-        [*common, "--show", str(run), "--report", str(report)],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
-    )
-    os.close(slave)
-    painted = 0
-    while True:
-        try:
-            data = os.read(master, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        painted += len(data)
-    screen.wait()
-    writer.terminate()
-    writer.wait()
-    result = json.loads(report.read_text())
-    result["output_kb_per_sec"] = painted / 1000 / (seconds + 3)
-    what = f"{trials} trials, 4 updates/s each, {seconds:.0f} s, 220 x 60, fps {fps}"
-    sys.stdout.write(f"{what}\n")
-    targets = {**TARGETS, "output_kb_per_sec": MOST_OUTPUT["low" if fps == "low" else "normal"]}
-    for name, value in result.items():
-        target = targets.get(name)
-        verdict = (
-            ""
-            if target is None
-            else f"   target <= {target:g}: {'ok' if value <= target else 'MISSED'}"
-        )
-        sys.stdout.write(f"  {name:<20}{value:>10,.2f}{verdict}\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from task_writer import MINIMAL_TOML, Files, WriteTask, write_task
+
+from tests.catalog.task_writer import MINIMAL_TOML, Files, WriteTask, write_task
 
 
 @pytest.fixture(name="write_task")

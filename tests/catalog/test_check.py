@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from task_writer import MINIMAL_TOML, Files, WriteTask
 
 from tbtui.catalog.check import deep_check
 from tbtui.catalog.report import check_directory, summary, task_rows
@@ -13,6 +12,7 @@ from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
 from tbtui.catalog.toml_lines import line_of
 from tbtui.resources import tasks_dir
+from tests.catalog.task_writer import MINIMAL_TOML, Files, WriteTask
 
 
 async def test_a_sound_task(write_task: WriteTask, tmp_path: Path) -> None:

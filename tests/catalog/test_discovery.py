@@ -11,12 +11,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from task_writer import MINIMAL_TOML, WriteTask
 
 from tbtui import resources
 from tbtui.catalog.load import DEFAULT_AGENT_TIMEOUT_SEC, Defect
 from tbtui.catalog.tasks import CatalogError, discover
 from tbtui.resources import tasks_dir, themes_dir
+from tests.catalog.task_writer import MINIMAL_TOML, WriteTask
 
 FULL_TOML = """
 schema_version = "1.4"

@@ -9,12 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from task_writer import write_task
 
 from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.fetch import FetchError, Progress, Registry
 from tbtui.catalog.places import fetched_tasks, find_tasks
 from tbtui.catalog.tasks import discover
+from tests.catalog.task_writer import write_task
 
 TASKS = 23
 

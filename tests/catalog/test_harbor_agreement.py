@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from task_writer import WriteTask
 
 from tbtui.catalog.load import TaskInfo
 from tbtui.catalog.schema import TaskFile
 from tbtui.catalog.tasks import discover
 from tbtui.resources import tasks_dir
+from tests.catalog.task_writer import WriteTask
 
 BUNDLED = discover(tasks_dir())
 

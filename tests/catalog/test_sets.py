@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from task_writer import WriteTask
 
 from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.places import fetched_tasks, find_tasks
@@ -21,6 +20,7 @@ from tbtui.catalog.sets import (
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.resources import tasks_dir
+from tests.catalog.task_writer import WriteTask
 
 NAMES = ("copy-01", "copy-02", "move-01", "wörter")
 

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-
-def tbtui(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tbtui", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-    )
+from tests.cli.process import tbtui
 
 
 @pytest.mark.parametrize(
@@ -44,6 +33,7 @@ def tbtui(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["logs_dir=/dev/null/runs"], "can't make the run directory"),
         (["model_name=Qwen/Qwen3-8B"], "the embedded policy has one model, 'starter'"),
         (["checkpoint=nowhere"], "checkpoint nowhere"),
+        (["review=always", "review_rules=nowhere.toml"], "nowhere.toml: can't be read (No such"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(

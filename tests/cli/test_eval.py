@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tbtui.commands.evaluate import evaluate
 from tbtui.engines.grpo.checkpoints import best, latest
-from tbtui.evaluate import evaluate
 from tbtui.journal.events import CheckpointSaved, EvalFinished, RunStarted, StepStarted
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.resources import tasks_dir
+from tests.cli.process import tbtui
+from tests.events import entries_of
 
 
 @pytest.fixture
@@ -69,23 +68,8 @@ def test_bad_input_is_refused_in_one_line(
     assert [path.name for path in empty_run.path.parent.iterdir()] == ["short"]
 
 
-def tbtui(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tbtui", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-
-
 def events(run: RunDirectory, kinds: Sequence[type]) -> list[object]:
-    reader = JournalReader(run)
-    try:
-        return [e.event for e in reader.read(0, 100_000) if isinstance(e.event, tuple(kinds))]
-    finally:
-        reader.close()
+    return [e.event for e in entries_of(run) if isinstance(e.event, tuple(kinds))]
 
 
 @pytest.mark.slow

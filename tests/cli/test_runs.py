@@ -44,6 +44,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
+from tests.events import events_of
 
 PATIENCE_SEC = 90
 
@@ -80,13 +81,7 @@ class LiveRun:
         )
 
     def events(self, kind: type[Any] = object) -> list[Any]:
-        if not self.directory.database.exists():
-            return []
-        reader = JournalReader(self.directory)
-        try:
-            return [e.event for e in reader.read(0, 100_000) if isinstance(e.event, kind)]
-        finally:
-            reader.close()
+        return events_of(self.directory, kind)
 
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_SEC

@@ -10,64 +10,22 @@ from typer.testing import CliRunner
 
 from tbtui.cli import app
 from tbtui.journal.events import (
-    Outcome,
-    PhaseSeconds,
     RunFinished,
-    RunStarted,
-    TaskRecord,
-    TrialFinished,
-    TrialQueued,
     TurnObserved,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
+from tests.events import run_started, trial_finished, trial_queued
 
 
 def write(path: Path, reward: float, seed: int) -> None:
     with JournalWriter(RunDirectory.create(path)) as writer:
-        writer.append(
-            RunStarted(
-                run=path.name,
-                pid=1,
-                host="here",
-                tbtui_version="1",
-                harbor_version="1",
-                policy="local",
-                model_name="starter",
-                parameters=None,
-                context_limit=1024,
-                environment="sandbox",
-                environment_reason="",
-                tasks_dir="tasks",
-                tasks=(TaskRecord(name="copy-01", kind="copy", split="train"),),
-                settings={"seed": seed},
-            )
-        )
+        writer.append(run_started(run=path.name, settings={"seed": seed}))
         for number in (1, 2):
             name = f"trial-{number}"
-            writer.append(
-                TrialQueued(
-                    trial=name,
-                    label=f"copy-01/{number}",
-                    task="copy-01",
-                    group="g",
-                    step=1,
-                    purpose="train",
-                    budget_sec=60,
-                )
-            )
+            writer.append(trial_queued(name, label=f"copy-01/{number}"))
             writer.append(TurnObserved(trial=name, turn=1, observation="\x1b[1msaw", seconds=1))
-            writer.append(
-                TrialFinished(
-                    trial=name,
-                    outcome=Outcome.SOLVED,
-                    reason="",
-                    verdict=reward,
-                    reward=reward,
-                    turns=1,
-                    seconds=PhaseSeconds(),
-                )
-            )
+            writer.append(trial_finished(name, reward))
         writer.append(RunFinished(status="finished", reason="done"))
 
 

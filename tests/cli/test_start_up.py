@@ -6,6 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import typer
+from typer.main import get_group
+
+from tbtui.cli import COMMANDS
 
 HEAVY = {"textual", "bittty", "harbor", "litellm", "tinker", "wandb", "numpy", "tokenizers"}
 LATER = (HEAVY | {"pydantic", "pydantic_core", "dotenv"}) - {"textual"}
@@ -35,6 +39,41 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "try:\n    main()\nexcept SystemExit:\n    pass"
     )
     assert not imported_by(program) & HEAVY
+
+
+def test_a_command_waits_for_its_own_module_alone() -> None:
+    listing = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys\nfrom tbtui.cli import main\nsys.argv = ['tbtui', 'attach', '--help']\n"
+            "try:\n    main()\nexcept SystemExit:\n    pass\n"
+            "print(*(m for m in sys.modules if m.startswith('tbtui.')))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    nouns = {"run", "runs", "attach", "serve", "tools", "tasks", "prime_rl"}
+    imported = set(listing.stdout.splitlines()[-1].split())
+    assert {noun for noun in nouns if f"tbtui.cli.{noun}" in imported} == {"attach"}
+    assert "tbtui.ctl.app" not in imported
+
+
+def test_every_command_is_built_under_the_name_that_it_is_listed_by() -> None:
+    for name in COMMANDS:
+        part = typer.Typer()
+        COMMANDS[name](part)
+        assert name in get_group(part).commands
+
+
+def test_a_replay_and_a_joined_run_bring_no_classes_of_events_before_the_first_frame() -> None:
+    modules = imported_by(
+        "import tbtui.commands.replay, tbtui.commands.attach, tbtui.ctl.targets, tbtui.show_run\n"
+        "import tbtui.ui.app, tbtui.ui.replayed"
+    )
+    assert {"tbtui", "textual"} <= modules
+    assert not modules & LATER
 
 
 def test_a_headless_run_never_imports_textual_nor_harbor() -> None:

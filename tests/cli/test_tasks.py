@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from tbtui.journal.events import TrialFinished
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
+from tests.cli.process import tbtui
 
 
 @pytest.fixture(autouse=True)
@@ -91,17 +90,6 @@ def test_a_run_trains_on_a_saved_set(tmp_path: Path) -> None:
     assert prepared.split.refused == ("copy-09", "move-07", "move-08", "move-09")
     assert len(prepared.split.heldout) == 24
     assert prepared.tasks_dir == tasks_dir() / "starter"
-
-
-def tbtui(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tbtui", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
 
 
 def ends(run: RunDirectory) -> Sequence[TrialFinished]:

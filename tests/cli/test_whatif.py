@@ -16,17 +16,13 @@ from tbtui.cli import app
 from tbtui.config import RunConfig, to_json
 from tbtui.journal.events import (
     GroupScored,
-    Outcome,
-    PhaseSeconds,
-    RunStarted,
     StepFinished,
-    TrialFinished,
-    TrialQueued,
     TrialScore,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
+from tests.events import run_started, trial_finished, trial_queued
 
 
 def whatif(*arguments: str | Path) -> Result:
@@ -34,24 +30,7 @@ def whatif(*arguments: str | Path) -> Result:
 
 
 def start(writer: JournalWriter, config: RunConfig) -> None:
-    writer.append(
-        RunStarted(
-            run="r",
-            pid=1,
-            host="h",
-            tbtui_version="0",
-            harbor_version="0",
-            policy="local",
-            model_name="starter",
-            parameters=None,
-            context_limit=100,
-            environment="sandbox",
-            environment_reason="",
-            tasks_dir="tasks",
-            tasks=(),
-            settings=to_json(config),
-        )
-    )
+    writer.append(run_started(run="r", tasks=(), settings=to_json(config)))
 
 
 def sample(writer: JournalWriter, trial: str, turns: int, version: int) -> None:
@@ -93,28 +72,16 @@ def train(
         for place, (reward, advantage) in enumerate(zip(group, result.advantages, strict=True), 1):
             trial = f"s{step:04d}-{task}-{place}"
             writer.append(
-                TrialQueued(
-                    trial=trial,
+                trial_queued(
+                    trial,
                     label=f"{task}/{place}",
                     task=task,
                     group=f"s{step:04d}-{task}",
                     step=step,
-                    purpose="train",
-                    budget_sec=60,
                 )
             )
             sample(writer, trial, place, sampled_by)
-            writer.append(
-                TrialFinished(
-                    trial=trial,
-                    outcome=Outcome.SOLVED,
-                    reason="",
-                    verdict=reward,
-                    reward=reward,
-                    turns=place,
-                    seconds=PhaseSeconds(),
-                )
-            )
+            writer.append(trial_finished(trial, reward, turns=place))
             scores[trial] = TrialScore(reward=reward, advantage=advantage, tokens=3 * place)
         writer.append(
             GroupScored(

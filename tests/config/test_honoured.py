@@ -52,6 +52,13 @@ def test_the_defaults_are_honoured() -> None:
             "error",
             "normalize_advantages_by_std=true means advantage=std, but advantage=batch",
         ),
+        ("review=always stream=true", "error", "review=always: stream=true trains a group as soon"),
+        ("review_rules=a.toml", "warning", "review_rules: not used without review=suspects"),
+        (
+            "review=always at_review_timeout=accept",
+            "warning",
+            "at_review_timeout: not used without",
+        ),
         ("eval_tasks=a eval_split=0.5", "error", "eval_tasks and eval_split: both say"),
         ("wandb_name=x", "error", "wandb_name: nothing is logged"),
         ("prices.promt=1", "error", "prices.promt: there is no such price"),

@@ -266,6 +266,24 @@ def test_alarms_best_checkpoints_and_intervals_are_told() -> None:
     ]
 
 
+def test_data_sets_are_told_before_kinds() -> None:
+    (told,) = human(
+        [
+            EvalFinished(
+                step=4,
+                weights_version=4,
+                temperature=1.0,
+                pass_rate=0.5,
+                scored=8,
+                unscored=0,
+                by_kind={"copy": 0.5},
+                by_dataset={"starter": 0.75, "workshop": 0.25},
+            )
+        ]
+    )
+    assert told.endswith("pass rate 0.50 of 8 trials · starter 0.75 workshop 0.25 · copy 0.50")
+
+
 def on_a_server(state: str, since: float, reason: str = "") -> PolicyMeasured:
     return PolicyMeasured(
         activity="sampling",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.run import Run
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.events import AnyEvent, TurnSampled
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.base import Sample, SampleRequest
 from tbtui.rollout.environments.choose import EnvironmentChoice
 from tbtui.rollout.messages import TrialSpec
 from tests.engines.conftest import TASKS, until
 from tests.engines.fakes import FakePool, RotePolicy, facts
+from tests.events import events_of
 
 TURN_SEC = 0.05
 
@@ -89,10 +88,7 @@ class LiveRun:
             await self.end()
 
     def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
-        if not self.directory.database.exists():
-            return []
-        with contextlib.closing(JournalReader(self.directory)) as reader:
-            return [e.event for e in reader.read(0, 100_000) if isinstance(e.event, kind)]
+        return events_of(self.directory, kind)
 
 
 class Viewer:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.attach import AttachedRun, Place, remote_place
+from tbtui.commands.attach import Place, remote_place
+from tbtui.engines.control.attached import AttachedRun
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued
 from tbtui.journal.rundir import RunDirectory
@@ -56,6 +57,7 @@ async def test_who_joins_first_steers_and_leaving_leaves_the_run(live: LiveRun, 
     ada.interrupt()
     end = await ada.ended()
     assert (end.status, end.reason) == ("interrupted", "detached; the run goes on")
+    await until(lambda: "ada" not in live.run.read_only)
     bob = await join(live.directory, "bob")
     assert bob.read_only == ""
     await live.stop()

@@ -31,6 +31,7 @@ from tbtui.engines.control.protocol import (
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued, RunFinished, TurnSampled
 from tbtui.journal.rundir import RunDirectory
+from tbtui.user_dirs import state_dir
 from tests.engines.conftest import until
 
 from .bench import LiveRun, Viewer
@@ -89,9 +90,15 @@ async def test_a_long_path_is_no_obstacle(begin: Begin, tmp_path: Path) -> None:
 async def test_what_a_killed_run_has_left_is_replaced(tmp_path: Path) -> None:
     run = LiveRun(tmp_path / "runs" / "r")
     bind(run.directory.control_socket).close()
+    link = state_dir() / "live" / f"{2**22 + 1}-r"  # no process has that number
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(run.directory.path)
     await run.begin()
     await is_well(run)
+    assert live_runs() == [run.directory]
     await run.stop()
+    assert live_runs() == []
+    assert not link.is_symlink()
 
 
 async def test_a_live_runs_socket_is_never_replaced(begin: Begin) -> None:

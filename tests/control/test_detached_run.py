@@ -24,10 +24,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tbtui.journal.events import CommandIssued, RunFinished, TrialFinished
-from tbtui.journal.reader import JournalReader
+from tbtui.journal.events import AnyEvent, CommandIssued, RunFinished, TrialFinished
 from tbtui.journal.rundir import RunDirectory, writer
 from tbtui.resources import tasks_dir
+from tests.events import events_of
 
 PATIENCE_SEC = 90
 
@@ -69,12 +69,8 @@ class Shell:
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
-    def events(self, kind: type[Any]) -> list[Any]:
-        reader = JournalReader(self.directory)
-        try:
-            return [e.event for e in reader.read(0, 100_000) if isinstance(e.event, kind)]
-        finally:
-            reader.close()
+    def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
+        return events_of(self.directory, kind)
 
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_SEC

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tbtui.attach import AttachedRun
+from tbtui.engines.control.attached import AttachedRun
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,

@@ -18,7 +18,6 @@ from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfi
 from harbor.trial.trial import Trial
 
 from tbtui.journal.events import Outcome, TrialFinished
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.typed import Typed
 from tbtui.resources import tasks_dir
@@ -34,6 +33,7 @@ from tbtui.rollout.messages import (
 )
 from tbtui.rollout.outcome import decide
 from tests.docker.conftest import docker, engine_answers, in_engine
+from tests.events import events_of
 from tests.rollout.scripted import DONE, ScriptedEngine, Silence, act, eventually, make_task
 
 IMPORT_PATH = "tbtui.rollout.environments.docker:DockerEnvironment"
@@ -213,15 +213,7 @@ def _run(where: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _ended(where: Path) -> list[TrialFinished]:
-    directory = RunDirectory(where / "runs" / "r")
-    if not directory.database.exists():
-        return []
-    reader = JournalReader(directory)
-    try:
-        events = [entry.event for entry in reader.read(0, 100_000)]
-    finally:
-        reader.close()
-    return [event for event in events if isinstance(event, TrialFinished)]
+    return events_of(RunDirectory(where / "runs" / "r"), TrialFinished)
 
 
 async def test_a_whole_run(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.events import AnyEvent
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import EnvironmentSpec, TrialSpec
+from tests.events import events_of
 
 from .fakes import FakePool, RotePolicy
 
@@ -106,10 +106,7 @@ class Bench:
         return self.runner.pool
 
     def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
-        reader = JournalReader(self.directory)
-        found = [e.event for e in reader.read(0, 100_000) if isinstance(e.event, kind)]
-        reader.close()
-        return found
+        return events_of(self.directory, kind)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.run import Run
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.events import AnyEvent, CommandDone, TrialQueued
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.base import Sample, SampleRequest
 from tbtui.rollout.environments.choose import EnvironmentChoice
+from tests.events import events_of
 
 from .conftest import until
 from .fakes import RotePolicy
@@ -129,7 +128,4 @@ class RealRun:
             await self.end()
 
     def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
-        if not self.directory.database.exists():
-            return []
-        with contextlib.closing(JournalReader(self.directory)) as reader:
-            return [e.event for e in reader.read(0, 100_000) if isinstance(e.event, kind)]
+        return events_of(self.directory, kind)

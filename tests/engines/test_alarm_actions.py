@@ -14,6 +14,7 @@ from tbtui.journal.events import (
     AlarmRaised,
     EvalFinished,
     RunPaused,
+    RunPhaseChanged,
     StepFinished,
     StepStarted,
 )
@@ -52,6 +53,8 @@ async def test_an_alarm_may_pause_the_run(bench: Bench) -> None:
     await until(lambda: bench.events(RunPaused))
     await asyncio.sleep(0.1)
     assert [event.step for event in bench.events(StepStarted)] == [1]
+    # Saved or not, it waits for nothing else than to be resumed.
+    await until(lambda: bench.events(RunPhaseChanged)[-1].phase == "sampling")
     engine.submit(Command("resume", RUN, actor="ann"))
     await running
     assert [event.step for event in bench.events(StepFinished)] == [1, 2]

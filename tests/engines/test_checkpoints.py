@@ -36,10 +36,10 @@ from tbtui.journal.events import (
     EvalFinished,
     Noted,
 )
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyError, PolicyInfo, PolicyLostError
+from tests.events import events_of
 
 from .fakes import RotePolicy
 
@@ -94,10 +94,7 @@ class Shelf:
         return sorted(path.name for path in self.directory.checkpoints.iterdir())
 
     def events[E: AnyEvent](self, kind: type[E]) -> list[E]:
-        reader = JournalReader(self.directory)
-        found: list[E] = [e.event for e in reader.read(0, 100_000) if isinstance(e.event, kind)]
-        reader.close()
-        return found
+        return events_of(self.directory, kind)
 
 
 @pytest.fixture
@@ -442,6 +439,7 @@ SAVER = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "run")
     rng = random.Random(4)

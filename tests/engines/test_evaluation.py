@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui import launch
+from tbtui.commands.evaluate import evaluate
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress, fixed_settings
 from tbtui.engines.grpo.evaluation import summarize
@@ -18,7 +19,6 @@ from tbtui.engines.grpo.plan import plan_groups
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.honoured import contradictions
 from tbtui.engines.request import request_run
-from tbtui.evaluate import evaluate
 from tbtui.journal.events import (
     EvalFinished,
     Outcome,
@@ -91,6 +91,20 @@ def test_an_evaluation_by_task_kind_and_k() -> None:
     for estimate in event.pass_at.values():
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
     assert EvalFinished.model_validate_json(event.model_dump_json()) == event
+
+
+def test_an_evaluation_by_data_set_where_there_are_several() -> None:
+    tried = rollouts({"copy-1": [1.0, 0.0], "copy-2": [1.0, 1.0], "move-1": [0.0, 0.0]})
+    assert summarize(tried, 0, 0, 1.0).by_dataset == {}
+
+    def moved(rollout: Rollout) -> Rollout:
+        plan = rollout.plan
+        other = dataclasses.replace(plan.task, dataset="other")
+        return dataclasses.replace(rollout, plan=dataclasses.replace(plan, task=other))
+
+    tried = [moved(each) if each.plan.task.name == "copy-2" else each for each in tried]
+    event = summarize(tried, 0, 0, 1.0)
+    assert event.by_dataset == {"other": 1.0, tried[0].plan.task.dataset: 0.25}
 
 
 def test_without_a_scored_trial_there_is_no_rate() -> None:

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tbtui import doctor
+from tbtui.commands import doctor
 from tbtui.config import to_toml
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.gpus.nvidia_smi import UnreadableError, read_table, remote_gpus
 from tbtui.engines.gpus.nvml import local_gpus
 from tbtui.engines.run import Run
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import AnyEvent, GpusMeasured
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.writer import JournalError, JournalWriter
+from tbtui.journal.writer import JournalWriter
 
 from .fakes import FakePool
 from .stand_in_nvml import Device, NVMLError_GpuIsLost, NVMLError_NotSupported, stand_in_nvml

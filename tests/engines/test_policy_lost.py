@@ -49,6 +49,7 @@ from tbtui.policies.base import (
     SampleRequest,
     StepResult,
 )
+from tbtui.rollout.messages import TrialSpec
 
 from .conftest import until
 from .fakes import FakePool
@@ -368,13 +369,27 @@ async def test_trials_that_are_left_out_stay_out_and_commands_are_answered(tmp_p
         await go_on.wait()
 
     run.run._sleep = sleep
-    task = asyncio.create_task(run.run.run())
-    await until(lambda: fate.made)
     gate = asyncio.Event()
-    first = fate.made[0]
-    await until(lambda: [e for e in run.events(TrialFinished) if e.trial.startswith("s0001")])
-    first.thinking = gate
-    ended = [e.trial for e in run.events(TrialFinished) if e.trial.startswith("s0001")]
+
+    async def later(pool: FakePool, spec: TrialSpec) -> None:
+        await gate.wait()
+        by_what_it_says(pool, spec)
+
+    def script(pool: FakePool, spec: TrialSpec) -> object:
+        if not spec.trial.startswith("s0001") or spec.trial.endswith("-1"):
+            return by_what_it_says(pool, spec)
+        pool._spawn(later(pool, spec))
+        return True
+
+    run.whole.script = script
+    task = asyncio.create_task(run.run.run())
+
+    def ends() -> list[str]:
+        return [e.trial for e in run.events(TrialFinished) if e.trial.startswith("s0001")]
+
+    await until(lambda: fate.made)
+    await until(lambda: len(ends()) == 2)
+    ended = ends()
     run.run.submit(Command("exclude", ended[0], id="before"))
     fate.at = frozenset({("accumulate", 1)})
     gate.set()

@@ -30,10 +30,10 @@ from tbtui.journal.events import (
     TrialQueued,
     TurnSampled,
 )
-from tbtui.journal.reader import JournalReader
 from tbtui.policies.base import Policy, Sample, SampleRequest
 from tbtui.policies.tinker.samplers import SEEDS
 from tbtui.resources import tasks_dir
+from tests.events import entries_of, events_of
 from tests.tinker_server.server import TinkerServer, serving
 
 
@@ -72,17 +72,11 @@ def on_server(server: TinkerServer) -> tuple[str, ...]:
 
 
 def events[E: AnyEvent](run: PreparedRun, kind: type[E]) -> list[E]:
-    return [entry.event for entry in journal(run) if isinstance(entry.event, kind)]
+    return events_of(run.directory, kind)
 
 
 def journal(run: PreparedRun) -> Sequence[Entry]:
-    if not run.directory.database.exists():
-        return ()
-    reader = JournalReader(run.directory)
-    try:
-        return reader.read(0, 1_000_000)
-    finally:
-        reader.close()
+    return entries_of(run.directory)
 
 
 def with_a_servers_seeds(config: RunConfig, log: IO[bytes]) -> Policy:
@@ -109,9 +103,8 @@ def rewards(run: PreparedRun) -> Sequence[float]:
     return [event.metrics["env/all/reward/total"] for event in events(run, StepFinished)]
 
 
-@pytest.mark.parametrize(
-    "loss", ["importance_sampling", pytest.param("dro", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["importance_sampling", "dro"])
 async def test_it_learns_what_the_embedded_policy_learns(
     loss: str, server: TinkerServer, tmp_path: Path, tasks: Path
 ) -> None:

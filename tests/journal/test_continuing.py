@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tbtui.journal.database import FORMAT, JournalError
 from tbtui.journal.events import Noted, TurnSampled
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import (
@@ -23,7 +24,7 @@ from tbtui.journal.rundir import (
     writer,
 )
 from tbtui.journal.samples import SampleRecord
-from tbtui.journal.writer import FORMAT, JournalError, JournalWriter
+from tbtui.journal.writer import JournalWriter
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     EVENT,
     AgentCommand,
@@ -30,7 +31,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
 from tbtui.journal.samples import SampleRecord, shared_prefix
-from tbtui.journal.writer import JournalError, JournalWriter
+from tbtui.journal.writer import JournalWriter
 
 HOSTILE = "[/bold] \x1b[31m\x00 \ud7ff 🦀 \u202e" + "x" * 100_000
 

@@ -15,15 +15,11 @@ from tbtui.journal.events import (
     AnyEvent,
     EvalFinished,
     Outcome,
-    PhaseSeconds,
     RunContinued,
     RunFinished,
-    RunStarted,
     StepFinished,
-    TrialFinished,
     TrialPhase,
     TrialPhaseChanged,
-    TrialQueued,
     TurnObserved,
     TurnParsed,
 )
@@ -32,23 +28,9 @@ from tbtui.journal.search import Hit, search
 from tbtui.journal.summaries import find_runs, newest_first, summarise
 from tbtui.journal.timeline import Timeline
 from tbtui.journal.writer import JournalWriter
+from tests.events import run_started, trial_finished, trial_queued
 
-BEGUN = RunStarted(
-    run="r",
-    pid=1,
-    host="here",
-    tbtui_version="1",
-    harbor_version="1",
-    policy="local",
-    model_name="starter",
-    parameters=None,
-    context_limit=1024,
-    environment="sandbox",
-    environment_reason="",
-    tasks_dir="tasks",
-    tasks=(),
-    settings={"max_steps": 40, "engine": "grpo"},
-)
+BEGUN = run_started(run="r", tasks=(), settings={"max_steps": 40, "engine": "grpo"})
 CONTINUED = RunContinued(
     pid=2,
     host="here",
@@ -65,15 +47,7 @@ CONTINUED = RunContinued(
 
 def trial_events(name: str, outcome: Outcome, said: str, saw: str) -> list[AnyEvent]:
     return [
-        TrialQueued(
-            trial=name,
-            label=f"copy-01/{name}",
-            task="copy-01",
-            group="g",
-            step=1,
-            purpose="train",
-            budget_sec=60,
-        ),
+        trial_queued(name),
         TrialPhaseChanged(trial=name, phase=TrialPhase.MODEL),
         TurnParsed(
             trial=name,
@@ -84,15 +58,7 @@ def trial_events(name: str, outcome: Outcome, said: str, saw: str) -> list[AnyEv
             task_complete=False,
         ),
         TurnObserved(trial=name, turn=1, observation=saw, seconds=1),
-        TrialFinished(
-            trial=name,
-            outcome=outcome,
-            reason="the manifest differs",
-            verdict=None,
-            reward=None,
-            turns=1,
-            seconds=PhaseSeconds(),
-        ),
+        trial_finished(name, None, outcome=outcome, reason="the manifest differs"),
     ]
 
 

@@ -6,35 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
-    Outcome,
     PhaseSeconds,
-    RunStarted,
     TaskRecord,
-    TrialFinished,
-    TrialQueued,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.task_history import TaskHistory, read_history
-from tbtui.journal.writer import JournalError, JournalWriter
+from tbtui.journal.writer import JournalWriter
+from tests.events import run_started, trial_finished, trial_queued
 
 
 def write(path: Path, agent: str = "terminus-2") -> RunDirectory:
     run = RunDirectory.create(path)
     writer = JournalWriter(run, lambda: 1_000.0)
     writer.append(
-        RunStarted(
+        run_started(
             run=run.name,
-            pid=1,
-            host="here",
-            tbtui_version="0",
-            harbor_version="0",
-            policy="local",
-            model_name="starter",
-            parameters=None,
-            context_limit=1024,
-            environment="sandbox",
-            environment_reason="",
             tasks_dir="/tasks",
             tasks=(TaskRecord(name="a", split="train"),),
             settings={"agent": agent},
@@ -42,34 +30,16 @@ def write(path: Path, agent: str = "terminus-2") -> RunDirectory:
     )
     for number, (task, reward) in enumerate([("a", 1.0), ("a", 0.5), ("a", None), ("b", 0.0)]):
         trial = f"t{number}"
+        writer.append(trial_queued(trial, label=trial, task=task))
         writer.append(
-            TrialQueued(
-                trial=trial,
-                label=trial,
-                task=task,
-                group="g",
-                step=1,
-                purpose="train",
-                budget_sec=60,
-            )
-        )
-        writer.append(
-            TrialFinished(
-                trial=trial,
-                outcome=Outcome.SOLVED,
-                reason="",
-                verdict=reward,
-                reward=reward,
-                turns=1,
+            trial_finished(
+                trial,
+                reward,
                 seconds=PhaseSeconds(queue=100, paused=50, setup=1, sampling=2 + number),
             )
         )
     # Still running.
-    writer.append(
-        TrialQueued(
-            trial="t9", label="", task="b", group="g", step=1, purpose="train", budget_sec=60
-        )
-    )
+    writer.append(trial_queued("t9", label="", task="b"))
     writer.close()
     return run
 

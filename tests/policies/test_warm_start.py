@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simulation import simulate
 
 from tbtui.catalog.starter.world import KINDS, draw_task
 from tbtui.catalog.starter.write import starter_tasks
@@ -33,6 +32,7 @@ from tbtui.policies.local.warm_start import (
     imitate,
     make_tokenizer,
 )
+from tests.policies.simulation import simulate
 
 PREAMBLE = preamble_of(read_template(harbor_directory()))
 

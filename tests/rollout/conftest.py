@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from scripted import ScriptedEngine, boxes, make_spec, make_task
 
 from tbtui.rollout.messages import TrialSpec
+from tests.rollout.scripted import ScriptedEngine, boxes, make_spec, make_task
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

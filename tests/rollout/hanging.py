@@ -10,6 +10,7 @@ from tbtui.rollout.environments.sandbox import SandboxEnvironment
 
 RELEASE = "release"
 """A file in the trial's directory that ends every hang."""
+HANGING = f"{__name__}:HangingEnvironment"
 
 
 class HangingEnvironment(SandboxEnvironment):

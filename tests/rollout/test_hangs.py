@@ -2,82 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hanging import RELEASE
-from scripted import DONE, HELLO, act, make_spec, make_task
 
 from tbtui.journal.events import Outcome, TrialPhase
 from tbtui.rollout.light_harbor import litellm_deferred
-from tbtui.rollout.link import TrialLink
 from tbtui.rollout.messages import (
-    Completion,
     ControlRefused,
     EnvironmentSpec,
-    FromWorker,
     PauseEntered,
     PhaseEntered,
     SampleWanted,
-    TrialFacts,
     TrialSpec,
 )
 from tbtui.rollout.outcome import decide
-from tbtui.rollout.recording import Recorder
-from tbtui.rollout.supervision import Patience
+from tests.rollout.hanging import HANGING
+from tests.rollout.in_process import Here
+from tests.rollout.scripted import DONE, HELLO, act, make_spec, make_task
 
 pytestmark = pytest.mark.slow
 
 with litellm_deferred():
-    from tbtui.rollout import control, session, terminus, trial
-
-BRIEF = Patience(
-    grace_sec=0.2, handling_sec=1.0, teardown_sec=0.8, cancel_sec=0.4, attempts=3, tick_sec=0.05
-)
-
-
-class Here:
-    """A trial in this process, its policy a list of answers."""
-
-    def __init__(self, spec: TrialSpec, script: list[str]) -> None:
-        self.messages: list[FromWorker] = []
-        self._script = script
-        self._news = asyncio.Event()
-        self.hung = False
-        self.link = TrialLink(
-            spec, post=self._on_message, requests=itertools.count(), recorder=Recorder()
-        )
-        self.task = asyncio.create_task(trial.run_trial(self.link, BRIEF))
-
-    def _on_message(self, message: FromWorker) -> None:
-        self.messages.append(message)
-        self._news.set()
-        if isinstance(message, SampleWanted) and self._script:
-            text = self._script.pop(0)
-            answer = Completion(message.request, text, False, 1, 1)
-            asyncio.get_running_loop().call_soon(self.link.deliver, answer)
-
-    async def until(self, kind: type[Any], **fields: object) -> None:
-        wanted = set(fields.items())
-        while not any(
-            isinstance(m, kind) and wanted <= {(k, getattr(m, k)) for k in fields}
-            for m in self.messages
-        ):
-            self._news.clear()
-            await self._news.wait()
-
-    async def facts(self) -> TrialFacts:
-        async with asyncio.timeout(30):
-            await asyncio.wait((self.task,))
-        (self.link.spec.trials_dir / self.link.spec.trial / RELEASE).touch()
-        self.hung = bool(self.link.left_behind)
-        others = asyncio.all_tasks() - {asyncio.current_task(), self.task}
-        if others:
-            await asyncio.wait(others, timeout=10)
-        return self.task.result()
+    from tbtui.rollout import control, session, terminus
 
 
 def hanging_spec(folder: Path, **kwargs: Any) -> TrialSpec:
@@ -86,7 +34,7 @@ def hanging_spec(folder: Path, **kwargs: Any) -> TrialSpec:
     toml = toml.replace("[environment]", "[environment]\nbuild_timeout_sec = 1.0")
     (task / "task.toml").write_text(toml)
     changes = kwargs.pop("changes", {})
-    environment = EnvironmentSpec(None, "hanging:HangingEnvironment", kwargs)
+    environment = EnvironmentSpec(None, HANGING, kwargs)
     return make_spec("hang", task, folder, environment=environment, **changes)
 
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from scripted import eventually
 
 from tbtui.rollout import control
 from tbtui.rollout.budget import Budget, Stopwatch
 from tbtui.rollout.control import TimeLeft, TrialControl
 from tbtui.rollout.keyboard import Keyboard
 from tbtui.rollout.messages import ControlRefused, FromWorker, PauseEntered, PauseLeft
+from tests.rollout.scripted import eventually
 
 
 class MortalSandbox:

@@ -12,21 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from scripted import (
-    DONE,
-    HELLO,
-    Cut,
-    Fail,
-    ScriptedEngine,
-    Silence,
-    act,
-    alive,
-    boxes,
-    changed,
-    eventually,
-    make_spec,
-    make_task,
-)
 
 from tbtui.ipc import Channel, spawn, wait_for_exit
 from tbtui.journal.events import Outcome, TrialPhase
@@ -49,6 +34,21 @@ from tbtui.rollout.messages import (
     WorkerReady,
 )
 from tbtui.rollout.outcome import decide
+from tests.rollout.scripted import (
+    DONE,
+    HELLO,
+    Cut,
+    Fail,
+    ScriptedEngine,
+    Silence,
+    act,
+    alive,
+    boxes,
+    changed,
+    eventually,
+    make_spec,
+    make_task,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -289,6 +289,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 async def test_garbage_is_the_policys_own(engine: ScriptedEngine, spec: TrialSpec) -> None:
     spec = changed(spec, max_turns=len(HOSTILE) + 6)
     slow_hello = act("echo hi > /app/hello.txt\n", duration=1.0)

@@ -7,17 +7,6 @@ from typing import cast
 
 import numpy as np
 import pytest
-from scripted import (
-    DONE,
-    HELLO,
-    Cut,
-    Fail,
-    Script,
-    ScriptedEngine,
-    Silence,
-    act,
-    changed,
-)
 
 from tbtui.algorithm.segments import merge
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
@@ -39,6 +28,17 @@ from tbtui.rollout.messages import (
     TurnUnderstood,
 )
 from tbtui.rollout.outcome import decide
+from tests.rollout.scripted import (
+    DONE,
+    HELLO,
+    Cut,
+    Fail,
+    Script,
+    ScriptedEngine,
+    Silence,
+    act,
+    changed,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -142,7 +142,9 @@ async def test_pause_and_stop_between_the_steps(
 @pytest.mark.parametrize(
     ("answer", "finish", "outcome"),
     [
-        (Silence(), "provider_error", Outcome.PROVIDER_ERROR),
+        pytest.param(
+            *(Silence(), "provider_error", Outcome.PROVIDER_ERROR), marks=pytest.mark.slow
+        ),
         (Fail("provider_error"), "provider_error", Outcome.PROVIDER_ERROR),
     ],
 )

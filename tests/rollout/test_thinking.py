@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from scripted import DONE, HELLO, ScriptedEngine, Thought, changed
 
 from tbtui.rollout.messages import SampleWanted, TrialSpec, TurnUnderstood
+from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, Thought, changed
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from scripted import DONE, HELLO, ScriptedEngine, act
 
 from tbtui.journal.events import Outcome
 from tbtui.rollout.messages import TrialSpec, TurnSeen
 from tbtui.rollout.outcome import decide
+from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, act
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

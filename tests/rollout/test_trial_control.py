@@ -7,18 +7,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from scripted import (
-    DONE,
-    HELLO,
-    ScriptedEngine,
-    Silence,
-    act,
-    boxes,
-    changed,
-    eventually,
-    make_spec,
-    make_task,
-)
 
 from tbtui.journal.events import Outcome, TrialPhase
 from tbtui.rollout.messages import (
@@ -33,6 +21,18 @@ from tbtui.rollout.messages import (
     TurnSeen,
 )
 from tbtui.rollout.outcome import decide
+from tests.rollout.scripted import (
+    DONE,
+    HELLO,
+    ScriptedEngine,
+    Silence,
+    act,
+    boxes,
+    changed,
+    eventually,
+    make_spec,
+    make_task,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -57,6 +57,7 @@ def running(engine: ScriptedEngine) -> int:
     return sum(process.status() != psutil.STATUS_STOPPED for process in boxes(pid))
 
 
+@pytest.mark.slow
 async def test_freeze_in_the_middle_of_a_turn(engine: ScriptedEngine, spec: TrialSpec) -> None:
     spec = changed(spec, budget_sec=2.0)
     engine.start(spec, [TICKING, act("C-c"), DONE])

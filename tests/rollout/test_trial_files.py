@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from scripted import DONE, HELLO, ScriptedEngine, act, changed
 
 from tbtui.journal.events import Outcome
 from tbtui.rollout.disk import MAX_FILE_BYTES, MAX_TRIAL_BYTES, tidy
 from tbtui.rollout.messages import TrialSpec
+from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, act, changed
 
 
 def names(folder: Path) -> set[str]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import eventually
 
 from tbtui.rollout.recording import Recorder, Recording
+from tests.rollout.scripted import eventually
 
 
 class Clock:

@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from scripted import DONE, make_spec, make_task
-from test_hangs import Here
 
 from tbtui.journal.events import Outcome
 from tbtui.journal.typed import Typed
@@ -16,6 +14,9 @@ from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.light_harbor import litellm_deferred
 from tbtui.rollout.messages import EnvironmentSpec, KeysTyped, TakenOver, TypeKeys
 from tbtui.rollout.outcome import decide
+from tests.rollout.hanging import HANGING
+from tests.rollout.in_process import Here
+from tests.rollout.scripted import DONE, make_spec, make_task
 
 with litellm_deferred():
     from tbtui.rollout import terminus
@@ -68,7 +69,7 @@ async def test_a_terminal_that_hangs_holds_nobody(
     monkeypatch.setattr(terminus, "PROBE_SEC", 1)
     monkeypatch.setattr(session, "EXEC_SEC", 1.0)
     hangs = {"hang": "exec", "at": "send-keys -t terminus-2 -l"}
-    here = await taken(tmp_path, EnvironmentSpec(None, "hanging:HangingEnvironment", hangs))
+    here = await taken(tmp_path, EnvironmentSpec(None, HANGING, hangs))
     answer = await typed(here, "1", Typed("text", "a"))
     assert (answer.parts, answer.error) == ((), "the terminal did not answer within 0.5 s")
     here.link.control.obey("resume")

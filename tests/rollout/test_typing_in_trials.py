@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from scripted import DONE, ScriptedEngine, Silence, act, eventually, make_spec, make_task
 
 from tbtui.journal.events import Outcome
 from tbtui.journal.typed import Typed
@@ -23,6 +22,15 @@ from tbtui.rollout.messages import (
     TypeKeys,
 )
 from tbtui.rollout.outcome import decide
+from tests.rollout.scripted import (
+    DONE,
+    ScriptedEngine,
+    Silence,
+    act,
+    eventually,
+    make_spec,
+    make_task,
+)
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import SANDBOX, ScriptedEngine, Silence, eventually
 
 from tbtui.rollout.messages import (
     Completion,
@@ -24,17 +23,18 @@ from tbtui.rollout.messages import (
     TrialSpec,
 )
 from tbtui.rollout.pool import WorkerRecycledInfo, WorkersFailedError
+from tests.rollout.scripted import SANDBOX, ScriptedEngine, Silence, eventually
 
 NewEngine = Callable[..., ScriptedEngine]
 
 
 @pytest.fixture
 async def new_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NewEngine]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     engines = []
 
     def make(n_workers: int = 1, **options: Any) -> ScriptedEngine:
-        options.setdefault("worker_module", "fake_worker")
+        options.setdefault("worker_module", "tests.rollout.fake_worker")
         engines.append(ScriptedEngine(tmp_path / "logs", n_workers, **options))
         return engines[-1]
 
@@ -280,17 +280,17 @@ async def test_a_worker_leaves_when_its_engine_dies(tmp_path: Path) -> None:
     program = """
 import asyncio, pathlib, sys
 sys.path.insert(0, sys.argv[1])
-from scripted import ScriptedEngine
-from test_worker_pool import spec
+from tests.rollout.scripted import ScriptedEngine
+from tests.rollout.test_worker_pool import spec
 async def main():
-    engine = ScriptedEngine(pathlib.Path(sys.argv[2]), worker_module="fake_worker")
+    engine = ScriptedEngine(pathlib.Path(sys.argv[2]), worker_module="tests.rollout.fake_worker")
     await engine.pool.start()
     engine.pool.start_trial(spec("t", "wait"))
     print(*engine.pool.pids.values(), flush=True)
     await asyncio.sleep(3600)
 asyncio.run(main())
 """
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[2])
     engine = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, here, str(tmp_path),
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": here},

@@ -2,20 +2,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from picture import PastHost, settle
-from synthetic import START, Simulation, write_run
 from textual.pilot import Pilot
 
-from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.preferences import Preferences, write_preferences
-
-Opener = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
+from tests.ui.opening import Opener, SimulatedHost
+from tests.ui.picture import PastHost, settle
+from tests.ui.synthetic import START, Simulation, write_run
 
 
 @pytest.fixture(autouse=True)
@@ -74,25 +72,6 @@ def opened(past_app: Callable[..., TbtuiApp]) -> Opener:
             yield pilot
 
     return open_app
-
-
-def run_at(path: Path, seconds: float, **options: object) -> RunDirectory:
-    return write_run(path, seconds, **options).run
-
-
-class SimulatedHost(PastHost):
-    """A run that stands still until it is advanced, and obeys commands."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        super().__init__(simulation.run)
-        self.simulation = simulation
-
-    def submit(self, command: Command) -> None:
-        super().submit(command)
-        self.simulation.command(command)
-
-    def advance(self, seconds: float) -> None:
-        self.simulation.advance(self.simulation.now + seconds)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The app around a synthetic run in real time: `python tests/ui/demo.py DIRECTORY`."""
+"""The app around a synthetic run in real time: `python -m tests.ui.demo DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from synthetic import SyntheticHost
-
 from tbtui.ui.app import run_app
+from tests.ui.synthetic import SyntheticHost
 
 
 def main() -> int:

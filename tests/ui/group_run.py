@@ -20,10 +20,8 @@ from tbtui.journal.events import (
     StepStarted,
     TaskRecord,
     TrialExcluded,
-    TrialFinished,
     TrialPhase,
     TrialPhaseChanged,
-    TrialQueued,
     TrialScore,
     TurnObserved,
     TurnParsed,
@@ -33,6 +31,7 @@ from tbtui.journal.events import (
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
+from tests.events import run_started, trial_finished, trial_queued
 
 START = 1_750_000_000.0
 PROMPT = "root@box:/app# "
@@ -120,27 +119,16 @@ class _Writing:
     def _member(self, task: str, number: int, member: Member) -> None:
         write = self._writer.append
         trial = f"{task}-{number}"
-        write(
-            TrialQueued(
-                trial=trial,
-                label=f"{task}/{number}",
-                task=task,
-                group=f"g-{task}",
-                step=1,
-                purpose="train",
-                budget_sec=60,
-            )
-        )
+        write(trial_queued(trial, label=f"{task}/{number}", task=task, group=f"g-{task}"))
         write(TrialPhaseChanged(trial=trial, phase=TrialPhase.MODEL))
         for place, said in enumerate(member.turns, start=1):
             self._turn(trial, place, said)
         write(
-            TrialFinished(
-                trial=trial,
+            trial_finished(
+                trial,
+                member.reward,
                 outcome=member.outcome,
                 reason=member.reason,
-                verdict=member.reward,
-                reward=member.reward,
                 turns=len(member.turns),
                 seconds=PhaseSeconds(sampling=1.0),
             )
@@ -224,18 +212,8 @@ class _Writing:
 
 
 def _started(normalizer: str) -> RunStarted:
-    return RunStarted(
+    return run_started(
         run="parting",
-        pid=1,
-        host="box",
-        tbtui_version="0.1.0",
-        harbor_version="0.24.0",
-        policy="local",
-        model_name="starter",
-        parameters=None,
-        context_limit=1024,
-        environment="sandbox",
-        environment_reason="",
         tasks_dir="/tasks/starter",
         tasks=tuple(
             TaskRecord(name=name, kind=name.split("-")[0], difficulty=None, split="train")

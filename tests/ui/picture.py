@@ -35,11 +35,15 @@ class PastHost:
     def submit(self, command: Command) -> None:
         self.commands.append(command)
 
+    def take_controls(self) -> None:
+        pass
+
     def interrupt(self) -> None:
         pass
 
     outlives = False
     read_only = ""
+    steerable = True
 
     async def ended(self) -> RunEnd:
         return await asyncio.get_running_loop().create_future()

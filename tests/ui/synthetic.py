@@ -293,6 +293,11 @@ class Simulation:
         """The trials that run now."""
         return [trial.trial for trial in self._live.values() if trial.marks]
 
+    def print_in(self, trial: str, text: str) -> None:
+        """Something that runs in a trial's terminal prints."""
+        if self._live[trial].cast_start is not None:
+            self._cast(self._live[trial], text)
+
     def done(self) -> list[str]:
         """The finished trials of the step that is being sampled."""
         return [t.trial for group in self._step_groups.values() for t in group if t.done]
@@ -873,7 +878,7 @@ class Simulation:
         """A fresh attempt takes the trial's place."""
         trial.attempt += 1
         old = trial.trial
-        trial.trial = f"{old.rpartition('-a')[0] or old}-a{trial.attempt}"
+        trial.trial = f"{re.sub(r'-a[0-9]+$', '', old)}-a{trial.attempt}"
         trial.cast_start, trial.ending, trial.done, trial.reward = None, "", False, None
         self._write(TrialRetried(trial=old, successor=trial.trial, reason=reason, wait_sec=wait))
         self._schedule(self._requeue(trial), wait)
@@ -1056,6 +1061,7 @@ class SyntheticHost:
 
     outlives = False
     read_only = ""
+    steerable = True
 
     async def ended(self) -> RunEnd:
         await asyncio.to_thread(self._over.wait)

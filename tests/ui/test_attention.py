@@ -8,14 +8,14 @@ from collections import deque
 from pathlib import Path
 
 import pytest
-from conftest import Opener
-from test_process import _start
 
 from tbtui.journal.commands import RUN
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.attention import KEEP_TITLE, RESTORE_TITLE, Attention
 from tbtui.ui.settings import Notify, read_settings
 from tbtui.view.state import AlarmView, CommandView, RunState
+from tests.ui.opening import Opener
+from tests.ui.process import start_process
 
 
 def looked(notify: Notify, *states: RunState) -> list[str]:
@@ -68,8 +68,9 @@ def test_a_name_cant_end_the_title_early() -> None:
     assert written == [KEEP_TITLE, "\x1b]2;tbtui x␇␛]0;evil: step 0\a"]
 
 
+@pytest.mark.slow
 def test_the_title_tells_of_the_run_and_is_given_back(tmp_path: Path) -> None:
-    session = _start(tmp_path, "fail")
+    session = start_process(tmp_path, "fail")
     try:
         session.wait_for(b"has failed")
         os.write(session.master, b"q")
@@ -115,7 +116,7 @@ async def test_with_fewer_frames_a_tick_stands_for_more_time(opened: Opener) -> 
     async with opened(fps=2) as pilot:
         app = pilot.app
         assert isinstance(app, TbtuiApp)
-        before = app._beat
+        before = app.drawing.beat
         app.tick()
         app.tick()
-        assert app._beat - before == 10
+        assert app.drawing.beat - before == 10

@@ -5,31 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Opener, run_at
-from picture import PastHost, settle
 from textual.pilot import Pilot
 
 from tbtui.journal.commands import RUN
-from tbtui.ui.application import TbtuiApp
 from tbtui.ui.pane import Pane
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.screens.dialogs import HelpDialog
 from tbtui.ui.screens.trial import TrialScreen
-
-
-def commands(pilot: Pilot[int]) -> list[tuple[str, str]]:
-    host = app_of(pilot).host
-    assert isinstance(host, PastHost)
-    return [(command.verb, command.target) for command in host.commands]
-
-
-def app_of(pilot: Pilot[int]) -> TbtuiApp:
-    assert isinstance(pilot.app, TbtuiApp)
-    return pilot.app
-
-
-def pane(pilot: Pilot[int], name: str) -> Pane:
-    return pilot.app.screen.query_one(f"#{name}", Pane)
+from tests.ui.opening import Opener, app_of, commands, pane, run_at
+from tests.ui.picture import settle
 
 
 def selected(pilot: Pilot[int]) -> str:

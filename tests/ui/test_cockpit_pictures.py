@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from picture import settle
 from textual.pilot import Pilot
 
 from tbtui.ui.application import TbtuiApp
+from tests.ui.picture import settle
 
 pytestmark = pytest.mark.slow
 

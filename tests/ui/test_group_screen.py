@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import Opener, SimulatedHost
-from group_run import START, write_group_run
-from picture import settle
 from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
@@ -20,6 +16,9 @@ from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.group import GroupScreen
 from tbtui.ui.screens.trial import TrialScreen
+from tests.ui.group_run import START, write_group_run
+from tests.ui.opening import Opener, SimulatedHost, pressing
+from tests.ui.picture import settle
 
 pytestmark = pytest.mark.slow
 
@@ -178,11 +177,6 @@ def test_a_group_looks_as_it_did(
 ) -> None:
     app = past_app(parting, **LATER)
 
-    async def prepare(pilot: Pilot[Any]) -> None:
-        await settle(app)
-        for key in ("g", "right", "right", "down"):
-            await pilot.press(key)
-            await settle(app)
-        await pilot.pause()
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    assert snap_compare(
+        app, terminal_size=size, run_before=pressing(("g", "right", "right", "down"))
+    )

@@ -9,21 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Opener
 from textual.app import App
 from textual.dom import DOMNode
 from textual.screen import ModalScreen
 
 import tbtui.ui
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.base_app import BaseApp
 from tbtui.ui.keymap import KeyTable, read_key_table
 from tbtui.ui.keys import KEYS, SCOPE_TITLES
 from tbtui.ui.screens.dialogs import HelpDialog, help_text
 from tbtui.ui.user import User
+from tests.ui.opening import Opener
 
-PARTS = ("open_trial", "quit")
-"""What other actions are made of, and Textual's own."""
+PARTS = ("open_trial", "quit", "next_full")
+"""What other actions are made of, Textual's own, and a click on all number keys."""
 
 
 def classes() -> Iterator[type[DOMNode]]:
@@ -81,7 +80,7 @@ def test_a_line_that_cant_be_followed_is_named_and_the_others_count(tmp_path: Pa
     )
     assert table.changed == {"pause-run": "ctrl+g", "next-turn": "f8"}
     assert problems == (
-        "paws: there is no such key; ? lists them",
+        "paws: there is no such key; the help lists them",
         "palette: this key can't be changed",
         'stop: write keys as text, like "ctrl+g" or "j,down"',
         "freeze: 'hyperspace' is no key",
@@ -154,14 +153,6 @@ async def test_changed_keys_work_and_are_shown_wherever_keys_are(
         assert "theme (f7 f6)" in commands
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpDialog)
-        assert "f7 f6  Next theme" in help_text(app.user.keys).plain
+        assert "f7 f6  Next theme" in help_text(app.user.keys.keys).plain
         await pilot.press("escape", "ctrl+o")
         assert app.opened_trial is not None
-
-
-def test_the_browser_offers_only_what_it_has() -> None:
-    from tbtui.ui.browser import BrowserApp
-
-    assert issubclass(BrowserApp, BaseApp)
-    ids = {key.id for key in KEYS if key.scope == "everywhere"}
-    assert ids >= BrowserApp.KEYS_EVERYWHERE

@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from test_cockpit import pane
 
 from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.host import RunEnd
 from tbtui.ui.screens.dialogs import LeaveDialog
+from tests.ui.opening import pane
 
 
 class ManualHost:
@@ -34,6 +34,7 @@ class ManualHost:
 
     outlives = False
     read_only = ""
+    steerable = True
 
     async def ended(self) -> RunEnd:
         return await asyncio.shield(self.over)
@@ -68,7 +69,7 @@ async def test_q_y_interrupts_says_so_waits_and_exits_130(tmp_path: Path) -> Non
         assert "cleaning up" in pane(pilot, "status").text
         assert app.return_value is None
         host.over.set_result(INTERRUPTED)
-        await app.end_engine()
+        await app.life.clean_up()
         await pilot.pause()
     assert app.return_value == app.return_code == 130
 
@@ -80,11 +81,11 @@ async def test_ctrl_c_does_not_ask_and_a_second_one_insists(tmp_path: Path) -> N
         await pilot.pause()
         await pilot.press("ctrl+c")
         assert host.calls == ["start", "interrupt"]
-        assert not app.insisted
+        assert not app.life.insisted
         await pilot.press("ctrl+c")
-        assert app.insisted
+        assert app.life.insisted
     assert app.return_value == 130
-    await app.end_engine()
+    await app.life.clean_up()
     host.over.cancel()
 
 
@@ -136,7 +137,7 @@ async def test_when_the_app_is_gone_the_engine_is_interrupted_and_awaited(tmp_pa
     app = TbtuiApp(host, live=False)
     async with app.run_test(size=(100, 40)) as pilot:
         await pilot.pause()
-    ending = asyncio.ensure_future(app.end_engine())
+    ending = asyncio.ensure_future(app.life.clean_up())
     await asyncio.sleep(0)
     assert host.calls == ["start", "interrupt"]
     assert not ending.done()

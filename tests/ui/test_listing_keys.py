@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Opener, SimulatedHost
-from picture import settle
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -14,6 +12,8 @@ from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.view.state import TrialView
+from tests.ui.opening import Opener, SimulatedHost
+from tests.ui.picture import settle
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from rich.style import Style
-from synthetic import START, write_run
 
 from tbtui.journal.events import TrialPhase
 from tbtui.journal.rundir import RunDirectory
@@ -22,6 +21,7 @@ from tbtui.ui.text import clip, number, rate, sparkline
 from tbtui.view.current import active_seconds, current_trials, time_shares
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.tasks import task_tree
+from tests.ui.synthetic import START, write_run
 
 
 def trial(name: str, step: int = 1, **values: object) -> TrialView:
@@ -136,7 +136,7 @@ def test_a_run_is_followed_while_it_grows(tmp_path: Path) -> None:
     assert live.follow(10.0)
     assert not live.follow(10.0)
     assert not live.behind
-    tree = task_tree(live.state)
+    (tree,) = task_tree(live.state)
     assert tree.name == "starter"
     assert [kind.name for kind in tree.kinds][:2] == ["append", "copy"]
     shares = time_shares(live.state.trials.values())

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Opener
-from picture import settle
 
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.preferences import Preferences, read_preferences, write_preferences
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.user import User
+from tests.ui.opening import Opener
+from tests.ui.picture import settle
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,9 @@ def test_what_cant_be_read_is_forgotten_and_the_rest_kept(
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "new" / "app.json"
-    wanted = Preferences("tbtui-light", "reward", 4, ["move"], True)
+    wanted = Preferences(
+        "tbtui-light", "reward", 4, ["move"], folded=["starter"], tree_order="worst", toured=True
+    )
     write_preferences(path, wanted)
     assert read_preferences(path) == wanted
     assert [each.name for each in path.parent.iterdir()] == ["app.json"]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from picture import PastHost, settle
-from synthetic import START, write_run
-from textual.pilot import Pilot
 
 from tbtui.journal.events import (
     AnyEvent,
@@ -25,9 +22,12 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.panes.queue import QueuePane
+from tests.ui.opening import pressing
+from tests.ui.picture import PastHost, settle
+from tests.ui.synthetic import START, write_run
 
 if TYPE_CHECKING:
-    from conftest import Opener
+    from tests.ui.opening import Opener
 
 SECONDS = 24.0
 LATENCIES = (
@@ -148,14 +148,9 @@ def test_the_pane_looks_as_it_did(
         PastHost(RUNS[backend](tmp_path / "run")), live=False, clock=lambda: START + SECONDS + 3
     )
 
-    async def prepare(pilot: Pilot[Any]) -> None:
-        await settle(app)
-        if size[0] == 80:
-            await pilot.press("5")
-            await settle(app)
-        await pilot.pause()
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    assert snap_compare(
+        app, terminal_size=size, run_before=pressing(("5",) if size[0] == 80 else ())
+    )
 
 
 async def test_an_empty_pane_says_what_will_appear(opened: Opener, tmp_path: Path) -> None:

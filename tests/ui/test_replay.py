@@ -7,9 +7,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import deepcopy
 
 import pytest
-from picture import settle
-from synthetic import START
-from test_cockpit import app_of, pane
 from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
@@ -18,6 +15,9 @@ from tbtui.ui.host import RecordedRun
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.replayed import ReplayedRun
 from tbtui.ui.transport import seconds_meant
+from tests.ui.opening import app_of, pane, pressing
+from tests.ui.picture import settle
+from tests.ui.synthetic import START
 
 pytestmark = pytest.mark.slow
 
@@ -216,8 +216,4 @@ def test_a_replay_looks_as_it_did(
         RecordedRun(run_directory), recorded=recorded, trial=trial, live=False, monotonic=wall
     )
 
-    async def prepare(pilot: Pilot[int]) -> None:
-        await settle(app)
-        await pilot.pause()
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    assert snap_compare(app, terminal_size=size, run_before=pressing(()))

@@ -8,9 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from picture import PastHost, settle
-from synthetic import START
-from test_cockpit import app_of, pane
 from textual.pilot import Pilot
 
 from tbtui.journal.commands import Command
@@ -24,6 +21,9 @@ from tbtui.ui.screens.compare import CompareScreen
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.search import SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
+from tests.ui.opening import app_of, pane
+from tests.ui.picture import PastHost, settle
+from tests.ui.synthetic import START
 
 pytestmark = pytest.mark.slow
 
@@ -149,9 +149,13 @@ async def test_two_runs_are_compared(opened: Opened) -> None:
         await press(pilot, "R")
         await choose(pilot, "own")
         await press(pilot, "m")
+        assert "m compares the chosen run with own" in str(pane(pilot, "runs").border_title)
         await choose(pilot, "served")
         await press(pilot, "m")
         assert isinstance(pilot.app.screen, CompareScreen)
+        # Nothing lies over what is compared.
+        assert not pilot.app._notifications
+        assert "review" not in pane(pilot, "keys").text
         curves = pane(pilot, "compared-curves").text
         assert "own" in curves
         assert "served" in curves
@@ -184,7 +188,7 @@ async def test_a_text_is_found_in_another_run_and_opened_at_its_time(opened: Ope
     async with opened() as pilot:
         app = app_of(pilot)
         await press(pilot, "R", "slash", *"earlier", "enter")
-        await press(pilot, "ctrl+f", *"No such file")
+        await press(pilot, "F", *"No such file")
         hit = app.screen.query_one(HitsPane).hits[0]
         await press(pilot, "enter", "enter")
         assert isinstance(app.screen, TrialScreen)

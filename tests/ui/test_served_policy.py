@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from picture import settle
-from synthetic import START, write_run
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.pane import Pane
 from tbtui.ui.panes.bars import StatusLine, Summary
 from tbtui.ui.panes.queue import QueuePane
 from tbtui.ui.panes.turns import TurnPane
+from tests.ui.picture import settle
+from tests.ui.synthetic import START, write_run
 
 if TYPE_CHECKING:
-    from conftest import Opener
+    from tests.ui.opening import Opener
 
 
 class Watch:

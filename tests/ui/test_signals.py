@@ -5,28 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from conftest import Opener, SimulatedHost
-from picture import settle
 from textual.pilot import Pilot
 
 from tbtui.journal.events import (
     AnyEvent,
-    Outcome,
-    PhaseSeconds,
     RunPhase,
     RunPhaseChanged,
-    RunStarted,
     StepFinished,
     StepStarted,
-    TaskRecord,
-    TrialFinished,
     TrialPhase,
     TrialPhaseChanged,
-    TrialQueued,
 )
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.pane import Pane
 from tbtui.ui.panes.grid import TrialGrid
+from tests.events import run_started, trial_finished, trial_queued
+from tests.ui.opening import Opener, SimulatedHost
+from tests.ui.picture import settle
 
 
 def pane(pilot: Pilot[int], name: str) -> Pane:
@@ -104,45 +99,14 @@ async def test_two_steps_under_way_are_told_apart(
 
 def _sampled_ahead() -> Iterator[AnyEvent]:
     """Two steps of one group of two each; the first trial of each has ended."""
-    yield RunStarted(
-        run="ahead",
-        pid=1,
-        host="box",
-        tbtui_version="0",
-        harbor_version="0.24.0",
-        policy="local",
-        model_name="starter",
-        parameters=None,
-        context_limit=1024,
-        environment="sandbox",
-        environment_reason="",
-        tasks_dir="/tasks/starter",
-        tasks=(TaskRecord(name="copy-01", kind="copy", difficulty=None, split="train"),),
-        settings={"max_steps": 2},
-    )
+    yield run_started(run="ahead", tasks_dir="/tasks/starter", settings={"max_steps": 2})
     for step in (1, 2):
         yield StepStarted(step=step, groups={f"g{step}": "copy-01"})
     yield RunPhaseChanged(phase=RunPhase.SAMPLING, step=0)
     for step in (1, 2):
         for number in (1, 2):
             trial = f"g{step}-{number}"
-            yield TrialQueued(
-                trial=trial,
-                label=f"copy-01/{number}",
-                task="copy-01",
-                group=f"g{step}",
-                step=step,
-                purpose="train",
-                budget_sec=60,
-            )
+            yield trial_queued(trial, label=f"copy-01/{number}", group=f"g{step}", step=step)
             yield TrialPhaseChanged(trial=trial, phase=TrialPhase.ACTING)
     for step in (2, 1):
-        yield TrialFinished(
-            trial=f"g{step}-1",
-            outcome=Outcome.SOLVED,
-            reason="",
-            verdict=1.0,
-            reward=1.0,
-            turns=1,
-            seconds=PhaseSeconds(),
-        )
+        yield trial_finished(f"g{step}-1", 1.0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Opener
-from picture import settle
 from rich.cells import cell_len
 
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.pane import Pane
+from tests.ui.opening import Opener
+from tests.ui.picture import settle
 
-SIZES = [(80, 24), (100, 30), (120, 40), (160, 45), (220, 60), (300, 100)]
+SIZES = [(80, 24), (100, 30), (132, 43), (160, 45), (220, 60), (300, 100)]
 
 
 async def test_rows_fit_their_panes_in_a_small_window(opened: Opener) -> None:
@@ -23,10 +23,12 @@ async def test_rows_fit_their_panes_while_the_window_changes(opened: Opener) -> 
 
 
 async def sweep(opened: Opener, sizes: list[tuple[int, int]]) -> None:
-    """The cockpit, each of its panes in full, and a trial, at each size."""
+    """The cockpit, each of its panes in full, and a trial, at each size; where there are several
+    also a group, the commands and the runs."""
     async with opened(size=sizes[0]) as pilot:
         app = pilot.app
         assert isinstance(app, TbtuiApp)
+        seen: set[tuple[int, int]] = set()
         for size in sizes:
             await pilot.resize_terminal(*size)
             for keys in ((), *((number,) for number in "123456"), ("0", "right", "enter")):
@@ -34,6 +36,12 @@ async def sweep(opened: Opener, sizes: list[tuple[int, int]]) -> None:
                 await settle(app)
                 check(app, size)
             await pilot.press("escape")
+            for key in "gcR" if len(sizes) > 1 and size not in seen else "":
+                await pilot.press(key)
+                await settle(app)
+                check(app, size)
+                await pilot.press("escape")
+            seen.add(size)
 
 
 def check(app: TbtuiApp, size: tuple[int, int]) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Opener, SimulatedHost
-from picture import settle
-from test_cockpit import app_of, commands, pane
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tbtui.journal.commands import RUN
-from tbtui.ui.keymap import KeyTable
 from tbtui.ui.keys import KEYS
 from tbtui.ui.screens.commands import CommandScreen
 from tbtui.ui.screens.dialogs import ConfirmDialog, ReasonDialog, help_text
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.view.state import TrialView
+from tests.ui.opening import Opener, SimulatedHost, app_of, commands, pane
+from tests.ui.picture import settle
 
 
 async def choose(pilot: Pilot[int], trial: str) -> TrialView:
@@ -266,7 +264,7 @@ async def test_the_footer_at_80x24_and_the_help_name_the_keys(steered: Opener) -
         bar = pane(pilot, "keys").text
         for words in ("space pause", "s stop", "x cancel", "1-6 panes", "? help", "q quit"):
             assert words in bar
-        text = " ".join(help_text(KeyTable()).plain.split())
+        text = " ".join(help_text(KEYS).plain.split())
         for key in KEYS:
             assert key.help in text
         titles = [c.title for c in pilot.app.get_system_commands(pilot.app.screen)]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from picture import PastHost, settle
-from synthetic import START
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -24,6 +22,8 @@ from tbtui.ui.library import RunRecord, Start, TaskEntry, TaskRecord
 from tbtui.ui.panes.library_tree import LibraryTree
 from tbtui.ui.panes.task_preview import TaskPreview
 from tbtui.ui.screens.tasks import TaskBrowser
+from tests.ui.picture import PastHost, settle
+from tests.ui.synthetic import START
 
 pytestmark = pytest.mark.slow
 
@@ -330,7 +330,7 @@ async def test_from_inside_a_run_the_command_is_copied(
         PastHost(run_directory),
         live=False,
         clock=lambda: START + 40.0,
-        library=lambda: library,
+        library=lambda run: library,
     )
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await settle(app)

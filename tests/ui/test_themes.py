@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import Opener
 from textual.color import Color
 
 from tbtui.resources import themes_dir
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.theme import HEAT_LEVELS, Palette, ThemeFile, load_themes
 from tbtui.ui.user import User
+from tests.ui.opening import Opener
 
 BUNDLED = sorted(path.stem for path in themes_dir().glob("*.toml"))
 XTERM = (

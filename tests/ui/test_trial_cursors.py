@@ -5,14 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import Opener
-from picture import settle
-from test_cockpit import app_of, pane
-from test_hostile import HOSTILE, check_screen, hostile_run
-from test_trial_screen import open_trial
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -23,6 +17,9 @@ from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.prompt import PromptScreen
+from tests.ui.hostile import HOSTILE, check_screen, hostile_run
+from tests.ui.opening import Opener, app_of, open_trial, pane, pressing
+from tests.ui.picture import settle
 
 pytestmark = pytest.mark.slow
 
@@ -187,12 +184,4 @@ def test_the_trial_screen_looks_as_it_did(
 ) -> None:
     app = past_app()
 
-    async def prepare(pilot: Pilot[Any]) -> None:
-        await settle(app)
-        await open_trial(pilot)
-        for key in keys:
-            await pilot.press(key)
-            await settle(app)
-        await pilot.pause()
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    assert snap_compare(app, terminal_size=size, run_before=pressing(keys, open_trial))

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from test_hostile import HOSTILE, hostile_run
 from typer.testing import CliRunner
 
 from tbtui.cli import app
@@ -16,6 +15,7 @@ from tbtui.export import ExportError, export_trial, rendered
 from tbtui.export.record import TrialRecord, read_trial
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tests.ui.hostile import HOSTILE, hostile_run
 
 
 @pytest.fixture(scope="module")

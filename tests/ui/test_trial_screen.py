@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from conftest import Opener
-from picture import settle
-from test_cockpit import app_of, commands, pane
-from textual.pilot import Pilot
-
 from tbtui.ui.panes.tokens import TokenPane, surprising
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.trial import TrialScreen
-from tbtui.view.current import current_trials
-
-
-async def open_trial(pilot: Pilot[int], finished: bool = True) -> str:
-    """Open the first trial that has the most turns behind it."""
-    app = app_of(pilot)
-    shown = current_trials(app.live_run.state)
-    trials = [t for t in shown if t.live != finished and t.turn > 1]
-    trial = max(trials, key=lambda each: each.turn)
-    app.selection.choose(trial.trial)
-    await pilot.press("enter")
-    await settle(app)
-    assert isinstance(app.screen, TrialScreen)
-    return trial.trial
+from tests.ui.opening import Opener, app_of, commands, open_trial, pane
 
 
 async def test_a_trial_shows_its_terminal_turns_tokens_and_verdict(opened: Opener) -> None:
@@ -53,7 +35,7 @@ async def test_turns_are_walked_and_tokens_follow(opened: Opener) -> None:
         assert turns.chosen == last - 1
         assert not turns.follow
         assert f"turn {turns.chosen + 1} " in str(pane(pilot, "tokens").border_title)
-        assert "newer" in str(turns.border_title)
+        assert f"turns {turns.chosen + 1}/" in str(turns.border_title)
         await pilot.press("up")
         assert turns.chosen == last - 2
         assert "ls --color" in turns.text

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from conftest import Opener, SimulatedHost
-from picture import PastHost, settle
 from textual import events
 from textual.pilot import Pilot
 
@@ -25,6 +23,8 @@ from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.screens.typing import TypingScreen
 from tbtui.ui.typed_keys import commands, pasted, typed_key
 from tests.engines.real_run import RealRun
+from tests.ui.opening import Opener, SimulatedHost
+from tests.ui.picture import PastHost, settle
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from tbtui.journal.events import (
     TurnSampled,
     TurnStarted,
 )
+from tests.events import run_started, trial_finished, trial_queued
 
 
 def entries(events: Iterator[AnyEvent] | list[AnyEvent], start: float = 1000.0) -> list[Entry]:
@@ -39,17 +40,9 @@ def entries(events: Iterator[AnyEvent] | list[AnyEvent], start: float = 1000.0) 
 
 
 def started(max_steps: int = 2) -> RunStarted:
-    return RunStarted(
+    return run_started(
         run="demo",
-        pid=1,
-        host="box",
-        tbtui_version="0",
-        harbor_version="0.24.0",
-        policy="local",
-        model_name="starter",
         parameters=770_000,
-        context_limit=1024,
-        environment="sandbox",
         environment_reason="user namespaces work here",
         tasks_dir="/tasks/starter",
         tasks=(
@@ -61,33 +54,20 @@ def started(max_steps: int = 2) -> RunStarted:
 
 
 def queued(trial: str, task: str = "copy-01", group: str = "g", step: int = 1) -> TrialQueued:
-    return TrialQueued(
-        trial=trial,
+    return trial_queued(
+        trial,
         label=f"{task}/1",
         task=task,
         group=group,
         step=step,
         purpose="eval" if group == "e" else "train",
-        budget_sec=60,
     )
 
 
 def finished(trial: str, reward: float | None, outcome: Outcome | None = None) -> TrialFinished:
-    if outcome is None:
-        outcome = (
-            Outcome.SANDBOX_LOST
-            if reward is None
-            else (Outcome.SOLVED if reward == 1 else Outcome.FAILED)
-        )
-    return TrialFinished(
-        trial=trial,
-        outcome=outcome,
-        reason="because",
-        verdict=reward,
-        reward=reward,
-        turns=1,
-        seconds=PhaseSeconds(setup=0.1, sampling=0.2),
-    )
+    seconds = PhaseSeconds(setup=0.1, sampling=0.2)
+    changes = {} if outcome is None else {"outcome": outcome}
+    return trial_finished(trial, reward, reason="because", seconds=seconds, **changes)
 
 
 def turn(trial: str, number: int, text: str = "{}") -> Iterator[AnyEvent]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tbtui.journal.events import (
-    Outcome,
     PhaseSeconds,
     PolicyMeasured,
     ProcessMeasured,
@@ -17,11 +16,9 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
     TaskRecord,
-    TrialFinished,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
-    TrialQueued,
     TurnSampled,
     TurnStarted,
 )
@@ -33,6 +30,7 @@ from tbtui.view.fold import Fold
 from tbtui.view.reading import Reading, state_at_end
 from tbtui.view.replay import Snapshots
 from tbtui.view.state import RunState
+from tests.events import run_started, trial_finished, trial_queued
 
 TRIALS = 700
 """More than a state keeps."""
@@ -58,36 +56,11 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> JournalReader:
 
 
 def _started(task: TaskRecord) -> RunStarted:
-    return RunStarted(
-        run="long",
-        pid=1,
-        host="here",
-        tbtui_version="1",
-        harbor_version="1",
-        policy="local",
-        model_name="starter",
-        parameters=None,
-        context_limit=1024,
-        environment="sandbox",
-        environment_reason="",
-        tasks_dir="tasks",
-        tasks=(task,),
-        settings={"max_steps": 7},
-    )
+    return run_started(run="long", tasks=(task,), settings={"max_steps": 7})
 
 
 def _play(writer: JournalWriter, trial: str, step: int, *, paused: bool) -> None:
-    writer.append(
-        TrialQueued(
-            trial=trial,
-            label=f"copy-01/{trial}",
-            task="copy-01",
-            group=f"g{step}",
-            step=step,
-            purpose="train",
-            budget_sec=60,
-        )
-    )
+    writer.append(trial_queued(trial, group=f"g{step}", step=step))
     writer.append(TrialPhaseChanged(trial=trial, phase=TrialPhase.MODEL))
     writer.append(TurnStarted(trial=trial, turn=1))
     writer.append(
@@ -121,17 +94,7 @@ def _play(writer: JournalWriter, trial: str, step: int, *, paused: bool) -> None
     if paused:
         writer.append(TrialPaused(trial=trial))
         return
-    writer.append(
-        TrialFinished(
-            trial=trial,
-            outcome=Outcome.SOLVED,
-            reason="",
-            verdict=1.0,
-            reward=1.0,
-            turns=1,
-            seconds=PhaseSeconds(sampling=5.0),
-        )
-    )
+    writer.append(trial_finished(trial, 1.0, seconds=PhaseSeconds(sampling=5.0)))
 
 
 @pytest.fixture

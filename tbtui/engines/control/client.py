@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 
 from tbtui.engines.control.address import connect
 from tbtui.engines.control.protocol import (
@@ -141,11 +142,24 @@ class ControlClient:
         return answer
 
 
+def _is_here(pid: int) -> bool:
+    """There is such a process, as far as this one can see."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _why_not(run: RunDirectory, error: OSError) -> str:
     if (pid := writer(run)) is None:
         return f"{run.name} is not live; to go on with it: tbtui run --resume {run.path}"
     if isinstance(error, PermissionError):
         return f"{run.control_socket}: this run is another user's"
+    if pid and not _is_here(pid):
+        return f"{run.name} runs on another machine, or in another container: steer it from there"
     return (
         f"{run.name} (process {pid or 'unknown'}) can't be reached at {run.control_socket}"
         f" ({error.strerror}; see {run.log})"

@@ -37,15 +37,16 @@ def registered(run: RunDirectory) -> Iterator[None]:
 
 def live_runs() -> list[RunDirectory]:
     """By their names."""
-    found = []
+    found = {}
     for link in _links():
         run = RunDirectory(link.resolve())
         if writer(run) is not None:
-            found.append(run)
+            # One that was killed and goes on in another process has left a second link.
+            found[run.path] = run
         elif not _alive(link):
             with contextlib.suppress(OSError):
                 link.unlink(missing_ok=True)
-    return sorted(found, key=lambda run: run.name)
+    return sorted(found.values(), key=lambda run: run.name)
 
 
 def _links() -> list[Path]:

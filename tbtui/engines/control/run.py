@@ -13,8 +13,8 @@ from tbtui.engines.control.live_runs import registered
 from tbtui.engines.control.server import ControlServer
 from tbtui.engines.make_run import AnyRun
 from tbtui.journal.commands import RUN, Command, RunEnd
+from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, writer
-from tbtui.journal.writer import JournalError
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from tbtui.engines.control.protocol import (
     read_request,
 )
 from tbtui.journal.commands import RUN, Command, RunEnd
-from tbtui.journal.writer import JournalError
+from tbtui.journal.database import JournalError
 
 log = logging.getLogger(__name__)
 

@@ -44,6 +44,8 @@ class Attempt:
     """It stands, and the typist may type."""
     ended_because: str | None = None
     """Why it was cancelled, if it was."""
+    commands: list[str] = field(default_factory=list)
+    """Keystrokes that the agent has sent."""
 
 
 @dataclass(slots=True, eq=False)

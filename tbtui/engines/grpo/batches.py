@@ -9,7 +9,7 @@ from tbtui.algorithm.schedule import total_steps
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.groups import BatchRules
+from tbtui.engines.grpo.places import BatchRules
 from tbtui.engines.grpo.plan import GroupPlan, plan_groups, task_order
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
 
@@ -84,6 +84,7 @@ class BatchPlanner:
             at_deadline=config.at_deadline,
             replace_constant=config.replace_constant_groups,
             stream=config.stream,
+            train_touched=config.on_outcome.get("human_touched") == "train",
         )
 
     def evaluation(self, step: int) -> tuple[GroupPlan, ...]:

@@ -84,7 +84,7 @@ class CheckpointKeeper:
             settings: `fixed_settings` of the run's config.
             keep_best: False for a run that never trains: its weights are somewhere already.
         """
-        self._directory = directory
+        self.directory = directory
         self._journal = journal
         self._policy = policy
         self.keep_last = keep_last
@@ -164,10 +164,10 @@ class CheckpointKeeper:
         )
 
     def _path(self, step: int) -> Path:
-        return self._directory.checkpoints / checkpoint_name(step)
+        return self.directory.checkpoints / checkpoint_name(step)
 
     def _relative(self, step: int) -> str:
-        return str(self._path(step).relative_to(self._directory.path))
+        return str(self._path(step).relative_to(self.directory.path))
 
     def _add(self, step: int, weights_version: int) -> None:
         self._kept.pop(step, None)
@@ -219,7 +219,7 @@ class CheckpointKeeper:
         told: dict[int, int] = {}
         evaluations: dict[int, EvalFinished] = {}
         kinds = ("checkpoint_saved", "checkpoint_removed", "best_checkpoint", "eval_finished")
-        for entry in entries_of(self._directory, kinds):
+        for entry in entries_of(self.directory, kinds):
             match event := entry.event:
                 case CheckpointSaved():
                     told[event.step] = event.weights_version
@@ -229,7 +229,7 @@ class CheckpointKeeper:
                     self.best = Best(event.step, self._path(event.step), event.pass_rate)
                 case EvalFinished():
                     evaluations[event.step] = event
-        for path in reversed(newest_first(self._directory)):
+        for path in reversed(newest_first(self.directory)):
             try:
                 state = load_checkpoint(path)
             except CheckpointError:

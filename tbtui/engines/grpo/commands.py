@@ -15,6 +15,9 @@ from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, RunPaused, RunResumed
 from tbtui.journal.writer import JournalWriter
 
+_BATCHES_OWN = frozenset({"retry", "exclude", "include", "relabel", "accept", "refill"})
+"""What is asked of a trial that may be over, or of its group."""
+
 
 class RunCommands:
     """Commands on the whole run, and on single trials wherever they are."""
@@ -38,22 +41,22 @@ class RunCommands:
         self._batches = batches
         self._change = change
         self._early: list[Command] | None = []
-        """On trials, before there were any to be found; None: there are."""
+        """On trials and their review, before there were any to be found; None: there are."""
 
     def submit(self, command: Command) -> None:
         self._journal.append(issued(command))
-        if command.target == RUN:
+        if command.target == RUN and command.verb != "accept":
             self._control_run(command)
         elif self._early is not None:
             self._early.append(command)
         else:
-            self._control_trial(command)
+            self._control_batch(command)
 
     def trials_are_there(self) -> None:
         """Carry out what was asked of trials before."""
         early, self._early = self._early or [], None
         for command in early:
-            self._control_trial(command)
+            self._control_batch(command)
 
     def pause(self, verb: Literal["pause", "freeze"]) -> None:
         """The whole run."""
@@ -61,12 +64,28 @@ class RunCommands:
         self._steering.hold(verb)
         self._journal.append(RunPaused())
 
-    def _control_trial(self, command: Command) -> None:
-        if command.verb not in ("retry", "exclude", "include"):
+    def _control_batch(self, command: Command) -> None:
+        """Of a batch: one of its trials or groups, or its review."""
+        if command.target == RUN:
+            self._accept(command)
+        elif command.verb not in _BATCHES_OWN:
             self._steering.control(command)
         elif not any(batch.control(command) for batch in self._batches()):
             text = f"{command.target} is no part of the step that is being sampled"
             self._done(command, False, f"{text}: nothing to {command.verb}")
+
+    def _accept(self, command: Command) -> None:
+        """The step that is asked for, or the one under review that is trained first."""
+        step = command.arguments.get("step")
+        if not isinstance(step, int | None):
+            self._done(command, False, f"accept: step {str(step)[:20]!r} is not a number")
+            return
+        asked = [b for b in self._batches() if b.under_review and step in (None, b.step)]
+        if asked:
+            next((batch for batch in asked if batch.reviewing), asked[0]).accept(command)
+        else:
+            text = "no step is" if step is None else f"step {step} is not"
+            self._done(command, False, f"{text} under review")
 
     def _control_run(self, command: Command) -> None:
         if (answer := answered_outside(command)) is not None:
@@ -88,6 +107,8 @@ class RunCommands:
                     self._done(command, False, str(error))
             case "give_back":
                 self._done(command, True, self._steering.leave(command.actor))
+            case "refill":
+                self._done(command, False, "refill needs a group")
             case verb:
                 self._done(command, False, f"{verb} needs a trial")
 

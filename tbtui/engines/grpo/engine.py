@@ -23,12 +23,14 @@ from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress
 from tbtui.engines.grpo.commands import RunCommands
 from tbtui.engines.grpo.evaluation import summarize
 from tbtui.engines.grpo.failures import HaltError, one_cause
-from tbtui.engines.grpo.groups import Batch, BatchRules
+from tbtui.engines.grpo.groups import Batch
 from tbtui.engines.grpo.learning import LearningStep
 from tbtui.engines.grpo.live_settings import changed_config, differences, in_words
 from tbtui.engines.grpo.pausing import Pause, comes_before, running
+from tbtui.engines.grpo.places import BatchRules
 from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
+from tbtui.engines.grpo.review import ReviewGate
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.scoring import ScoredGroup
 from tbtui.engines.grpo.step_metrics import batch_metrics, useful_groups, waited_for
@@ -48,6 +50,9 @@ from tbtui.journal.events import (
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, PolicyLostError
 from tbtui.rollout.outcome import is_infrastructure
+
+_WAITING = (RunPhase.SAMPLING, RunPhase.REVIEWING)
+"""Phases in which the next step waits to be trained."""
 
 Watch = Callable[[StepFinished | EvalFinished], Sequence[AlarmRaised]]
 """What looks wrong, now that this has been measured too."""
@@ -83,13 +88,23 @@ class GrpoEngine:
         self._sampling: dict[int, Batch] = {}
         """Batches whose trials run or wait to be trained on, by step."""
         self._evaluating: Batch | None = None
+        self._gate = ReviewGate(
+            lambda: self._config,
+            self._recipe,
+            keeper.directory.review_rules,
+            journal,
+            lambda: runner.steering.open,
+            self._review_waits,
+        )
         self._begun = self.step
         self._costs = Costs(self._start.spent, config.prices)
         self._published = {self._weights_version: self.step, **self._start.published}
         """Version of the weights -> the last step that published it."""
         self._learning: LearningStep | None = None
         """The step that is sampled and trained."""
-        self._phase = RunPhase.STARTING
+        self._phase, self._phase_since = RunPhase.STARTING, time.monotonic()
+        self._reviewing_sec = 0.0
+        """How long the step under way has waited for nothing but its review."""
         self._pause = Pause(self._start.paused)
         self._commands = RunCommands(
             journal, runner.steering, self._pause, self._batches, self._change
@@ -161,6 +176,7 @@ class GrpoEngine:
             self._journal,
             recorded=recorded,
             spare=self._planner.spare(step, groups),
+            review=self._gate.review(step, recorded),
         )
         self._sampling[step] = batch
         return batch
@@ -168,7 +184,8 @@ class GrpoEngine:
     async def _train_step(self, step: int) -> None:
         """Train on the batch of this step as soon as, or while, its trials are done."""
         started, config = time.monotonic(), self._config
-        self._enter(RunPhase.SAMPLING)
+        self._reviewing_sec = 0.0
+        self._enter(self._waiting_phase())
         batch, recorded = self._sampling[step], self._start.batches.get(step, RecordedBatch(()))
 
         def scored(group: ScoredGroup) -> None:
@@ -200,11 +217,13 @@ class GrpoEngine:
         tokens = batch.tokens() + learning.tokens()
         metrics |= self._costs.step(tokens, useful_groups(learning.scored))
         metrics |= {
-            "time/sampling": sampled - started,
+            "time/sampling": sampled - started - self._reviewing_sec,
             "time/training": now - sampled,
             "time/total": now - started,
             "progress/batch": float(step),
         }
+        if self._reviewing_sec:
+            metrics["time/reviewing"] = self._reviewing_sec
         # What is not a number has no place in JSON, nor in a chart.
         metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
         for trial, logprobs in learning.trained_logprobs().items():
@@ -264,13 +283,15 @@ class GrpoEngine:
 
     async def _until_resumed(self) -> None:
         if self._pause.on:
+            # What comes next: nothing is trained or saved for as long.
+            self._enter(RunPhase.SAMPLING)
             await self._resting(self._pause.over(), None)
 
     async def _resting[T](self, work: Coroutine[Any, Any, T], batch: Batch | None) -> T:
         """The result of `work`; in a pause meanwhile, once all is at rest, a checkpoint is saved.
 
-        While `work` is under way nothing else trains: it waits for trials of `batch`, or for the
-        end of the pause.
+        While `work` is under way nothing else trains: it waits for trials of `batch`, for their
+        review, or for the end of the pause.
         """
         async with running(work) as task:
             for each in self._batches():
@@ -287,7 +308,7 @@ class GrpoEngine:
         while True:
             await self._pause.begun()
             await self._runner.steering.at_rest()
-            if self._pause.on and (batch is None or batch.waits_for_trials):
+            if self._pause.on and (batch is None or batch.waits):
                 return
             await asyncio.sleep(0)  # it is being handed over, or starts further trials
 
@@ -302,7 +323,7 @@ class GrpoEngine:
         phase = self._phase
         await self._save()
         self._journal.append(Noted(level="info", text=f"paused and saved at step {self.step}"))
-        self._enter(phase)
+        self._enter(self._waiting_phase() if phase in _WAITING else phase)
 
     def _progress(self) -> Progress:
         return Progress(
@@ -331,8 +352,22 @@ class GrpoEngine:
             elif alarm.action == "halt":
                 raise HaltError(f"{alarm.text} (on_alarm.{alarm.alarm}=halt)")
 
+    def _review_waits(self, step: int) -> None:
+        """The review of a step began to wait, or waits no more. Phases tell of the next one."""
+        if step == self.step + 1 and self._phase in _WAITING:
+            self._enter(self._waiting_phase())
+
+    def _waiting_phase(self) -> RunPhase:
+        """What keeps the next step from being trained."""
+        batch = self._sampling.get(self.step + 1)
+        reviewing = batch is not None and batch.reviewing
+        return RunPhase.REVIEWING if reviewing else RunPhase.SAMPLING
+
     def _enter(self, phase: RunPhase) -> None:
-        self._phase = phase
+        now = time.monotonic()
+        if self._phase is RunPhase.REVIEWING:
+            self._reviewing_sec += now - self._phase_since
+        self._phase, self._phase_since = phase, now
         self._journal.append(RunPhaseChanged(phase=phase, step=self.step))
 
     def _summary(self, before: float | None, after: float | None) -> str:
@@ -376,7 +411,8 @@ class GrpoEngine:
 
 def _require_evidence(rollouts: Sequence[Rollout]) -> None:
     """Refuse to go on when infrastructure has failed every single trial of a batch."""
-    if rollouts and all(is_infrastructure(rollout.outcome) for rollout in rollouts):
+    # One that somebody gave a reward has run well enough for them.
+    if rollouts and all(is_infrastructure(r.outcome) and r.reward is None for r in rollouts):
         last = rollouts[-1]
         raise HaltError(
             f"none of {len(rollouts)} trials could be run; the last one: {last.outcome}:"

@@ -20,7 +20,7 @@ from tbtui.journal.events import Estimate, EvalFinished
 def summarize(
     rollouts: Sequence[Rollout], step: int, weights_version: int, temperature: float
 ) -> EvalFinished:
-    """Pass rates over all tasks, by task and by kind of task.
+    """Pass rates over all tasks, by task, by kind of task, and by data set if there are several.
 
     To pass is a reward of 1. Each rate is a mean over tasks, so that a task some of whose trials
     could not be scored weighs no less than another; a task none of whose trials was scored is
@@ -32,6 +32,8 @@ def summarize(
     }
     kinds = {r.plan.task.name: r.plan.task.kind or r.plan.task.name for r in rollouts}
     by_kind = _grouped((kinds[task], tried) for task, tried in by_task.items())
+    datasets = {r.plan.task.name: r.plan.task.dataset for r in rollouts}
+    by_dataset = _grouped((datasets[task], tried) for task, tried in by_task.items())
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
     rates = pass_rates(list(by_task.values()))
     return EvalFinished(
@@ -42,6 +44,7 @@ def summarize(
         scored=len(rewards),
         unscored=len(rollouts) - len(rewards),
         by_kind=_first_attempt(by_kind),
+        by_dataset=_first_attempt(by_dataset) if len(by_dataset) > 1 else {},
         pass_at={
             k: Estimate(value=rate.value, low=rate.low, high=rate.high) for k, rate in rates.items()
         },

@@ -4,73 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from tbtui.algorithm.costs import Tokens
+from tbtui.engines.events_of import issued
+from tbtui.engines.grpo.decisions import Decisions
 from tbtui.engines.grpo.failures import one_cause
+from tbtui.engines.grpo.pausing import unpaused
+from tbtui.engines.grpo.places import BatchGroup, BatchRules, GroupPlace
 from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, derive_seed, trial_plan
 from tbtui.engines.grpo.recorded import RecordedBatch
+from tbtui.engines.grpo.review import Review
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
-    CommandDone,
     DeadlinePassed,
     GroupAdded,
     GroupRefilled,
     Noted,
-    TrialExcluded,
     TrialRetried,
 )
 from tbtui.journal.writer import JournalWriter
-
-_TICK_SEC = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRules:
-    """How a batch deals with lost members and with late ones. The defaults do nothing special."""
-
-    group_size: int
-    min_group: int = 1
-    refill: bool = False
-    keep: Literal["in_order", "first_finished"] = "in_order"
-    """Which trials fill a group that has started more than `group_size`."""
-    deadline_sec: float | None = None
-    at_deadline: Literal["wait", "stop", "mask"] = "stop"
-    replace_constant: int = 0
-    """Most further groups that are started in place of constant ones."""
-    stream: bool = False
-    """Groups are handed over as they finish, and are then out of people's hands."""
-
-
-@dataclass(slots=True, eq=False)
-class _Place:
-    plan: TrialPlan
-    task: asyncio.Task[Rollout]
-    surplus: bool = False
-    """The group is full without it."""
-
-    @property
-    def rollout(self) -> Rollout | None:
-        """None: not over, or cut off by the end of the run."""
-        task = self.task
-        over = task.done() and not task.cancelled() and task.exception() is None
-        return task.result() if over else None
-
-
-@dataclass(slots=True, eq=False)
-class _Group:
-    plan: GroupPlan
-    places: list[_Place] = field(default_factory=list)
-    refilled: bool = False
-    replaced: bool = False
-    handed_over: bool = False
-
-    def running(self) -> list[_Place]:
-        return [place for place in self.places if not place.task.done()]
 
 
 class Batch:
@@ -85,36 +41,55 @@ class Batch:
         *,
         recorded: RecordedBatch | None = None,
         spare: Callable[[], GroupPlan] | None = None,
+        review: Review | None = None,
     ) -> None:
         """
         Args:
             groups: in the order in which they are trained on.
             recorded: what had become of the batch before the run was interrupted.
             spare: plans the next group that may take the place of a constant one.
+            review: what it has to pass before its groups are handed over.
         """
-        self._groups = [_Group(plan) for plan in groups]
         self._rules = rules
         self._runner = runner
         self._journal = journal
         self._recorded = recorded or RecordedBatch(())
+        self.decisions = Decisions(journal, self._recorded, train_touched=rules.train_touched)
+        self.groups = [BatchGroup(plan, rules, self.decisions) for plan in groups]
         self._spare = spare
+        self._review = review
         self._added = len(self._recorded.replaced)
         self._changed = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
         self._handed_over: asyncio.Queue[tuple[Rollout, ...] | None] = asyncio.Queue()
         self._late = False
         """The deadline has passed: nothing new is started."""
-        self._excluded = set(self._recorded.excluded)
         self.begun = asyncio.Event()
         """Its trials can be steered, those included that were over before the interruption."""
 
     @property
-    def waits_for_trials(self) -> bool:
-        return not self.begun.is_set() or any(group.running() for group in self._groups)
+    def waits(self) -> bool:
+        """For its trials, or for somebody's review: it is not about to be trained."""
+        return not self.begun.is_set() or self.running or self.reviewing
+
+    @property
+    def running(self) -> bool:
+        """Some of its trials are not over."""
+        return any(group.running() for group in self.groups)
+
+    @property
+    def under_review(self) -> bool:
+        """Its review has begun, and is not closed."""
+        return self._reviewed and not self._closed
+
+    @property
+    def reviewing(self) -> bool:
+        """Its review waits for somebody."""
+        return self._review is not None and self._review.waits
 
     def tokens(self) -> Tokens:
         """What the sampler read and wrote for it, for trials that nobody needed included."""
-        places = [place for group in self._groups for place in group.places]
+        places = [place for group in self.groups for place in group.places]
         return sum((p.rollout.tokens for p in places if p.rollout), start=Tokens())
 
     async def run(self) -> list[tuple[Rollout, ...]]:
@@ -126,8 +101,8 @@ class Batch:
         with one_cause():
             async with self._tasks:
                 await self._run()
-        finished = [tuple(self._members(group)) for group in self._groups]
-        for group, rollouts in zip(self._groups, finished, strict=True):
+        finished = [self._in_force(group) for group in self.groups]
+        for group, rollouts in zip(self.groups, finished, strict=True):
             if not group.handed_over:
                 self._hand_over(group, rollouts)
         self._handed_over.put_nowait(None)
@@ -140,12 +115,16 @@ class Batch:
         """
         return await self._handed_over.get()
 
-    def _hand_over(self, group: _Group, rollouts: tuple[Rollout, ...]) -> None:
+    def _hand_over(self, group: BatchGroup, rollouts: tuple[Rollout, ...]) -> None:
         group.handed_over = True
         self._handed_over.put_nowait(rollouts)
 
+    def _in_force(self, group: BatchGroup) -> tuple[Rollout, ...]:
+        """The members of a group that is complete, with the rewards that were decided upon."""
+        return tuple(self.decisions.in_force(rollout) for rollout in group.members())
+
     async def _run(self) -> None:
-        for group in self._groups:
+        for group in self.groups:
             for plan in group.plan.trials:
                 self._start(group, plan)
             self._restore(group)
@@ -157,13 +136,24 @@ class Batch:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            for group in list(self._groups):
+            for group in list(self.groups):
                 self._advance(group)
-            if not any(group.running() for group in self._groups):
+            if self.running:
+                continue
+            # From here on people decide how long it takes.
+            deadline.cancel()
+            if self._passed_review():
                 break
-        deadline.cancel()
 
-    def _restore(self, group: _Group) -> None:
+    def _passed_review(self) -> bool:
+        """All trials are over; whether the groups may be trained on."""
+        if self._review is None:
+            return True
+        self._late = False
+        self._review.look(self)
+        return self._review.passed
+
+    def _restore(self, group: BatchGroup) -> None:
         """What an interrupted run had done for the group beyond starting it."""
         name = group.plan.group
         group.replaced = name in self._recorded.replaced
@@ -173,7 +163,7 @@ class Batch:
         for index in further:
             self._start(group, trial_plan(group.plan.trials[0], index))
 
-    def _start(self, group: _Group, plan: TrialPlan, after: Rollout | None = None) -> None:
+    def _start(self, group: BatchGroup, plan: TrialPlan, after: Rollout | None = None) -> None:
         """Run the trial: anew `after` its outcome, or from where an interrupted run had left it."""
         if after is None:
             task = self._tasks.create_task(self._first_or_next(plan))
@@ -181,7 +171,7 @@ class Batch:
             again = self._runner.run(plan, after.attempt + 1, after.tokens)
             task = self._tasks.create_task(again)
         task.add_done_callback(lambda _: self._changed.set())
-        group.places.append(_Place(plan, task))
+        group.places.append(GroupPlace(plan, task))
 
     async def _first_or_next(self, plan: TrialPlan) -> Rollout:
         known = self._recorded.places.get(plan.key)
@@ -201,54 +191,34 @@ class Batch:
         )
         return await self._runner.run(plan, attempt, known.tokens)
 
-    def _advance(self, group: _Group) -> None:
+    def _advance(self, group: BatchGroup) -> None:
         """Send away who is not needed any more, and replace who is missing."""
-        members, full = self._fill(group)
+        members, full = group.fill()
         if full:
             for place in group.running():
                 if place not in members and not place.surplus:
                     place.surplus = True
                     self._runner.steering.withdraw(place.plan, "not needed: the group is full")
-        elif not group.running() and not self._late:
-            missing = self._rules.group_size - len(self._scored(group))
-            short = len(self._scored(group)) < self._rules.min_group
+        elif not group.running() and not self._late and not self._reviewed:
+            short = len(group.scored()) < self._rules.min_group
             if short and self._rules.refill and not group.refilled:
-                self._refill(group, missing)
+                self._refill(group, group.missing())
             elif not short:
                 self._replace_if_constant(group)
         if self._rules.stream and not group.running() and not group.handed_over:
-            self._hand_over(group, tuple(self._members(group)))
+            self._hand_over(group, self._in_force(group))
 
-    def _fill(self, group: _Group) -> tuple[list[_Place], bool]:
-        """The places that make up the group by now, and whether that is all of it."""
-        size = self._rules.group_size
-        if len(group.places) <= size or group.refilled:
-            return group.places, False
-        if self._rules.keep == "first_finished":
-            scored = [place for place in group.places if self._counts(place)][:size]
-            return scored, len(scored) == size
-        # In order: a trial that takes long keeps its place, or the group would favour short ones.
-        filled: list[_Place] = []
-        for place in group.places:
-            if len(filled) == size:
-                break
-            if not place.surplus and (not place.task.done() or self._counts(place)):
-                filled.append(place)
-        return filled, len(filled) == size and all(place.task.done() for place in filled)
+    @property
+    def _reviewed(self) -> bool:
+        """People or rules see to its groups now, or have."""
+        return self._review is not None and self._review.begun
 
-    def _counts(self, place: _Place) -> bool:
-        rollout = place.rollout
-        return (
-            rollout is not None
-            and not place.surplus
-            and rollout.reward is not None
-            and rollout.trial not in self._excluded
-        )
+    @property
+    def _closed(self) -> bool:
+        """It goes on to be trained as it is."""
+        return self._review is not None and self._review.closed
 
-    def _scored(self, group: _Group) -> list[_Place]:
-        return [place for place in group.places if self._counts(place)]
-
-    def _refill(self, group: _Group, missing: int) -> None:
+    def _refill(self, group: BatchGroup, missing: int) -> None:
         group.refilled = True
         last = group.places[-1].plan
         plans = [trial_plan(last, last.index + 1 + extra) for extra in range(missing)]
@@ -262,16 +232,16 @@ class Batch:
             )
         )
 
-    def _replace_if_constant(self, group: _Group) -> None:
+    def _replace_if_constant(self, group: BatchGroup) -> None:
         """Dynamic sampling (Yu et al. 2025, DAPO, arXiv 2503.14476, section 3.2), with a bound."""
-        rewards = {p.rollout.reward for p in self._scored(group) if p.rollout}
+        rewards = {self.decisions.reward(p.rollout) for p in group.scored() if p.rollout}
         spent = self._added >= self._rules.replace_constant
         if spent or group.replaced or self._spare is None or len(rewards) != 1:
             return
         group.replaced = True
         self._added += 1
-        fresh = _Group(self._spare())
-        self._groups.append(fresh)
+        fresh = BatchGroup(self._spare(), self._rules, self.decisions)
+        self.groups.append(fresh)
         self._journal.append(
             GroupAdded(
                 step=fresh.plan.trials[0].step,
@@ -283,25 +253,13 @@ class Batch:
         for plan in fresh.plan.trials:
             self._start(fresh, plan)
 
-    def _members(self, group: _Group) -> Iterable[Rollout]:
-        members, full = self._fill(group)
-        for place in members if full else group.places:
-            rollout = place.task.result()
-            excluded = rollout.trial in self._excluded
-            yield dataclasses.replace(rollout, reward=None) if excluded else rollout
-
     # Stragglers
 
     async def _deadline(self) -> None:
-        """Seconds in which the run is paused don't count."""
-        left = self._rules.deadline_sec
-        if left is None:
+        if self._rules.deadline_sec is None:
             return
-        while left > 0:
-            await asyncio.sleep(min(left, _TICK_SEC))
-            if self._runner.steering.open:
-                left -= _TICK_SEC
-        late = [place for group in self._groups for place in group.running()]
+        await unpaused(self._rules.deadline_sec, lambda: self._runner.steering.open)
+        late = [place for group in self.groups for place in group.running()]
         if not late:
             return
         step, trials = late[0].plan.step, tuple(self._runner.steering.live(p.plan) for p in late)
@@ -318,38 +276,86 @@ class Batch:
             else:
                 self._runner.steering.withdraw(place.plan, "left out: the step's deadline passed")
 
-    # What people ask
+    # What people and rules ask
+
+    def ask(self, command: Command) -> None:
+        """Journal a command and carry it out."""
+        self._journal.append(issued(command))
+        self.control(command)
 
     def control(self, command: Command) -> bool:
-        """Exclude, include, or retry a trial that is over. False: that is not this batch's."""
-        found = self._find(command.target)
-        if found is None:
+        """Exclude, include, relabel, accept or retry a trial, or refill a group. False: that is
+        not this batch's."""
+        if command.verb == "refill":
+            group = next((each for each in self.groups if each.name == command.target), None)
+            place = None
+        else:
+            group, place = self._find(command.target)
+        if group is None:
             return False
-        group, place = found
-        if group.handed_over:
-            self._done(command, False, f"the group of {command.target} is being trained on already")
+        if group.handed_over or self._closed:
+            of = "" if place is None else "the group of "
+            self._refuse(command, f"{of}{command.target} is being trained on already")
+        elif place is None:
+            self._refill_asked(group, command)
         elif command.verb == "retry":
             self._retry(group, place, command)
+        elif command.verb in ("exclude", "include"):
+            self.decisions.exclude(place.plan, command)
         else:
-            self._exclude(place, command)
+            self._decide(place, command)
+        if self._review is not None:
+            self._review.changed(self)
         return True
 
-    def _find(self, trial: str) -> tuple[_Group, _Place] | None:
-        for group in self._groups:
+    def accept(self, command: Command) -> None:
+        """What is under review goes on as it is."""
+        if self._review is not None and self._review.waits:
+            self._review.accept(self, command)
+        else:
+            self._refuse(command, f"step {self.step}: fresh trials are under way")
+
+    def _find(self, trial: str) -> tuple[BatchGroup | None, GroupPlace | None]:
+        for group in self.groups:
             for place in group.places:
                 rollout = place.rollout
                 name = rollout.trial if rollout else self._runner.steering.live(place.plan)
                 if name == trial:
                     return group, place
-        return None
+        return None, None
 
-    def _retry(self, group: _Group, place: _Place, command: Command) -> None:
+    def _decide(self, place: GroupPlace, command: Command) -> None:
+        """Relabel or accept a trial that is over."""
+        trial, rollout = command.target, place.rollout
+        if rollout is None:
+            self._refuse(command, f"{trial} is not over yet: nothing to {command.verb}")
+        elif place.surplus:
+            self._refuse(command, f"{trial} has no part in its group, which is full without it")
+        elif command.verb == "relabel":
+            self.decisions.relabel(rollout, command)
+        elif not self._reviewed:
+            self._refuse(command, f"step {self.step} is not under review")
+        else:
+            self.decisions.accept(trial, command)
+
+    def _refill_asked(self, group: BatchGroup, command: Command) -> None:
+        missing = group.missing()
+        if missing <= 0:
+            self._refuse(command, f"{group.name}: nobody is missing")
+        elif self._late:
+            self._refuse(command, f"{group.name} is not refilled: the step's deadline passed")
+        else:
+            self._refill(group, missing)
+            fresh = f"{missing} fresh trial{'s' if missing > 1 else ''}"
+            self.decisions.answer(command, True, f"{group.name} gets {fresh}")
+
+    def _retry(self, group: BatchGroup, place: GroupPlace, command: Command) -> None:
         rollout = place.rollout
         if rollout is None:
             self._runner.steering.control(command)
         elif self._late or place.surplus:
             why = "the step's deadline passed" if self._late else "its group is full without it"
-            self._done(command, False, f"{rollout.trial} is not tried again: {why}")
+            self._refuse(command, f"{rollout.trial} is not tried again: {why}")
         else:
             attempt = rollout.attempt + 1
             plan = dataclasses.replace(
@@ -362,24 +368,21 @@ class Batch:
             )
             self._start(group, plan, rollout)
             group.places[group.places.index(place)] = group.places.pop()
-            self._done(command, True, f"{rollout.trial} goes on as {successor}")
+            self.decisions.answer(command, True, f"{rollout.trial} goes on as {successor}")
 
-    def _exclude(self, place: _Place, command: Command) -> None:
-        trial, exclude = command.target, command.verb == "exclude"
-        if place.plan.purpose == "eval":
-            self._done(command, False, f"{trial} is held out: it is never trained on")
-            return
-        if exclude == (trial in self._excluded):
-            state = "left out already" if exclude else "not left out"
-            self._done(command, True, f"{trial} is {state}")
-            return
-        if exclude:
-            self._excluded.add(trial)
-        else:
-            self._excluded.discard(trial)
-        self._journal.append(TrialExcluded(trial=trial, excluded=exclude, reason=command.reason))
-        what = "left out of training" if exclude else "part of training again"
-        self._done(command, True, f"{trial} is {what}")
+    def _refuse(self, command: Command, why: str) -> None:
+        self.decisions.answer(command, False, why)
 
-    def _done(self, command: Command, ok: bool, result: str) -> None:
-        self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
+    # What its review needs
+
+    @property
+    def step(self) -> int:
+        return self.groups[0].plan.trials[0].step
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something beside the trials, which ends with them at the latest."""
+        return self._tasks.create_task(work)
+
+    def go_on(self) -> None:
+        """Look again at how things stand."""
+        self._changed.set()

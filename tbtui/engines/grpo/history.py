@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tbtui.algorithm.costs import Spent
+from tbtui.journal.commands import is_rule
 from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
@@ -16,6 +17,8 @@ from tbtui.journal.events import (
     GroupRefilled,
     GroupScored,
     Purpose,
+    ReviewClosed,
+    ReviewOpened,
     RunContinued,
     RunPaused,
     RunResumed,
@@ -25,6 +28,7 @@ from tbtui.journal.events import (
     TrialExcluded,
     TrialFinished,
     TrialQueued,
+    TrialRelabelled,
     TrialRetried,
 )
 from tbtui.journal.reader import JournalReader
@@ -37,6 +41,8 @@ _EVENTS: tuple[type[AnyEvent], ...] = (
     GroupAdded,
     GroupRefilled,
     GroupScored,
+    ReviewClosed,
+    ReviewOpened,
     RunContinued,
     RunPaused,
     RunResumed,
@@ -46,9 +52,12 @@ _EVENTS: tuple[type[AnyEvent], ...] = (
     TrialExcluded,
     TrialFinished,
     TrialQueued,
+    TrialRelabelled,
     TrialRetried,
 )
 _KINDS = tuple(str(event.model_fields["kind"].default) for event in _EVENTS)
+_DECISIONS = frozenset({"exclude", "include", "relabel", "accept"})
+"""Commands that decide upon a trial."""
 
 
 @dataclass(slots=True)
@@ -56,12 +65,29 @@ class PastAttempt:
     """One attempt at a trial."""
 
     trial: str
+    group: str
     number: int
     finished: TrialFinished | None = None
     finished_seq: int = 0
     retried: TrialRetried | None = None
     verbs: set[CommandVerb] = field(default_factory=set)
     """What people asked of it and were not refused."""
+
+
+@dataclass(slots=True)
+class PastReview:
+    """What people and rules decided of a batch's trials."""
+
+    ruled: bool = False
+    """Rules had decided something."""
+    opened: bool = False
+    closed: bool = False
+    decided: set[str] = field(default_factory=set)
+    """Trials that somebody had decided upon."""
+    refilled: set[str] = field(default_factory=set)
+    """Groups that rules had refilled."""
+    to_refill: dict[str, str] = field(default_factory=dict)
+    """Groups that rules were about to refill -> who that was."""
 
 
 @dataclass(slots=True)
@@ -75,6 +101,8 @@ class PastBatch:
     replaced: set[str] = field(default_factory=set)
     refilled: set[str] = field(default_factory=set)
     excluded: set[str] = field(default_factory=set)
+    relabelled: dict[str, float] = field(default_factory=dict)
+    review: PastReview = field(default_factory=PastReview)
     scored: dict[str, GroupScored] = field(default_factory=dict)
     finished: bool = False
     learning_rate: float | None = None
@@ -151,6 +179,15 @@ class _Fold:
                     batch.refilled.add(group)
                     for trial in event.trials:
                         batch.places.setdefault(place_of(trial, group), [])
+                    if (asked := self._being_done("refill", group)) and is_rule(asked.actor):
+                        batch.review.refilled.add(group)
+                        batch.review.to_refill.pop(group, None)
+            case ReviewOpened(step=step):
+                if batch := history.batches.get(step):
+                    batch.review.opened = True
+            case ReviewClosed(step=step):
+                if batch := history.batches.get(step):
+                    batch.review.closed = True
             case GroupScored(step=step):
                 if batch := history.batches.get(step):
                     batch.scored[event.group] = event
@@ -180,7 +217,7 @@ class _Fold:
             case TrialQueued(trial=trial, group=group):
                 self.history.unfinished[trial] = None
                 if batch := self._batch(event.step, event.purpose):
-                    attempt = PastAttempt(trial, event.attempt)
+                    attempt = PastAttempt(trial, group, event.attempt)
                     batch.places.setdefault(place_of(trial, group), []).append(attempt)
                     self._trials[trial] = batch, attempt
             case TrialFinished(trial=trial):
@@ -193,18 +230,46 @@ class _Fold:
             case TrialExcluded(trial=trial):
                 if found := self._trials.get(trial):
                     (found[0].excluded.add if event.excluded else found[0].excluded.discard)(trial)
+                    self._decided(*found)
+            case TrialRelabelled(trial=trial):
+                if found := self._trials.get(trial):
+                    if event.taken_back or event.reward is None:
+                        found[0].relabelled.pop(trial, None)
+                    else:
+                        found[0].relabelled[trial] = event.reward
+                    self._decided(*found)
             case _:
                 pass
+
+    def _decided(self, batch: PastBatch, attempt: PastAttempt) -> None:
+        """It may never have been answered."""
+        batch.review.decided.add(attempt.trial)
+        asked = self._being_done("exclude", attempt.trial)
+        if asked and is_rule(asked.actor) and asked.arguments.get("refill"):
+            batch.review.to_refill.setdefault(attempt.group, asked.actor)
+
+    def _being_done(self, verb: CommandVerb, target: str) -> CommandIssued | None:
+        """The command that led to the event at hand."""
+        for command in reversed(self.history.unanswered.values()):
+            if command.verb == verb and command.target == target:
+                return command
+        return None
 
     def _issued(self, event: CommandIssued) -> None:
         self.history.unanswered[event.command] = event
         if found := self._trials.get(event.target):
             found[1].verbs.add(event.verb)
+            found[0].review.ruled |= is_rule(event.actor)
 
     def _answered(self, event: CommandDone) -> None:
         issued = self.history.unanswered.pop(event.command, None)
-        if issued and not event.ok and (found := self._trials.get(issued.target)):
+        found = self._trials.get(issued.target) if issued else None
+        if issued is None or found is None:
+            return
+        if not event.ok:
             found[1].verbs.discard(issued.verb)
+        elif issued.verb in _DECISIONS:
+            found[0].review.decided.add(issued.target)
 
     def _batch(self, step: int, purpose: Purpose) -> PastBatch | None:
         batches = self.history.batches if purpose == "train" else self.history.evaluations

@@ -23,6 +23,10 @@ LIVE: Mapping[str, str] = MappingProxyType(
         "sample_timeout_sec": "holds for trials that start from now on",
         "step_deadline_sec": "holds for batches that begin from now on",
         "at_deadline": "holds for batches that begin from now on",
+        "review": "holds for steps whose trials end from now on",
+        "review_rules": "holds for steps whose trials end from now on",
+        "review_timeout_sec": "holds for reviews that open from now on",
+        "at_review_timeout": "holds for reviews that close from now on",
     }
 )
 """Names, and from when on a change is felt."""

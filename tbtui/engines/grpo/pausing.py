@@ -1,11 +1,13 @@
-"""A pause of the whole run, and waiting for one thing unless another comes first."""
+"""A pause of the whole run, and waiting: through pauses, or unless something else comes first."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
+
+_TICK_SEC = 0.2
 
 
 class Pause:
@@ -32,6 +34,14 @@ class Pause:
 
     async def over(self) -> None:
         await self._over.wait()
+
+
+async def unpaused(seconds: float, goes_on: Callable[[], bool]) -> None:
+    """Wait for so long; seconds in which the run does not go on don't count."""
+    while seconds > 0:
+        await asyncio.sleep(min(seconds, _TICK_SEC))
+        if goes_on():
+            seconds -= _TICK_SEC
 
 
 @contextlib.asynccontextmanager

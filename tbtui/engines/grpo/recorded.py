@@ -30,6 +30,23 @@ class RecordedPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedReview:
+    """How far the review of a batch had come."""
+
+    begun: bool = False
+    """It was open once, or rules had decided something."""
+    opened: bool = False
+    """People had been asked."""
+    closed: bool = False
+    decided: frozenset[str] = frozenset()
+    """Trials that somebody, or a rule, had decided upon."""
+    refilled: frozenset[str] = frozenset()
+    """Groups that rules had refilled."""
+    to_refill: Mapping[str, str] = field(default_factory=dict)
+    """Groups that rules were about to refill, and who that was."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedBatch:
     """A batch of training groups, or an evaluation, that was begun."""
 
@@ -43,6 +60,9 @@ class RecordedBatch:
     """Groups that got their fresh trials already."""
     excluded: frozenset[str] = frozenset()
     """Trials that somebody left out of training."""
+    relabelled: Mapping[str, float] = field(default_factory=dict)
+    """Trials that somebody gave another reward, and which."""
+    review: RecordedReview = field(default_factory=RecordedReview)
     scored: frozenset[str] = frozenset()
     """Groups whose advantages are in the journal."""
     finished: bool = False

@@ -22,17 +22,20 @@ from tbtui.engines.grpo.recorded import (
     CUT_OFF,
     RecordedBatch,
     RecordedPlace,
+    RecordedReview,
     StartingPoint,
 )
-from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.rollouts import Rollout, sent
 from tbtui.journal.events import (
     CommandDone,
+    Entry,
     Outcome,
     PhaseSeconds,
     RunPaused,
     RunResumed,
     RunStarted,
     TrialFinished,
+    TurnParsed,
     TurnSampled,
 )
 from tbtui.journal.reader import JournalReader
@@ -215,6 +218,15 @@ def _recovered(
         replaced=frozenset(past.replaced),
         refilled=frozenset(past.refilled),
         excluded=frozenset(past.excluded),
+        relabelled=past.relabelled,
+        review=RecordedReview(
+            begun=past.review.ruled or past.review.opened,
+            opened=past.review.opened,
+            closed=past.review.closed,
+            decided=frozenset(past.review.decided),
+            refilled=frozenset(past.review.refilled),
+            to_refill=past.review.to_refill,
+        ),
         scored=frozenset(past.scored),
         finished=past.finished,
         learning_rate=past.learning_rate,
@@ -289,7 +301,8 @@ class _PastPlace:
         assert end is not None
         # A completion that came after the trial's end has no part in it.
         calls = reader.samples(last.trial, limit=reader.sampled(last.trial, last.finished_seq))
-        turns = _sampled(reader, last.trial)
+        events = reader.read_trial(last.trial)
+        turns = _sampled(events)
         has_part = self.members is None or last.trial in self.members
         return Rollout(
             plan=self.plan,
@@ -313,11 +326,21 @@ class _PastPlace:
             seconds=sum(end.seconds.model_dump().values()) - end.seconds.queue,
             spent=self._spent(),
             tokens=self.tokens(reader),
+            verdict=end.verdict,
+            verifier_output=end.verifier_output,
+            verifying_sec=end.seconds.verifying,
+            commands=tuple(
+                keystrokes
+                for entry in events
+                if isinstance(entry.event, TurnParsed) and entry.seq < last.finished_seq
+                for keystrokes in sent(entry.event)
+            ),
         )
 
     def tokens(self, reader: JournalReader) -> Tokens:
         """Of all attempts."""
-        turns = (turn for attempt in self.attempts for turn in _sampled(reader, attempt.trial))
+        attempts = (reader.read_trial(attempt.trial) for attempt in self.attempts)
+        turns = (turn for events in attempts for turn in _sampled(events))
         return sum((_tokens(turn) for turn in turns), start=Tokens())
 
     def _spent(self) -> PhaseSeconds:
@@ -332,9 +355,9 @@ class _PastPlace:
         return PhaseSeconds(**total)
 
 
-def _sampled(reader: JournalReader, trial: str) -> list[TurnSampled]:
+def _sampled(events: Sequence[Entry]) -> list[TurnSampled]:
     """An attempt's model calls, in the order of their samples."""
-    return [e.event for e in reader.read_trial(trial) if isinstance(e.event, TurnSampled)]
+    return [entry.event for entry in events if isinstance(entry.event, TurnSampled)]
 
 
 def _tokens(turn: TurnSampled) -> Tokens:

@@ -10,7 +10,7 @@ from tbtui.algorithm.segments import Call
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.sampling import SamplingLimits
-from tbtui.journal.events import Outcome, PhaseSeconds
+from tbtui.journal.events import Outcome, PhaseSeconds, TurnParsed
 from tbtui.rollout.messages import AgentName, EnvironmentSpec, Keep
 
 
@@ -55,3 +55,15 @@ class Rollout:
     """Where the time went, of all attempts; waiting to try again is time in the queue."""
     tokens: Tokens = field(default_factory=Tokens)
     """What the sampler read and wrote, of all attempts: given up or not, they are billed."""
+    verdict: float | None = None
+    """What the verifier said, untouched; None when it never spoke."""
+    verifier_output: str = ""
+    verifying_sec: float = 0.0
+    """Of the last attempt."""
+    commands: tuple[str, ...] = ()
+    """Keystrokes that the agent sent, in order, of the last attempt."""
+
+
+def sent(turn: TurnParsed) -> list[str]:
+    """The keystrokes of a turn; after an error nothing is executed."""
+    return [] if turn.error else [command.keystrokes for command in turn.commands]

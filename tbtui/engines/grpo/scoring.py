@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tbtui.algorithm.advantages import GroupAdvantages, advantages
 from tbtui.algorithm.batch import ScoredTrial
@@ -33,18 +34,22 @@ class ScoredGroup:
             task=self.rollouts[0].plan.task.name,
             disposition=self.result.disposition,
             baseline=self.result.baseline,
-            trials={
-                rollout.trial: TrialScore(
-                    reward=rollout.reward,
-                    advantage=advantage,
-                    tokens=sum(segment.action_tokens for segment in segments),
-                    segments=sum(segment.action_tokens > 0 for segment in segments),
-                )
-                for rollout, segments, advantage in zip(
-                    self.rollouts, self.segments, self.result.advantages, strict=True
-                )
-            },
+            trials=self.scores(),
         )
+
+    def scores(self) -> dict[str, TrialScore]:
+        """By trial."""
+        return {
+            rollout.trial: TrialScore(
+                reward=rollout.reward,
+                advantage=advantage,
+                tokens=sum(segment.action_tokens for segment in segments),
+                segments=sum(segment.action_tokens > 0 for segment in segments),
+            )
+            for rollout, segments, advantage in zip(
+                self.rollouts, self.segments, self.result.advantages, strict=True
+            )
+        }
 
     def trials(self) -> list[tuple[str, ScoredTrial]]:
         """Those that have a part in training, by name."""
@@ -58,18 +63,31 @@ class ScoredGroup:
         ]
 
 
-def score_groups(groups: Sequence[Sequence[Rollout]], recipe: Recipe) -> list[ScoredGroup]:
-    """Advantages of whole groups; a trial without a reward has no part in its group."""
+def score_groups(
+    groups: Sequence[Sequence[Rollout]],
+    recipe: Recipe,
+    merged: Callable[[Rollout], Sequence[Segment]] | None = None,
+) -> list[ScoredGroup]:
+    """Advantages of whole groups; a trial without a reward has no part in its group.
+
+    `merged`: knows a trial's segments, for whoever scores the same trials again and again.
+    """
+    if merged is None:
+        merged = partial(_merged, recipe)
     rewards = [[_shaped(rollout, recipe) for rollout in group] for group in groups]
     results = advantages(rewards, recipe.advantage, recipe.min_group)
     return [
         ScoredGroup(
             tuple(group),
-            tuple(tuple(merge(rollout.calls, recipe.train_summaries)) for rollout in group),
+            tuple(tuple(merged(rollout)) for rollout in group),
             result,
         )
         for group, result in zip(groups, results, strict=True)
     ]
+
+
+def _merged(recipe: Recipe, rollout: Rollout) -> Sequence[Segment]:
+    return merge(rollout.calls, recipe.train_summaries)
 
 
 def _shaped(rollout: Rollout, recipe: Recipe) -> float | None:

@@ -15,7 +15,7 @@ from tbtui.engines.grpo.attempts import Attempt, Attempts, Place, TrialEnd
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
 from tbtui.engines.grpo.plan import TrialPlan, derive_seed
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
-from tbtui.engines.grpo.rollouts import Rollout, TrialSettings
+from tbtui.engines.grpo.rollouts import Rollout, TrialSettings, sent
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns
 from tbtui.engines.grpo.steering import Pool, Steering
 from tbtui.engines.grpo.waiting_commands import WaitingCommands
@@ -27,6 +27,7 @@ from tbtui.journal.events import (
     TrialPhaseChanged,
     TrialQueued,
     TrialRetried,
+    TurnParsed,
     WorkerLost,
     WorkerRecycled,
     WorkerStarted,
@@ -272,6 +273,10 @@ class TrialRunner[P: Pool]:
             turns=facts.turns if facts else len(calls),
             seconds=_total(seconds) - queue_seconds,
             spent=_add(spent, seconds),
+            verdict=decision.verdict,
+            verifier_output=facts.verifier_output if facts else "",
+            verifying_sec=seconds.verifying,
+            commands=tuple(attempt.commands),
         )
         self._journal.append(
             TrialFinished(
@@ -282,7 +287,7 @@ class TrialRunner[P: Pool]:
                 reward=rollout.reward,
                 turns=rollout.turns,
                 seconds=seconds,
-                verifier_output=facts.verifier_output if facts else "",
+                verifier_output=rollout.verifier_output,
             )
         )
         self._waiting.over(trial, outcome)
@@ -309,7 +314,9 @@ class TrialRunner[P: Pool]:
                 self._answering.add(task)
                 task.add_done_callback(self._answered)
             case TurnUnderstood() | TurnSeen():
-                self._journal.append(turn_event(message))
+                self._journal.append(event := turn_event(message))
+                if isinstance(event, TurnParsed) and (attempt := self._attempts.get(message.trial)):
+                    attempt.commands += sent(event)
             case PauseEntered(trial, frozen):
                 self.steering.paused(trial, "freeze" if frozen else "pause")
             case PauseLeft(trial):

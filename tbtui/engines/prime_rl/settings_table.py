@@ -56,6 +56,7 @@ _TINKER = "it is for Tinker servers"
 _OWN_LOSS = "Prime-RL has a loss of its own (masked by DPPO, with a KL term: [trainer.loss])"
 _OWN_REWARD = "Prime-RL trains on the verifier's reward alone"
 _OWN_GROUPS = "Prime-RL fills its groups by rules of its own"
+_NO_REVIEW = "Prime-RL trains a batch as soon as it is complete, and waits for nobody"
 _OWN_SERVERS = "workers in Prime-RL's environment servers stay"
 
 FATES: Mapping[str, Fate] = MappingProxyType(
@@ -140,6 +141,11 @@ FATES: Mapping[str, Fate] = MappingProxyType(
         "halt_after": _refused(
             "Prime-RL ends after ten batches without a sample, and by nothing else"
         ),
+        # A look before a step is trained
+        "review": _refused(_NO_REVIEW, "off"),
+        "review_rules": _refused(_NO_REVIEW, None),
+        "review_timeout_sec": _refused(_NO_REVIEW, None),
+        "at_review_timeout": _refused(_NO_REVIEW),
         # Evaluation
         "eval_every": _mapped("orchestrator.eval.interval"),
         "eval_group_size": _mapped("orchestrator.eval.group_size"),

@@ -57,6 +57,8 @@ def _evaluation(event: EvalFinished) -> dict[str, float]:
         values["test/pass_rate"] = event.pass_rate
     for kind, rate in event.by_kind.items():
         values[f"test/{kind}/pass_rate"] = rate
+    for dataset, rate in event.by_dataset.items():
+        values[f"test/dataset/{dataset}/pass_rate"] = rate
     for k, estimate in event.pass_at.items():
         values[f"test/pass_at_{k}"] = estimate.value
         values[f"test/pass_at_{k}/low"] = estimate.low

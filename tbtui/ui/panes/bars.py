@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import Any
 
 from textual import events
+from textual.message import Message
+from textual.screen import Screen
 from textual.strip import Strip
 
 from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.base_app import app_of
 from tbtui.ui.charts import reward_bins
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import ALARM_MARK, LEFT_OUT_MARK, Glyph, server_glyph, trial_glyph
+from tbtui.ui.glyphs import (
+    ALARM_MARK,
+    LEFT_OUT_MARK,
+    RELABELLED_MARK,
+    Glyph,
+    server_glyph,
+    trial_glyph,
+)
 from tbtui.ui.keys import Key, Scope
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.panes.curves import interval
+from tbtui.ui.panes.notice import review_notice
+from tbtui.ui.perform import perform
 from tbtui.ui.text import clip, clock_time, level, number, rate
 from tbtui.ui.theme import Palette
 from tbtui.view.current import active_seconds, attempts, awaited
@@ -80,7 +92,7 @@ class StatusLine(Line):
             wait = step_wait(state, frame.now)
             if width >= 150 and wait is not None and wait.live and (words := in_words(wait)):
                 left += [dot, (words, palette.muted)]
-        right: list[Span] = []
+        right = review_notice(frame, self.screen)
         if state.alarms:
             name = f" {state.alarms[-1].words}" if width >= 110 else ""
             right.append((f"{ALARM_MARK}{state.alarms_raised}{name} ", palette.bad))
@@ -141,9 +153,20 @@ def _done(trials: list[TrialView]) -> str:
 
 
 class Summary(Line):
-    """Reward, pass rate and queue in one line each, for small windows."""
+    """Reward, pass rate and queue in one line each, for small windows. A click shows more."""
 
     EVERY = 5
+
+    class Chosen(Message):
+        """Somebody wants to see more of a line, by its number from 0."""
+
+        def __init__(self, line: int) -> None:
+            super().__init__()
+            self.line = line
+
+    def on_click(self, event: events.Click) -> None:
+        if (at := self.place_of(event)) is not None:
+            self.post_message(self.Chosen(at.y))
 
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
@@ -254,6 +277,8 @@ class TrialHead(Line):
             left.append((f" {time_left(remaining)} left", palette.muted))
         if trial.excluded:
             left += [dot, (f"{LEFT_OUT_MARK} excluded", palette.attention)]
+        elif trial.relabelled:
+            left += [dot, (f"{RELABELLED_MARK} relabelled", palette.accent)]
         elif trial.left_out == "masked":
             left += [dot, (f"{LEFT_OUT_MARK} masked", palette.attention)]
         if trial.overdue and trial.live:
@@ -264,12 +289,13 @@ class TrialHead(Line):
             left += [dot, (f"{verb_words(trial.pending)}…", palette.attention)]
         count = len(attempts(trial, frame.state))
         if count > 1:
-            left += [dot, (f"attempt {trial.attempt} of {count} (a)", palette.attention)]
+            key = frame.keys.name_of("attempt")
+            left += [dot, (f"attempt {trial.attempt} of {count} ({key})", palette.attention)]
         if trial.reason:
             left += [dot, (trial.reason, palette.muted)]
         left += [dot, ("held out" if trial.purpose == "eval" else "training", palette.muted)]
         left += [(f", step {trial.step}", palette.muted)]
-        right: list[Span] = [("reward ", palette.muted)]
+        right = [*review_notice(frame, self.screen), ("reward ", palette.muted)]
         right.append(
             ("–", palette.faint)
             if trial.reward is None
@@ -289,50 +315,55 @@ class KeyBar(Line):
     def __init__(self, id: str, *scopes: Scope) -> None:
         super().__init__(id)
         self._scopes = scopes
-        self._places: list[tuple[int, int, str]] = []
+        self._places: list[KeyPlace] = []
 
     def key(self, frame: Frame) -> Hashable:
-        return frame.run.replay is not None
+        return tuple(key.id for key in self._keys())
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        table = app_of(self).user.keys
-        keys = table.in_scope(*self._scopes)
-        if frame.run.replay is not None:
-            # Nothing can be asked of a recorded run or its trials.
-            clock = table.in_scope("replay") if "steering" in self._scopes else []
-            taken = {key.keys for key in clock}
-            keys = [key for key in keys if key.scope != "steering" and key.keys not in taken]
-            keys = [key for key in keys if key.id != "pause-run"] + clock
-        strip, self._places = key_row(keys, width, frame.palette)
+        more = frame.keys.entry("palette")
+        strip, self._places = key_row(self._keys(), more, width, frame.palette)
         return [strip]
 
+    def _keys(self) -> list[Key]:
+        return app_of(self).keys_in_bar(*self._scopes)
+
     async def on_click(self, event: events.Click) -> None:
-        for start, end, action in self._places:
-            if start <= event.x < end:
-                await self.screen.run_action(action)
-                return
+        await click_key(self.screen, self._places, event.x)
+
+
+KeyPlace = tuple[int, int, Key]
+"""Its first column, and the one after its last."""
+
+
+async def click_key(screen: Screen[Any], places: list[KeyPlace], x: int) -> None:
+    """Do what the key at this column does."""
+    for start, end, key in places:
+        if start <= x < end:
+            await perform(screen, key)
+            return
 
 
 def key_row(
-    keys: list[Key], width: int, palette: Palette
-) -> tuple[Strip, list[tuple[int, int, str]]]:
-    """The keys that fit, and where each can be clicked: (start, end, action)."""
-    keys = [key for key in keys if key.bar]
+    keys: list[Key], last: Key, width: int, palette: Palette
+) -> tuple[Strip, list[KeyPlace]]:
+    """The keys that fit, the screen's own first, `last` at the right; where each can be clicked."""
+    keys = sorted(keys, key=lambda key: key.scope == "everywhere")
     more = "commands" if width >= 110 else "more"
-    right: list[Span] = [("^p", palette.accent), (f" {more} ", palette.muted)]
-    room = width - len(more) - 5
+    right: list[Span] = [(last.shown, palette.accent), (f" {more} ", palette.muted)]
+    room = width - len(more) - len(last.shown) - 3
     if sum(map(_cells, keys)) > room:
         keys = _grouped(keys)
     chosen = _that_fit(keys, room)
     spans: list[Span] = []
-    places: list[tuple[int, int, str]] = []
+    places: list[KeyPlace] = []
     x = 0
     for key in keys:
         if key.id in chosen:
             spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
-            places.append((x, x + _cells(key), key.action))
+            places.append((x, x + _cells(key), key))
             x += _cells(key)
-    places.append((width - len(more) - 4, width, "app.command_palette"))
+    places.append((width - len(more) - len(last.shown) - 2, width, last))
     return split_row(width, spans, right, palette.on_surface), places
 
 
@@ -343,7 +374,8 @@ def _cells(key: Key) -> int:
 def _that_fit(keys: list[Key], room: int) -> set[str]:
     """The ids of the keys that fit, by their rank."""
     chosen: set[str] = set()
-    for key in sorted(keys, key=lambda key: key.bar):
+    # Of one rank, a screen's own go before those that every screen has.
+    for key in sorted(keys, key=lambda key: (key.bar, key.scope == "everywhere")):
         if _cells(key) <= room:
             chosen.add(key.id)
             room -= _cells(key)
@@ -351,9 +383,10 @@ def _that_fit(keys: list[Key], room: int) -> set[str]:
 
 
 def _grouped(keys: list[Key]) -> list[Key]:
-    """The number keys as one: `1-5 panes`."""
+    """The number keys as one, `1-5 panes`; a click on it is for the next pane."""
     numbers = [key for key in keys if key.shown.isdecimal()]
     if not numbers:
         return keys
-    one = replace(numbers[0], shown=f"{numbers[0].shown}-{numbers[-1].shown}", label="panes")
+    shown = f"{numbers[0].shown}-{numbers[-1].shown}"
+    one = replace(numbers[0], shown=shown, label="panes", action="next_full")
     return [one if key is numbers[0] else key for key in keys if key not in numbers[1:]]

@@ -8,7 +8,8 @@ from collections.abc import Hashable
 from textual.strip import Strip
 
 from tbtui.ui.draw import Span, row
-from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.growing import GrowingPane
+from tbtui.ui.pane import Frame
 from tbtui.ui.text import clip, wrap
 from tbtui.ui.theme import Palette
 from tbtui.view.state import CommandView
@@ -16,10 +17,15 @@ from tbtui.view.waiting import verb_words
 
 _WHEN, _WHO, _WHAT = 10, 10, 10
 """Columns, the gap after each included."""
+_ON_A_TRIAL = ("pause", "freeze", "stop", "cancel", "retry", "exclude")
+"""Ids of keys."""
 
 
-class CommandPane(Pane):
-    """Newest first; a long reason or result goes on below."""
+class CommandPane(GrowingPane):
+    """Newest last; a long reason or result goes on below."""
+
+    def count(self, frame: Frame) -> int:
+        return frame.state.commands_listed
 
     def title(self, frame: Frame) -> str:
         commands = frame.state.commands
@@ -31,14 +37,16 @@ class CommandPane(Pane):
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
         newest = state.commands[-1].command if state.commands else ""
-        return newest, len(state.commands), frozenset(state.pending)
+        return newest, state.commands_listed, frozenset(state.pending)
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
         if not state.commands:
+            verbs = " ".join(frame.keys.name_of(id) for id in _ON_A_TRIAL)
+            hint = f" {verbs} on a trial, {frame.keys.name_of('pause-run')} for the whole run"
             return [
                 row(width, (" nobody has asked for anything yet", palette.muted)),
-                row(width, (" space z s x r e on a trial, P for the whole run", palette.faint)),
+                row(width, (hint, palette.faint)),
             ]
         target = min(30, max(len(each.label) for each in state.commands) + 2)
         heads = [("when", _WHEN), ("who", _WHO), ("asked", _WHAT), ("of", target)]
@@ -50,7 +58,8 @@ class CommandPane(Pane):
                 ("what came of it, and why", palette.faint),
             )
         ]
-        for each in reversed(state.commands):
+        for each in state.commands:
+            self.newest_row = len(rows)
             rows.extend(_rows(each, palette, width, target))
         return rows
 

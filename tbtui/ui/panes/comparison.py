@@ -94,13 +94,18 @@ class ComparedCurves(ComparedPane):
 def _side(side: Side, letter: str, style: Style, palette: Palette, width: int) -> Strip:
     last = side.held_out[-1][1] if side.held_out else None
     right: list[Span] = [
-        (f"{side.steps} steps  {side.rollouts} rollouts  held out ", palette.muted),
+        (f"{_count(side.steps, 'step')}  {_count(side.rollouts, 'rollout')}  ", palette.muted),
+        ("held out ", palette.muted),
         (rate(last).strip(), palette.strong),
     ]
     if side.best is not None and side.best != last:
         right.append((f"  best {rate(side.best).strip()}", palette.muted))
     left: list[Span] = [(f" {letter} ━ ", style), (side.name, palette.strong)]
     return split_row(width, left, [*right, (" ", None)])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 class ComparedTasks(ComparedPane):

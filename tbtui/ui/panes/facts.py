@@ -10,6 +10,7 @@ from textual.strip import Strip
 from tbtui.ui.charts import bar
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import ALARM_MARK
+from tbtui.ui.growing import GrowingPane
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import visible_lines, wrap
 from tbtui.view.current import time_shares
@@ -83,8 +84,11 @@ def _largest(names: list[Spending], shares: dict[Spending, float], most: int) ->
 _NOTE_GLYPHS = {"info": "·", "warning": "▲", "error": "✗", "alarm": ALARM_MARK}
 
 
-class NotesPane(Pane):
-    """What a person should know, alarms among it; newest first."""
+class NotesPane(GrowingPane):
+    """What a person should know, alarms among it; newest last."""
+
+    def count(self, frame: Frame) -> int:
+        return frame.state.notes_made
 
     def title(self, frame: Frame) -> str:
         state = frame.state
@@ -93,15 +97,15 @@ class NotesPane(Pane):
         return f"{title} ▲{warnings}" if warnings else title
 
     def key(self, frame: Frame) -> Hashable:
-        notes = frame.state.notes
-        return (len(notes), notes[-1].time) if notes else 0
+        return frame.state.notes_made
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
         if not frame.state.notes:
             return [row(width, (" nothing needs you", palette.faint))]
         rows: list[Strip] = []
-        for note in reversed(frame.state.notes):
+        for note in frame.state.notes:
+            self.newest_row = len(rows)
             style = {
                 "info": palette.muted,
                 "warning": palette.attention,

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from rich.cells import cell_len
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -14,11 +13,11 @@ from textual.strip import Strip
 
 from tbtui.journal.vocabulary import Purpose
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, trial_glyph
+from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
 from tbtui.ui.keys import bindings
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.panes.tiles import NARROWEST, TileLayout, tile_layout
-from tbtui.ui.text import clip, clock_time, rate, wrap
+from tbtui.ui.text import clip_label, clock_time, rate, wrap
 from tbtui.view.current import active_seconds
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.listing import ORDER_WORDS
@@ -33,14 +32,6 @@ _LOOK_BACK = 4
 
 def _is_bare_prompt(line: str) -> bool:
     return not line.strip() or _PROMPT.fullmatch(line.rstrip() + " ") is not None
-
-
-def _shortened(label: str, width: int) -> str:
-    """`append-03/7` as `appen…/7`: the siblings have to be told apart."""
-    if cell_len(label) <= width:
-        return label
-    task, _, member = label.rpartition("/")
-    return f"{clip(task, width - len(member) - 1)}/{member}"
 
 
 def _by_batch(trials: Sequence[TrialView]) -> str:
@@ -89,14 +80,15 @@ class TrialGrid(Pane):
         if order := ORDER_WORDS[frame.listing.order]:
             title += f" · {order}"
         if self._unseen:
-            title += f" · {self._unseen} ended since (f follows)"
+            title += f" · {self._unseen} ended since ({frame.keys.name_of('follow')} follows)"
         return title
 
     def _counts(self, frame: Frame) -> str:
         if frame.listing.filter:
             what = "earlier trials" if frame.listing.earlier else "trials"
             of = "" if frame.listing.earlier else f" of {len(frame.shown)}"
-            return f"{what} · {frame.listing.filter.in_words} · {len(frame.listed)}{of} · esc all"
+            count = f"{len(frame.listed)}{of} · {frame.keys.name_of('overview')} all"
+            return f"{what} · {frame.listing.filter.in_words} · {count}"
         running = len(frame.state.running_trials())
         finished = sum(1 for trial in frame.shown if not trial.live)
         if not frame.shown:
@@ -109,9 +101,9 @@ class TrialGrid(Pane):
         frozen = sum(1 for trial in frame.shown if trial.frozen)
         paused = sum(1 for trial in frame.shown if trial.paused) - frozen
         left_out = sum(1 for trial in frame.shown if trial.left_out in ("excluded", "masked"))
-        for count, word in ((paused, "paused"), (frozen, "frozen"), (left_out, "left out")):
-            if count:
-                title += f" · {count} {word}"
+        for some, word in ((paused, "paused"), (frozen, "frozen"), (left_out, "left out")):
+            if some:
+                title += f" · {some} {word}"
         return title
 
     def show(self, frame: Frame) -> None:
@@ -120,7 +112,7 @@ class TrialGrid(Pane):
             return
         self._count_unseen(frame)
         self.retitle(self.title(frame))
-        self._ground = self.ground(frame.palette)
+        self.lay_ground(frame.palette)
         if not frame.listed:
             self._show_nothing(frame, size)
             return
@@ -162,7 +154,7 @@ class TrialGrid(Pane):
         hint = f"the run is {frame.state.phase}: {frame.state.phase_detail or 'about 6 s'}"
         if frame.listing.filter:
             words = f"no trial matches {frame.listing.filter.in_words}"
-            hint = "they appear when there are any; esc shows all"
+            hint = f"they appear when there are any; {frame.keys.name_of('overview')} shows all"
         elif frame.state.status is not None:
             words, hint = "the run is over", "no trial was started"
         key = (words, size, palette.name)
@@ -188,6 +180,7 @@ class TrialGrid(Pane):
             trial.turn,
             trial.pending,
             trial.excluded,
+            trial.relabelled,
             retry_wait(trial, frame.now),
             self._left(trial, frame),
             trial.outcome,
@@ -221,6 +214,8 @@ class TrialGrid(Pane):
         label = trial.label if trial.attempt == 1 else f"{trial.label} #{trial.attempt}"
         if trial.excluded:
             label = f"{label} {LEFT_OUT_MARK}"
+        elif trial.relabelled:
+            label = f"{label} {RELABELLED_MARK}"
         left: list[Span] = [
             (f" {glyph.char} ", glyph.style),
             (label, palette.text if trial.live and trial.phase != "queued" else quiet),
@@ -244,7 +239,7 @@ class TrialGrid(Pane):
             # The label matters more than the turn, and the newest more than what came before.
             right.pop(0)
         room = width - 4 - sum(len(text) for text, _ in right)
-        left[1] = (_shortened(label, room), left[1][1])
+        left[1] = (clip_label(label, room), left[1][1])
         if alone and trial.last_command and room >= len(label) + _WORTH_SHOWING:
             left.append((f"  {trial.last_command}", palette.muted))
         # Headings stand out from the terminals below them; without those there is no need.
@@ -330,6 +325,14 @@ class TrialGrid(Pane):
         if 0 <= index < len(self._trials):
             self._choose(index)
 
+    def action_newest(self) -> None:
+        if self._trials:
+            self._choose(len(self._trials) - 1)
+
+    def action_oldest(self) -> None:
+        if self._trials:
+            self._choose(0)
+
     def _choose(self, index: int) -> None:
         self._index = index
         self._reveal_tile()
@@ -342,12 +345,10 @@ class TrialGrid(Pane):
             self.scroll_to(y=max(0, y - room // 2), animate=False)
 
     def on_click(self, event: events.Click) -> None:
-        x = event.x - self.gutter.left
-        y = event.y - self.gutter.top + round(self.scroll_y)
-        layout = self._layout_now
-        if x < 0 or y < 0 or x >= layout.width * layout.columns:
+        at, layout = self.place_of(event), self._layout_now
+        if at is None or at.x >= layout.width * layout.columns:
             return
-        index = y // layout.height * layout.columns + x // layout.width
+        index = at.y // layout.height * layout.columns + at.x // layout.width
         if not 0 <= index < len(self._trials):
             return
         if index == self._index and event.chain > 1:

@@ -77,25 +77,27 @@ class HitsPane(Pane):
             for index, hit in enumerate(self.hits)
         ]
 
-    def show(self, frame: Frame) -> None:
-        super().show(frame)
-        if self.hits:
-            self.reveal(self._chosen)
-
     def action_move(self, rows: int) -> None:
         if self.hits:
             self._chosen = min(len(self.hits) - 1, max(0, self._chosen + rows))
+            self.reveal(self._chosen)
             self.redraw()
+
+    def action_newest(self) -> None:
+        self.action_move(len(self.hits))
+
+    def action_oldest(self) -> None:
+        self.action_move(-len(self.hits))
 
     def action_open(self) -> None:
         if self.hits:
             self.post_message(self.Opened(self.hits[self._chosen]))
 
     def on_click(self, event: events.Click) -> None:
-        index = event.y - self.gutter.top + round(self.scroll_y)
-        if 0 <= index < len(self.hits):
-            again = index == self._chosen
-            self._chosen = index
+        at = self.place_of(event)
+        if at is not None and at.y < len(self.hits):
+            again = at.y == self._chosen
+            self._chosen = at.y
             if again:
                 self.action_open()
             self.redraw()

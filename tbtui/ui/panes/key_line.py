@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from tbtui.ui.base_app import app_of
 from tbtui.ui.keys import Scope
-from tbtui.ui.panes.bars import key_row
+from tbtui.ui.panes.bars import KeyPlace, click_key, key_row
 from tbtui.ui.theme import Palette
 
 
@@ -21,20 +21,19 @@ class KeyLine(Widget):
         super().__init__(id=id)
         self._palette = palette
         self._scopes, self._also = scopes, also
-        self._places: list[tuple[int, int, str]] = []
+        self._places: list[KeyPlace] = []
 
     def use(self, palette: Palette) -> None:
         self._palette = palette
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        table = app_of(self).user.keys
-        keys = table.in_scope(*self._scopes) + [k for k in table.keys if k.id in self._also]
-        strip, self._places = key_row(keys, self.size.width, self._palette)
+        app = app_of(self)
+        keys = app.keys_in_bar(*self._scopes)
+        keys += app.keys_met(key for key in app.user.keys.keys if key.id in self._also)
+        more = app.user.keys.entry("palette")
+        strip, self._places = key_row(keys, more, self.size.width, self._palette)
         return strip.apply_style(self._palette.ground)
 
     async def on_click(self, event: events.Click) -> None:
-        for start, end, action in self._places:
-            if start <= event.x < end:
-                await (self.screen.focused or self.screen).run_action(action)
-                return
+        await click_key(self.screen, self._places, event.x)

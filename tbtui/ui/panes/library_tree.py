@@ -24,7 +24,7 @@ _WIDE = 56
 class LibraryTree(ScrollView, can_focus=True):
     """Shows a `TaskChoice`; the cursor stays on its row when rows come and go."""
 
-    BINDINGS = bindings("library-tree")
+    BINDINGS = bindings("library-tree", "panes")
 
     class Moved(Message):
         """The cursor is on another row."""
@@ -167,6 +167,14 @@ class LibraryTree(ScrollView, can_focus=True):
     def action_page(self, pages: int) -> None:
         self.action_move(pages * max(1, self.scrollable_content_region.height - 1))
 
+    def action_newest(self) -> None:
+        """To the last row."""
+        self.action_move(len(self._choice.rows))
+
+    def action_oldest(self) -> None:
+        """To the first row."""
+        self.action_move(-len(self._choice.rows))
+
     def action_tick(self) -> None:
         if self.current is not None:
             self._choice.toggle(self.current)
@@ -195,17 +203,19 @@ class LibraryTree(ScrollView, can_focus=True):
         self._moved()
 
     def on_click(self, event: events.Click) -> None:
-        index = event.y - self.gutter.top - 1 + round(self.scroll_y)
-        if event.y == self.gutter.top or not 0 <= index < len(self._choice.rows):
+        place = event.get_content_offset(self)
+        if place is None or not place.y:
+            return
+        index = place.y - 1 + round(self.scroll_y)
+        if index >= len(self._choice.rows):
             return
         self._cursor = index
         self._moved()
         each = self._choice.rows[index]
         box = {"dataset": 3, "kind": 5, "task": 7}[each.level]
-        at = event.x - self.gutter.left
-        if box <= at < box + 2 or event.chain == 2:
+        if box <= place.x < box + 2 or event.chain == 2:
             self.action_tick()
-        elif at < box and each.level != "task":
+        elif place.x < box and each.level != "task":
             self._choice.fold(each)
             self.settle()
 

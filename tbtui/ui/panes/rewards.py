@@ -94,9 +94,9 @@ class RewardPane(Pane):
         self.post_message(self.Chosen(rewards))
 
     def on_click(self, event: events.Click) -> None:
-        place = event.y - self.gutter.top + round(self.scroll_y)
-        if 0 <= place < len(self._bins):
-            self._choose(-1 if self._bins[place].label == self._chosen else place)
+        at = self.place_of(event)
+        if at is not None and at.y < len(self._bins):
+            self._choose(-1 if self._bins[at.y].label == self._chosen else at.y)
 
 
 def left_out_spans(frame: Frame, width: int) -> list[Span]:

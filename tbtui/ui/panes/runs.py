@@ -70,11 +70,16 @@ class RunsPane(Pane):
         self._all: tuple[RunSummary, ...] = ()
         self._chosen = ""
         """The path of the chosen run."""
+        self._place = 0
+        """Where it was shown last."""
 
     def take(self, summaries: Sequence[RunSummary]) -> None:
         """These are all runs that there are."""
         self._all = tuple(summaries)
         self.reading = False
+        if not self._chosen and self._all:
+            # From now on that one is chosen, whatever comes above it.
+            self._chosen = str(self.listed[0].directory.path) if self.listed else ""
 
     @property
     def listed(self) -> list[RunSummary]:
@@ -90,6 +95,9 @@ class RunsPane(Pane):
         return listed[self._index(listed)] if listed else None
 
     def title(self, frame: Frame) -> str:
+        if self.marked is not None:
+            name = clip(self.marked.directory.name, 30)
+            return f"{frame.keys.name_of('runs-compare')} compares the chosen run with {name}"
         shown = len(self.listed)
         count = f"{shown} of {len(self._all)}" if self.words else f"{len(self._all)}"
         of = f" · {self.words!r}" if self.words else ""
@@ -119,8 +127,11 @@ class RunsPane(Pane):
     def show(self, frame: Frame) -> None:
         super().show(frame)
         listed = self.listed
-        if listed:
-            self.reveal(self._index(listed) + 1)
+        place = self._index(listed) if listed else 0
+        if place != self._place:
+            # Others came above it, or somebody moved it; wheels may scroll it out of sight.
+            self._place = place
+            self.reveal(place + 1)
 
     def action_move(self, rows: int) -> None:
         listed = self.listed
@@ -129,14 +140,20 @@ class RunsPane(Pane):
             self._chosen = str(listed[index].directory.path)
             self.redraw()
 
+    def action_newest(self) -> None:
+        self.action_move(len(self._all))
+
+    def action_oldest(self) -> None:
+        self.action_move(-len(self._all))
+
     def action_open(self) -> None:
         if (summary := self.chosen) is not None:
             self.post_message(self.Opened(summary))
 
     def on_click(self, event: events.Click) -> None:
-        index = event.y - self.gutter.top + round(self.scroll_y) - 1
-        listed = self.listed
-        if 0 <= index < len(listed):
+        at, listed = self.place_of(event), self.listed
+        if at is not None and 0 < at.y <= len(listed):
+            index = at.y - 1
             again = self._index(listed) == index
             self._chosen = str(listed[index].directory.path)
             if again:

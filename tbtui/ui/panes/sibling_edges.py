@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from rich.style import Style
 from textual.strip import Strip
 
 from tbtui.ui.charts import bar
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, trial_glyph
+from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
 from tbtui.ui.pane import Frame
 from tbtui.ui.panes.bars import Line
+from tbtui.ui.panes.notice import review_notice
 from tbtui.ui.panes.siblings import Spread
-from tbtui.ui.text import clock_time, number, rate, wrap
+from tbtui.ui.text import clip, clock_time, number, rate, visible, wrap
 from tbtui.view.current import active_seconds, siblings
 from tbtui.view.shares import gradient_share, group_share
 from tbtui.view.state import GroupView, TrialView
@@ -63,12 +64,12 @@ class GroupHead(Line):
         if why := _WHY.get(group.disposition or ""):
             left += [dot, (why, palette.attention)]
         share = group_share(one.group, state)
-        right: list[Span] = []
+        right = review_notice(frame, self.screen)
         if share is not None:
             step = state.step_view(one.step)
             so_far = " so far" if step is not None and step.finished_at is None else ""
             words = f" of the step's gradient{so_far} " if width >= 110 else " of step "
-            right = [(f"{share:.0%}", palette.strong), (words, palette.muted)]
+            right += [(f"{share:.0%}", palette.strong), (words, palette.muted)]
         return [split_row(width, left, right, palette.on_surface)]
 
 
@@ -131,16 +132,33 @@ class SiblingHeads(_Columns):
 class SiblingFoot(_Columns):
     """Reward, baseline, advantage, action tokens, and the share of the step's gradient."""
 
+    ROWS = 3
+
+    def make_room(self, members: Sequence[TrialView]) -> None:
+        """A row more, where a reason may have to be shown; below the line above it."""
+        rows = self.ROWS + any(each.relabelled for each in members)
+        self.styles.height = rows + 1
+
     def block(self, frame: Frame, trial: TrialView, width: int, index: int) -> list[Strip]:
-        palette, state = frame.palette, frame.state
         if trial.left_out is not None:
             return self._left_out(frame, trial, width)
+        rows = self._scored(frame, trial, width)
+        if trial.relabelled and index == self._spread.chosen:
+            why = clip(visible(trial.relabel_reason), width - 16)
+            mark: Span = (f" {RELABELLED_MARK} relabelled: ", frame.palette.accent)
+            rows.insert(1, row(width, mark, (why, frame.palette.text)))
+        return rows
+
+    def _scored(self, frame: Frame, trial: TrialView, width: int) -> list[Strip]:
+        palette, state = frame.palette, frame.state
         if trial.reward is None:
             return [row(width, (" reward –", palette.faint))]
         reward: list[Span] = [
             (" reward ", palette.muted),
             (number(trial.reward), palette.reward(trial.reward)),
         ]
+        if trial.relabelled:
+            reward.append((f" {RELABELLED_MARK}", palette.accent))
         if trial.advantage is None or trial.baseline is None:
             held_out = trial.purpose == "eval"
             later = (

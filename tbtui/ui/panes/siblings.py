@@ -12,8 +12,9 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.draw import Span, row
+from tbtui.ui.growing import GrowingPane
 from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.pane import Frame
 from tbtui.ui.text import number, visible, visible_lines, wrap
 from tbtui.ui.theme import Palette
 from tbtui.view.siblings import TurnCell, aligned, first_difference, first_divergence
@@ -57,8 +58,11 @@ class Spread:
         return tuple(self.names), self.chosen, self.turn, self.first
 
 
-class SiblingsPane(Pane):
-    """One row of blocks a turn, one column a sibling. The chosen turn is open."""
+class SiblingsPane(GrowingPane):
+    """One row of blocks a turn, one column a sibling. The chosen turn is open.
+
+    It opens at the first turn; at its end it follows what the siblings do.
+    """
 
     BINDINGS = bindings("siblings")
 
@@ -77,8 +81,14 @@ class SiblingsPane(Pane):
         self._starts: list[int] = []
         """First row of each turn."""
         self._blocks: dict[Hashable, list[Strip]] = {}
+        self._shown: Hashable = None
+        """The cursor as it was shown last."""
+        self.follow = False
 
-    def follow(self, frame: Frame, members: Sequence[TrialView]) -> None:
+    def count(self, frame: Frame) -> int:
+        return sum(map(len, self.cells))
+
+    def read_on(self, frame: Frame, members: Sequence[TrialView]) -> None:
         """Read on what the siblings have done."""
         changed = self.spread.names != [each.trial for each in members]
         for each in members:
@@ -138,9 +148,10 @@ class SiblingsPane(Pane):
         return rows
 
     def show(self, frame: Frame) -> None:
-        before = self._key
         super().show(frame)
-        if before != self._key and self.spread.turn < len(self._starts):
+        cursor = (self.spread.turn, self.size)
+        if cursor != self._shown and self.spread.turn < len(self._starts):
+            self._shown = cursor
             start = self._starts[self.spread.turn]
             following = self._starts[self.spread.turn + 1 :]
             end = following[0] if following else len(self._rows)
@@ -183,6 +194,8 @@ class SiblingsPane(Pane):
 
     def action_choose(self, siblings: int, turns: int) -> None:
         spread = self.spread
+        if turns:
+            self.follow = False
         spread.chosen = min(max(0, spread.chosen + siblings), max(0, len(spread.names) - 1))
         spread.turn = min(max(0, spread.turn + turns), max(0, self.turns - 1))
         self.redraw()
@@ -197,18 +210,21 @@ class SiblingsPane(Pane):
         )
         here = (self.spread.turn, self.spread.chosen)
         if places:
+            self.follow = False
             later = [place for place in places if place > here]
             self.spread.turn, self.spread.chosen = (later or places)[0]
             self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        line = event.y - self.gutter.top + round(self.scroll_y)
-        left = self.gutter.left
+        at = self.place_of(event)
+        if at is None:
+            return
+        left = 0
         for index, width in self.spread.columns(self.scrollable_content_region.width):
-            if left <= event.x < left + width:
+            if left <= at.x < left + width:
                 self.spread.chosen = index
             left += width
-        turns = [place for place, start in enumerate(self._starts) if start <= line]
+        turns = [place for place, start in enumerate(self._starts) if start <= at.y]
         if turns:
             self.spread.turn = turns[-1]
         self.redraw()

@@ -23,7 +23,7 @@ TABS = ("instruction", "Dockerfile", "tests", "solution", "history")
 class TaskPreview(ScrollView, can_focus=True):
     """The row of tabs stays on top of what is scrolled."""
 
-    BINDINGS = bindings("library-preview")
+    BINDINGS = bindings("library-preview", "panes")
 
     def __init__(self, id: str, palette: Palette) -> None:
         super().__init__(id=id, classes="pane")
@@ -60,15 +60,23 @@ class TaskPreview(ScrollView, can_focus=True):
     def action_scroll(self, rows: int) -> None:
         self.scroll_relative(y=rows, animate=False)
 
+    def action_newest(self) -> None:
+        """To the end."""
+        self.scroll_to(y=self.max_scroll_y, animate=False)
+
+    def action_oldest(self) -> None:
+        """To the beginning."""
+        self.scroll_to(y=0, animate=False)
+
     def on_resize(self) -> None:
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
-        if event.y != self.gutter.top:
+        place = event.get_content_offset(self)
+        if place is None or place.y:
             return
-        x = event.x - self.gutter.left
         for index, (start, end) in enumerate(_places()):
-            if start <= x < end:
+            if start <= place.x < end:
                 self.choose_tab(index)
 
     def _draw(self) -> None:

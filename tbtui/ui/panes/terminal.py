@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
+from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.draw import row
@@ -28,6 +30,14 @@ class TerminalPane(Pane):
     """Shows the part of the screen where something happens: the rows down to the last used one."""
 
     EVERY = 1
+
+    class Scrubbed(Message):
+        """Somebody wants to see an earlier moment (-1), a later one (1), or now (0)."""
+
+        def __init__(self, direction: int) -> None:
+            super().__init__()
+            self.direction = direction
+
     names_trial = True
     """The title says which trial it is; not where another line does."""
 
@@ -40,6 +50,21 @@ class TerminalPane(Pane):
     def on_unmount(self) -> None:
         if self.scrub is not None:
             self.scrub.close()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._scrub(-1, event)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._scrub(1, event)
+
+    def _scrub(self, direction: int, event: events.MouseEvent) -> None:
+        """Where one can look back, what was above is what was before."""
+        if self.scrub is not None:
+            event.stop()
+            self.post_message(self.Scrubbed(direction))
+
+    def action_newest(self) -> None:
+        self.post_message(self.Scrubbed(0))
 
     def show(self, frame: Frame) -> None:
         self._screen = self._find_screen(frame)
@@ -69,7 +94,11 @@ class TerminalPane(Pane):
             if self.at is None or trial.started_at is None:
                 return size
             # In the past: how far into the trial, as the clock on the wall went.
-            return f"{size} · back at {clock_time(self.at - trial.started_at)} · $ to now"
+            now = frame.now if trial.finished_at is None else trial.finished_at
+            return (
+                f"{size} · back at {clock_time(self.at - trial.started_at)}"
+                f" · {clock_time(now - self.at)} behind · {frame.keys.name_of('scrub-now')} to now"
+            )
         glyph = trial_glyph(trial, frame.palette).char
         time = clock_time(active_seconds(trial, frame.now))
         following = " · following" if frame.following else ""

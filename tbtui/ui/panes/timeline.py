@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from rich.style import Style
+from textual import events
+from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.journal.vocabulary import RunPhase
@@ -20,6 +22,7 @@ _MARKS: dict[Activity, str] = {
     "starting": "·",
     "sampling": "█",
     "waiting": "░",
+    "reviewing": "◆",
     "training": "▓",
     "saving": "▁",
     "evaluating": "▒",
@@ -34,6 +37,23 @@ class TimelinePane(Pane):
     """One bar a step, the latest last, all on one scale."""
 
     EVERY = 10
+
+    class Chosen(Message):
+        """Somebody clicked on a step."""
+
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.step = step
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._steps: dict[int, int] = {}
+        """Row -> step."""
+
+    def on_click(self, event: events.Click) -> None:
+        at = self.place_of(event)
+        if at is not None and at.y in self._steps:
+            self.post_message(self.Chosen(self._steps[at.y]))
 
     def title(self, frame: Frame) -> str:
         return "step timeline"
@@ -51,6 +71,7 @@ class TimelinePane(Pane):
         legend = _legend(steps, palette, width)
         steps = steps[-max(1, height - len(rows) - len(legend)) :]
         legend = _legend(steps, palette, width)
+        self._steps = {len(rows) + place: each.step for place, each in enumerate(steps)}
         longest = max(each.total for each in steps)
         return [*rows, *(_bar(each, longest, palette, width) for each in steps), *legend]
 
@@ -115,6 +136,7 @@ def _styles(palette: Palette) -> dict[Activity, Style]:
         "starting": palette.faint,
         "sampling": palette.spending["sampling"],
         "waiting": palette.spending["paused"],
+        "reviewing": palette.attention,
         "training": palette.good,
         "saving": palette.muted,
         "evaluating": palette.spending["verifying"],

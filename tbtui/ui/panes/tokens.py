@@ -12,9 +12,11 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
+from tbtui.journal.samples import only_ids
 from tbtui.ui.draw import Span, row, split_row
+from tbtui.ui.growing import GrowingPane
 from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.pane import Frame
 from tbtui.ui.text import clip, number, take, visible
 from tbtui.ui.theme import HEAT_LEVELS, Palette
 
@@ -23,6 +25,7 @@ _BOUNDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.2, 1.8, 2.5, 3.5, 5.0)
 SURPRISING = 1.8
 """Nats: the policy gave the token less than a sixth of the probability."""
 _IN_SPAN = Style(underline=True, bold=True)
+_AS_IDS = "Ids alone: the model's tokenizer was not where this was recorded; the notes say which."
 _TAB = "⇥"
 _RETURN = "⏎"
 
@@ -79,8 +82,9 @@ def surprising(tokens: Sequence[Token]) -> list[int]:
     return [index for index, (_, logprob) in enumerate(tokens) if -logprob >= SURPRISING]
 
 
-class TokenPane(Pane):
-    """Shows the completion it is given; in the cockpit the newest of the selected trial."""
+class TokenPane(GrowingPane):
+    """Shows the completion it is given; in the cockpit the newest of the selected trial, until
+    somebody scrolls in it or puts the cursor on a token."""
 
     BINDINGS = bindings("tokens")
     EVERY = 1
@@ -95,8 +99,11 @@ class TokenPane(Pane):
         """The token that a person has jumped to."""
         self.span = range(0)
         """The tokens of the chosen command."""
+        self._as_ids = False
+        """Nobody who recorded them knew their text."""
         self._sample: int | None = None
         self._turn = 0
+        self._trial = ""
         self._flow: tuple[int | None, int, list[list[Piece]]] = (None, 0, [])
 
     def load(self, frame: Frame, sample: int | None, turn: int) -> None:
@@ -105,7 +112,26 @@ class TokenPane(Pane):
             return
         self._sample, self._turn, self.cursor, self.span = sample, turn, None, range(0)
         self.tokens = frame.run.tokens(sample) if sample is not None else []
-        self.scroll_to(y=0, animate=False)
+        self._as_ids = only_ids([text for text, _ in self.tokens])
+        self.move_to(0)
+
+    def count(self, frame: Frame) -> int:
+        """The completions; where it is given them, that is for others to count."""
+        trial = frame.selected
+        return len(trial.samples) if trial and self.follows_selection else 0
+
+    @property
+    def at_newest(self) -> bool:
+        return self.cursor is None and round(self.scroll_y) == 0
+
+    def to_newest(self) -> None:
+        """Its beginning is where one reads on."""
+        if self.cursor is None:
+            self.move_to(0)
+
+    def action_newest(self) -> None:
+        self.cursor = None
+        super().action_newest()
 
     def jump(self, direction: int) -> bool:
         """Move the cursor to the next surprising token; False when there is no further one."""
@@ -118,6 +144,7 @@ class TokenPane(Pane):
 
     def place(self, token: int, *, tell: bool = True) -> None:
         """Put the cursor on a token."""
+        self.follow = False
         self.cursor = min(max(0, token), len(self.tokens) - 1)
         self.reveal_token(self.cursor)
         if tell:
@@ -140,11 +167,12 @@ class TokenPane(Pane):
             self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        line = event.y - self.gutter.top + round(self.scroll_y) - 1
-        if not 0 <= line < len(self._flow[2]):
+        at = self.place_of(event)
+        # A row above the tokens is the legend, a column before them is free.
+        if at is None or not 0 < at.y <= len(self._flow[2]):
             return
-        x = event.x - self.gutter.left - 1
-        for piece in self._flow[2][line]:
+        x = at.x - 1
+        for piece in self._flow[2][at.y - 1]:
             x -= cell_len(piece.text)
             if x < 0:
                 self.place(piece.token)
@@ -159,14 +187,17 @@ class TokenPane(Pane):
     def title(self, frame: Frame) -> str:
         if not self.tokens:
             return "tokens"
-        return f"tokens · turn {self._turn} · {len(self.tokens):,}"
+        ids = " · as ids" if self._as_ids else ""
+        return f"tokens · turn {self._turn} · {len(self.tokens):,}{ids}"
 
     def key(self, frame: Frame) -> Hashable:
         return self._sample, self.cursor, self.span
 
     def show(self, frame: Frame) -> None:
         trial = frame.selected
-        if self.follows_selection:
+        if self.follows_selection and trial is not None and trial.trial != self._trial:
+            self._trial, self.follow = trial.trial, True
+        if self.follows_selection and (self.follow or not self.tokens):
             self.load(
                 frame,
                 trial.samples[-1] if trial and trial.samples else None,
@@ -183,9 +214,10 @@ class TokenPane(Pane):
             return [row(width, (f" {hint}", palette.faint))]
         if self._flow[:2] != (self._sample, width):
             self._flow = (self._sample, width, flow(self.tokens, width - 2))
-        return [self._legend(palette, width)] + [
-            row(width, (" ", None), *self._spans(pieces, palette)) for pieces in self._flow[2]
-        ]
+        rows = [row(width, (" ", None), *self._spans(each, palette)) for each in self._flow[2]]
+        if self._as_ids:
+            rows.append(row(width, (f" {_AS_IDS}", palette.faint)))
+        return [self._legend(palette, width), *rows]
 
     def _legend(self, palette: Palette, width: int) -> Strip:
         surprises = [-logprob for _, logprob in self.tokens]

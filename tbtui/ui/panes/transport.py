@@ -15,10 +15,14 @@ from tbtui.ui.text import clock_time
 
 
 class TransportLine(Line):
-    """Where in the run, or in the opened trial, one is. A click goes there."""
+    """Where in the run, or in the opened trial, one is.
+
+    A click or a drag goes there, a click on the mark plays or stops, one on the speed doubles it;
+    a wheel goes by ten seconds.
+    """
 
     class Wanted(Message):
-        """Somebody clicked at a share of the line, from 0 to 1."""
+        """Somebody pointed at a share of the line, from 0 to 1."""
 
         def __init__(self, share: float) -> None:
             super().__init__()
@@ -28,6 +32,12 @@ class TransportLine(Line):
         super().__init__(id)
         self._trial = trial
         self._track = (0, 0)
+        """First column and columns of the line."""
+        self._speed_at = 0
+        """First column of the speed."""
+        self._dragged = False
+        self._share: float | None = None
+        """Where to, that the app wasn't told of yet."""
 
     def key(self, frame: Frame) -> Hashable:
         if (run := frame.run.replay) is None:
@@ -58,6 +68,7 @@ class TransportLine(Line):
         room = max(4, width - used - 1)
         here = round(min(1.0, max(0.0, share)) * (room - 1))
         self._track = (len(left[0][0]), room)
+        self._speed_at = width - len(right[-1][0])
         left += [
             ("━" * here, palette.accent),
             ("●", style),
@@ -65,7 +76,41 @@ class TransportLine(Line):
         ]
         return [split_row(width, left, right, palette.on_surface)]
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_mouse_down(self, event: events.MouseDown) -> None:
         first, cells = self._track
-        if first <= event.x < first + cells and cells > 1:
-            self.post_message(self.Wanted((event.x - first) / (cells - 1)))
+        if event.x < first:
+            await self.run_action("app.play")
+        elif event.x < first + cells:
+            self._dragged = True
+            self.capture_mouse()
+            self._point(event.x)
+        elif event.x >= self._speed_at:
+            await self.run_action("app.replay_speed(1)")
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        if self._dragged:
+            self._point(event.x)
+
+    def on_mouse_up(self) -> None:
+        self._dragged = False
+        self.release_mouse()
+
+    async def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        await self.run_action("app.go('seconds', -10)")
+
+    async def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        await self.run_action("app.go('seconds', 10)")
+
+    def _point(self, x: int) -> None:
+        """To this column, once all movements that wait here are known: each place costs time."""
+        first, cells = self._track
+        if self._share is None:
+            self.call_later(self._tell)
+        self._share = min(1.0, max(0.0, (x - first) / max(1, cells - 1)))
+
+    def _tell(self) -> None:
+        share, self._share = self._share, None
+        if share is not None:
+            self.post_message(self.Wanted(share))

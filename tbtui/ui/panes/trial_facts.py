@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 
+from rich.cells import cell_len
 from textual.strip import Strip
 
 from tbtui.ui.charts import stacked
 from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, SPENDING_MARKS, trial_glyph
+from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SPENDING_MARKS, trial_glyph
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import clock_time, number, wrap
 from tbtui.ui.theme import Palette
@@ -99,6 +100,8 @@ def _group(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
         spans.append((f"{glyph.char}", palette.selected if here else glyph.style))
         if member.excluded:
             spans.append((LEFT_OUT_MARK, palette.attention))
+        elif member.relabelled:
+            spans.append((RELABELLED_MARK, palette.accent))
         spans.append((" ", None))
     left_out = sum(1 for member in members if member.left_out is not None)
     group = state.groups.get(trial.group)
@@ -111,10 +114,18 @@ def _group(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
         facts.append(f"baseline {number(group.baseline)}")
     if group is not None and group.disposition is not None:
         facts.append(group.disposition)
-    rows = [split_row(width, spans, [(" · ".join(facts) + " ", palette.muted)])]
+    known = " · ".join(facts)
+    if sum(cell_len(span) for span, _ in spans) + cell_len(known) + 1 <= width:
+        rows = [split_row(width, spans, [(f"{known} ", palette.muted)])]
+    else:
+        rows = [row(width, *spans)]
+        rows += [row(width, (f" {line}", palette.muted)) for line in wrap(known, width - 2)]
     if trial.excluded:
         why = f": {trial.exclusion_reason}" if trial.exclusion_reason else ""
         rows += _wrapped(f"excluded{why}", palette, width, LEFT_OUT_MARK)
+    elif trial.relabelled:
+        text = f"relabelled: {trial.relabel_reason}"
+        rows += _wrapped(text, palette, width, RELABELLED_MARK)
     elif trial.left_out == "masked":
         rows += _wrapped(f"masked: {doing(trial)} is not trained on", palette, width, LEFT_OUT_MARK)
     return rows
@@ -135,7 +146,8 @@ def _attempts(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     wait = retry_wait(chain[-1], frame.now)
     if len(chain) == 1 and not wait and trial.successor is None:
         return []
-    rows = [row(width, (" attempts", palette.muted), ("  a goes round", palette.faint))]
+    hint = f"  {frame.keys.name_of('attempt')} goes round"
+    rows = [row(width, (" attempts", palette.muted), (hint, palette.faint))]
     for each in chain:
         glyph = trial_glyph(each, palette)
         here = each.trial == trial.trial

@@ -12,8 +12,9 @@ from textual.strip import Strip
 
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import LEFT_OUT_MARK, TYPIST_MARK
+from tbtui.ui.growing import GrowingPane
 from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.pane import Frame
 from tbtui.ui.text import number, visible, visible_lines, wrap
 from tbtui.ui.theme import Palette
 from tbtui.view.state import INFRASTRUCTURE
@@ -32,8 +33,8 @@ _CACHED_WIDTH = 64
 """From here on, a turn's line has room for how much of its prompt was cached."""
 
 
-class TurnPane(Pane):
-    """One line a turn; the chosen turn is open."""
+class TurnPane(GrowingPane):
+    """One line a turn; the chosen turn is open. While it follows that is the newest one."""
 
     BINDINGS = bindings("turns")
     EVERY = 2
@@ -45,22 +46,21 @@ class TurnPane(Pane):
         super().__init__(id)
         self.transcript = Transcript()
         self.chosen = 0
-        self.follow = True
-        """The newest turn is the chosen one until somebody chooses another."""
         self.command: int | None = None
         """The chosen one of the chosen turn's commands."""
         self.thinking_open = False
         self._starts: list[int] = []
         self._commands: list[tuple[int, int]] = []
         """First row and number of each of the chosen turn's commands."""
+        self._shown: Hashable = None
+        """The cursor as it was shown last."""
+
+    def count(self, frame: Frame) -> int:
+        return len(self.transcript.turns)
 
     def title(self, frame: Frame) -> str:
         count = len(self.transcript.turns)
-        unseen = count - 1 - self.chosen
-        if not count:
-            return "turns"
-        following = "" if self.follow or unseen <= 0 else f" · {unseen} newer"
-        return f"turns {self.chosen + 1}/{count}{following}"
+        return f"turns {self.chosen + 1}/{count}" if count else "turns"
 
     def key(self, frame: Frame) -> Hashable:
         return self.transcript.seq, self.chosen, self.command, self.thinking_open
@@ -76,7 +76,8 @@ class TurnPane(Pane):
             chosen = index == self.chosen
             rows.append(_heading(turn, palette, width, chosen))
             if chosen:
-                rows.extend(_thinking(turn, palette, width, self.thinking_open))
+                opens = "" if self.thinking_open else frame.keys.name_of("thinking")
+                rows.extend(_thinking(turn, palette, width, opens))
                 rows.extend(_said(turn, palette, width))
                 for number_, command in enumerate(turn.commands):
                     self._commands.append((len(rows), number_))
@@ -87,16 +88,32 @@ class TurnPane(Pane):
         return rows
 
     def show(self, frame: Frame) -> None:
-        before = self._key
         super().show(frame)
-        if before != self._key and self.chosen < len(self._starts):
-            start = self._starts[self.chosen]
-            if self.follow and not self.transcript.finished:
-                self.scroll_end(animate=False)
-            elif self.command is not None and self.command < len(self._commands):
-                self.reveal(self._commands[self.command][0])
-            else:
-                self.scroll_to(y=min(start, self.max_scroll_y), animate=False)
+        cursor = (self.chosen, self.command, self.size.width)
+        if self.follow or cursor == self._shown or self.chosen >= len(self._starts):
+            self._shown = cursor
+            return
+        self._shown = cursor
+        if self.command is not None and self.command < len(self._commands):
+            self.reveal(self._commands[self.command][0])
+        else:
+            self.move_to(self._starts[self.chosen])
+
+    @property
+    def at_newest(self) -> bool:
+        # The end of another turn than the last one is no place to follow from: the turn that is
+        # being read would close.
+        return self.chosen >= len(self.transcript.turns) - 1 and super().at_newest
+
+    def to_newest(self) -> None:
+        if self.transcript.finished and self.chosen < len(self._starts):
+            self.move_to(self._starts[self.chosen])
+        else:
+            super().to_newest()
+
+    def action_newest(self) -> None:
+        self.choose(len(self.transcript.turns) - 1)
+        super().action_newest()
 
     def restart(self) -> None:
         """Read the turns anew: the time has gone back."""
@@ -171,7 +188,10 @@ class TurnPane(Pane):
         self.choose(self.chosen + turns)
 
     def on_click(self, event: events.Click) -> None:
-        line = event.y - self.gutter.top + round(self.scroll_y)
+        at = self.place_of(event)
+        if at is None or at.y >= len(self._rows):
+            return
+        line = at.y
         chosen = self._starts[self.chosen] if self.chosen < len(self._starts) else 0
         after = [start for start in self._starts if start > chosen]
         if chosen < line < (after[0] if after else len(self._rows)):
@@ -212,14 +232,18 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
     return split_row(width, left, right, palette.on_raised if chosen else None)
 
 
-def _thinking(turn: TurnView, palette: Palette, width: int, whole: bool) -> list[Strip]:
-    """What the model thought before it answered: read last, so folded and quiet."""
+def _thinking(turn: TurnView, palette: Palette, width: int, opens: str) -> list[Strip]:
+    """What the model thought before it answered: read last, so folded and quiet.
+
+    `opens`: the key that opens it; empty where it is open.
+    """
     style = palette.muted + Style(italic=True)
     rows = _text(turn.thinking.strip(), style, width, " ┊ ")
-    if whole or len(rows) <= _THINKING_ROWS + 1:
+    if not opens or len(rows) <= _THINKING_ROWS + 1:
         return rows
     hidden = len(rows) - _THINKING_ROWS
-    more = row(width, (f" ┊ … {hidden} more rows of thinking", style), ("  o opens", palette.faint))
+    hint = f"  {opens} opens"
+    more = row(width, (f" ┊ … {hidden} more rows of thinking", style), (hint, palette.faint))
     return [*rows[:_THINKING_ROWS], more]
 
 

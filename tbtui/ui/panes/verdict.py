@@ -77,7 +77,8 @@ class VerdictPane(Pane):
         for line in visible_lines(output):
             for part in wrap(line, width - 4) if line else [""]:
                 if len(rows) >= _MOST_ROWS:
-                    rows.append(row(width, (" │ … v shows all", palette.faint)))
+                    shows = frame.keys.name_of("pager")
+                    rows.append(row(width, (f" │ … {shows} shows all", palette.faint)))
                     return rows
                 rows.append(row(width, (" │ ", palette.faint), (part, palette.muted)))
         return rows

@@ -9,10 +9,11 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.widgets import Static
 
-from tbtui.ui.keys import Scope
+from tbtui.ui.keys import CLOCKED, Scope
 from tbtui.ui.pane import Frame, Pane, Redraw
 from tbtui.ui.panes.transport import TransportLine
 
@@ -51,6 +52,8 @@ class LiveScreen(ScopedScreen):
         self._shown = False
 
     def compose(self) -> ComposeResult:
+        # Before there are panes: they are styled once, as this window wants them.
+        self._classify(update=False)
         with Vertical(id="all"):
             yield from self.compose_panes()
             yield TransportLine("transport", self.trial)
@@ -65,12 +68,22 @@ class LiveScreen(ScopedScreen):
         return cast("TbtuiApp", self.app).trial_tools
 
     @property
+    def typing(self) -> bool:
+        """All keys are a trial's."""
+        return False
+
+    @property
+    def room(self) -> Size:
+        """Of the window; a screen knows its own size once it has been laid out."""
+        return self.size or self.app.size
+
+    @property
     def roomy(self) -> bool:
-        return self.size.width >= 110 and self.size.height >= 32
+        return self.room.width >= 110 and self.room.height >= 32
 
     def show(self, frame: Frame, beat: int) -> None:
         """Draw the panes whose turn it is at this tick; all of them at tick 0."""
-        self.replayed = frame.run.replay is not None and "steering" in self.SCOPES
+        self.replayed = frame.run.replay is not None and not CLOCKED.isdisjoint(self.SCOPES)
         self.set_class(self.replayed, "-replay")
         self.query_one(TransportLine).display = self.replayed
         for pane in self.query(Pane):
@@ -100,13 +113,35 @@ class LiveScreen(ScopedScreen):
         self.set_focus(self.query_one(f"#{wanted[0]}"))
         self.call_after_refresh(self.post_message, Redraw())
 
+    def action_next_full(self) -> None:
+        """Each pane in full in turn, then all again."""
+        numbers = list(self.PANES)
+        place = numbers.index(self.full) + 1 if self.full else 0
+        self.action_full(numbers[place] if place < len(numbers) else 0)
+
+    def on_pane_title_clicked(self, event: Pane.TitleClicked) -> None:
+        """A pane in full, or all panes again."""
+        for number, panes in self.PANES.items():
+            if event.pane.id in panes:
+                self.action_full(number)
+                return
+
+    def _classify(self, *, update: bool) -> None:
+        """At once: each `update` of a screen's classes styles every widget anew."""
+        self.update_classes(
+            {
+                "-roomy": self.roomy,
+                "-compact": not self.roomy,
+                "-full": bool(self.full),
+                "-wide": self.room.width >= 150,
+            },
+            update=update,
+        )
+
     def _arrange(self) -> None:
-        size = self.size
+        size = self.room
         tiny = size.width < SMALLEST[0] or size.height < SMALLEST[1]
-        self.set_class(self.roomy, "-roomy")
-        self.set_class(not self.roomy, "-compact")
-        self.set_class(bool(self.full), "-full")
-        self.set_class(size.width >= 150, "-wide")
+        self._classify(update=True)
         self.query_one("#too-small", Static).update(
             Content(
                 f"tbtui needs {SMALLEST[0]} columns and {SMALLEST[1]} rows;\n"

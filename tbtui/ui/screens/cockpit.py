@@ -32,10 +32,11 @@ _TALL = 48
 class FilterBox(Input):
     """Words that a trial has to have; the grid follows while they are typed."""
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, words: str, all_key: str) -> None:
+        """`all_key` takes the filter back."""
         super().__init__(
             words,
-            placeholder="task, state or outcome words; enter keeps, esc shows all",
+            placeholder=f"task, state or outcome words; enter keeps, {all_key} shows all",
             id="filter",
             max_length=100,
             select_on_focus=False,
@@ -96,15 +97,19 @@ class Cockpit(LiveScreen):
 
     def arranged(self) -> None:
         self.query_one("#summary").display = not self.roomy and not self.full
-        if self.roomy and not self.full and self.size.height < _TALL:
+        if self.roomy and not self.full and self.room.height < _TALL:
             # The curves and the timeline say more of a run than its trials' average does.
             self.query_one("#times").display = False
+
+    def on_summary_chosen(self, event: Summary.Chosen) -> None:
+        """Rewards, pass rates, queue: a pane of each."""
+        self.action_full((6, 4, 5)[event.line])
 
     def on_reward_pane_chosen(self, event: RewardPane.Chosen) -> None:
         self._filter(replace(self.listing.filter, rewards=event.rewards))
 
     def on_task_pane_chosen(self, event: TaskPane.Chosen) -> None:
-        self.listing.by_task(event.kind, event.task)
+        self.listing.by_task(event.kind, event.task, event.dataset)
         self.post_message(Redraw())
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -124,7 +129,8 @@ class Cockpit(LiveScreen):
             self.action_full(0)
         box = next(iter(self.query(FilterBox)), None)
         if box is None:
-            box = FilterBox(self.listing.filter.words)
+            keys = app_of(self).user.keys
+            box = FilterBox(self.listing.filter.words, keys.name_of("overview"))
             await self.query_one("#middle").mount(box, after="#trials")
         box.focus()
 

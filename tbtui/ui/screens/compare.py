@@ -58,7 +58,7 @@ class CompareScreen(LiveScreen):
         self.run_worker(self._read(), name="compare", exclusive=True)
 
     async def _read(self) -> None:
-        from tbtui.journal.writer import JournalError
+        from tbtui.journal.database import JournalError
         from tbtui.view.reading import compare_runs
 
         try:

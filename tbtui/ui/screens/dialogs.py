@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, override
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.geometry import Size
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from tbtui.ui.glyphs import LEGEND
-from tbtui.ui.keymap import KeyTable
-from tbtui.ui.keys import SCOPE_TITLES
+from tbtui.ui.keys import SCOPE_TITLES, Key
+from tbtui.ui.screens.dialog import Dialog, hint
 from tbtui.ui.text import visible, wrap
 
 _HELP_WIDTH = 54
 """Cells of an explanation: what a dialog has in 80 columns."""
+_HEAD_WIDTH = 10
+"""Cells of the key or glyph before it."""
+_MOUSE = (
+    (
+        "click",
+        "Selects a trial, row, turn or token; on a reward's bar or a task, filters the trials",
+    ),
+    ("again", "Opens what is selected: a double click, or in a list a second one"),
+    ("title", "A click on a pane's title shows the pane in full; one more shows all again"),
+    (
+        "keys",
+        "Those in the last row can be clicked, and those at the foot of a dialog; a click"
+        " beside a dialog leaves it",
+    ),
+    ("wheel", "Scrolls what is under the pointer; over a trial's terminal it goes back in time"),
+    ("drag", "Along the clock of a recorded run: to any moment of it"),
+    ("shift", "With it, your terminal selects text itself: drag, and copy as anywhere else"),
+)
 
 
-class ConfirmDialog(ModalScreen[bool]):
+class ConfirmDialog(Dialog[bool]):
     """A question that costs something; True means yes. The way back is what `enter` does."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -66,7 +87,7 @@ class LeaveDialog(ConfirmDialog):
         )
 
 
-class ReasonDialog(ModalScreen[str | None]):
+class ReasonDialog(Dialog[str | None]):
     """Asks why; the reason may be empty. None means that nothing is to be done."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it alone")]
@@ -81,10 +102,14 @@ class ReasonDialog(ModalScreen[str | None]):
             yield Static(Content(visible(self._question)), id="question")
             yield Static(Content(visible(self._detail)), id="detail")
             yield Input(placeholder=self._hint, id="reason", max_length=200)
-            yield Static(Content("enter  do it     esc  leave it alone"), id="hint")
+            keys = (("enter  do it", "do_it"), ("esc  leave it alone", "give_up"))
+            yield Static(hint(*keys), id="hint")
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value.strip())
+    def on_input_submitted(self) -> None:
+        self.action_do_it()
+
+    def action_do_it(self) -> None:
+        self.dismiss(self.query_one("#reason", Input).value.strip())
 
     def action_give_up(self) -> None:
         self.dismiss(None)
@@ -102,42 +127,85 @@ class PlaceDialog(ReasonDialog):
         )
 
 
-class HelpDialog(ModalScreen[None]):
+class HelpDialog(Dialog[None]):
     """Every key and glyph."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark,f1,q,enter", "close", "close")
+        Binding("escape,enter", "close", "close"),
+        # With their ids: a person may have given them other keys.
+        Binding("question_mark,f1", "close", "close", id="help"),
+        Binding("q", "close", "close", id="quit"),
     ]
 
-    def __init__(self, keys: KeyTable) -> None:
+    def __init__(self, keys: Sequence[Key]) -> None:
         super().__init__()
         self._keys = keys
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog"):
-            yield Static(help_text(self._keys))
+            yield HelpText(self._keys)
 
     def action_close(self) -> None:
         self.dismiss(None)
 
 
-def help_text(keys: KeyTable) -> Content:
-    """The table of keys by scope, and the legend."""
-    parts: list[Content] = []
+class HelpText(Widget):
+    """The help, of which only the lines in sight are drawn: there are some two hundred."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        super().__init__()
+        self._keys = keys
+        self._width = 0
+        self._lines: Sequence[Content] = ()
+
+    @override
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return container.width
+
+    @override
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines_in(width))
+
+    @override
+    def render_line(self, y: int) -> Strip:
+        lines, width = self._lines_in(self.size.width), self.size.width
+        if not 0 <= y < len(lines):
+            return Strip.blank(width, self.rich_style)
+        return Visual.to_strips(self, lines[y], width, 1, self.visual_style)[0]
+
+    def _lines_in(self, width: int) -> Sequence[Content]:
+        width = min(width, _HELP_WIDTH + _HEAD_WIDTH)
+        if width != self._width:
+            self._width, self._lines = width, help_lines(self._keys, width)
+        return self._lines
+
+
+def help_text(keys: Sequence[Key]) -> Content:
+    """The keys by scope, and the legend."""
+    return Content("\n").join(help_lines(keys, _HELP_WIDTH + _HEAD_WIDTH))
+
+
+def help_lines(keys: Sequence[Key], width: int) -> list[Content]:
+    """The same in lines of at most `width` cells."""
+    lines: list[Content] = []
     for scope, heading in SCOPE_TITLES.items():
-        parts.append(Content.styled(f"{heading}\n", "bold $accent"))
-        for key in keys.in_scope(scope):
-            parts.extend(_entry(key.shown, key.help))
-        parts.append(Content("\n"))
-    parts.append(Content.styled("what the glyphs mean\n", "bold $accent"))
-    for glyph, meaning in LEGEND:
-        parts.extend(_entry(glyph, meaning))
-    return Content("").join(parts)
+        of_scope = [(key.shown, key.help) for key in keys if key.scope == scope]
+        if of_scope:
+            lines.extend(_section(heading, of_scope, width))
+    lines.extend(_section("the mouse", _MOUSE, width))
+    lines.extend(_section("what the glyphs mean", LEGEND, width))
+    return lines
 
 
-def _entry(head: str, text: str) -> Iterator[Content]:
+def _section(heading: str, entries: Iterable[tuple[str, str]], width: int) -> Iterator[Content]:
+    yield Content.styled(heading, "bold $accent")
+    for head, text in entries:
+        yield from _entry(head, text, width)
+    yield Content("")
+
+
+def _entry(head: str, text: str, width: int) -> Iterator[Content]:
     """What a key or glyph means; further lines begin below the first."""
-    for line in wrap(text, _HELP_WIDTH):
-        yield Content.styled(f"  {head:>6}  ", "bold")
-        yield Content(f"{line}\n")
+    for line in wrap(text, min(_HELP_WIDTH, max(1, width - _HEAD_WIDTH))):
+        yield Content.assemble((f"  {head:>6}  ", "bold"), line)
         head = ""

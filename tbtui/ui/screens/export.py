@@ -9,17 +9,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from tbtui.ui.screens.dialog import Choices, Dialog, hint
 from tbtui.ui.text import visible
 from tbtui.view.exports import ENDINGS, MEANINGS, ExportFormat, file_name
 
 _FORMATS: tuple[ExportFormat, ...] = ("html", "cast", "atif", "jsonl")
 
 
-class ExportDialog(ModalScreen[tuple[ExportFormat, Path] | None]):
+class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
     """None: leave it. A file that is there already is never asked for."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
@@ -33,16 +33,19 @@ class ExportDialog(ModalScreen[tuple[ExportFormat, Path] | None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog"):
             yield Static(Content(visible(f"Export {self._trial}")), id="question")
-            yield OptionList(
+            yield Choices(
                 *(Option(Content(f"{name:<6} {MEANINGS[name]}")) for name in _FORMATS),
                 id="formats",
                 compact=True,
             )
             yield Input(str(self._offered(self._format)), id="path", compact=True)
             yield Static("", id="problem")
-            yield Static(
-                Content("enter  write it     tab  the other field     esc  leave it"), id="hint"
+            keys = (
+                ("enter  write it", "write"),
+                ("tab  the other field", "focus_next"),
+                ("esc  leave it", "give_up"),
             )
+            yield Static(hint(*keys), id="hint")
 
     def _offered(self, format: ExportFormat) -> Path:
         return self._directory / file_name(self._trial, format)
@@ -55,12 +58,15 @@ class ExportDialog(ModalScreen[tuple[ExportFormat, Path] | None]):
             field.value = field.value.removesuffix(ENDINGS[before]) + ENDINGS[self._format]
 
     def on_option_list_option_selected(self) -> None:
-        self._finish()
+        self.action_write()
 
     def on_input_submitted(self) -> None:
-        self._finish()
+        self.action_write()
 
-    def _finish(self) -> None:
+    def action_focus_next(self) -> None:
+        self.focus_next()
+
+    def action_write(self) -> None:
         given = self.query_one("#path", Input).value.strip()
         path = Path(given).expanduser() if given else self._offered(self._format)
         if path.is_dir():

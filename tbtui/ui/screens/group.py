@@ -42,8 +42,9 @@ class GroupScreen(LiveScreen):
     def show(self, frame: Frame, beat: int) -> None:
         members = self._members(frame.state)
         if members:
-            self.query_one(SiblingsPane).follow(frame, members)
+            self.query_one(SiblingsPane).read_on(frame, members)
             self.trial = self._spread.names[self._spread.chosen]
+            self.query_one(SiblingFoot).make_room(members)
         super().show(frame, beat)
 
     def _members(self, state: RunState) -> list[TrialView]:

@@ -112,7 +112,6 @@ class RunsScreen(LiveScreen):
             return
         if marked is None:
             pane.marked = chosen
-            self.notify("Now choose the run to compare it with, and press m.", markup=False)
         else:
             pane.marked = None
             if marked.directory != chosen.directory:

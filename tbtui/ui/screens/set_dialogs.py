@@ -9,15 +9,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tbtui.ui.library import SavedSet
+from tbtui.ui.screens.dialog import Choices, Dialog, hint
 from tbtui.ui.text import visible
 
 
-class SetNameDialog(ModalScreen[str | None]):
+class SetNameDialog(Dialog[str | None]):
     """What the selection is to be called; None: leave it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
@@ -38,18 +38,20 @@ class SetNameDialog(ModalScreen[str | None]):
                 max_length=64,
                 compact=True,
             )
-            yield Static(
-                Content("enter  save it, in place of one of that name     esc  leave it"), id="hint"
-            )
+            save = ("enter  save it, in place of one of that name", "save")
+            yield Static(hint(save, ("esc  leave it", "give_up")), id="hint")
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value or None)
+    def on_input_submitted(self) -> None:
+        self.action_save()
+
+    def action_save(self) -> None:
+        self.dismiss(self.query_one("#name", Input).value or None)
 
     def action_give_up(self) -> None:
         self.dismiss(None)
 
 
-class LoadSetDialog(ModalScreen[tuple[Literal["load", "delete"], SavedSet] | None]):
+class LoadSetDialog(Dialog[tuple[Literal["load", "delete"], SavedSet] | None]):
     """The saved sets; deleting asks for the same key once more."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -66,15 +68,18 @@ class LoadSetDialog(ModalScreen[tuple[Literal["load", "delete"], SavedSet] | Non
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog"):
             yield Static(Content("Saved sets"), id="question")
-            yield OptionList(*(Option(_line(each)) for each in self._sets), id="sets", compact=True)
-            yield Static(Content(_HINT), id="hint")
+            yield Choices(*(Option(_line(each)) for each in self._sets), id="sets", compact=True)
+            yield Static(_HINT, id="hint")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(("load", self._sets[event.option_index]))
 
     def on_option_list_option_highlighted(self) -> None:
         self._doomed = None
-        self.query_one("#hint", Static).update(Content(_HINT))
+        self.query_one("#hint", Static).update(_HINT)
+
+    def action_load(self) -> None:
+        self.query_one(OptionList).action_select()
 
     def action_delete(self) -> None:
         at = self.query_one(OptionList).highlighted
@@ -84,14 +89,15 @@ class LoadSetDialog(ModalScreen[tuple[Literal["load", "delete"], SavedSet] | Non
             self.dismiss(("delete", self._sets[at]))
             return
         self._doomed = at
-        text = f"x  delete @{self._sets[at].name} for good     esc  leave it"
-        self.query_one("#hint", Static).update(Content(text))
+        delete = (f"x  delete @{visible(self._sets[at].name)} for good", "delete")
+        self.query_one("#hint", Static).update(hint(delete, _LEAVE))
 
     def action_give_up(self) -> None:
         self.dismiss(None)
 
 
-_HINT = "enter  select its tasks     x  delete it     esc  leave it"
+_LEAVE = ("esc  leave it", "give_up")
+_HINT = hint(("enter  select its tasks", "load"), ("x  delete it", "delete"), _LEAVE)
 
 
 def _line(saved: SavedSet) -> Content:

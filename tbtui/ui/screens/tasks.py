@@ -13,6 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from tbtui.ui.base_app import app_of
 from tbtui.ui.draw import Span
 from tbtui.ui.keys import Scope, bindings
 from tbtui.ui.library import LibraryError, Preview, Start, TaskLibrary
@@ -56,7 +57,8 @@ class TaskBrowser(ScopedScreen):
         with Vertical(id="all"):
             yield Static(id="library-title")
             yield Input(
-                placeholder="search: / and words, or kind:copy pass:<.5 -is:heldout",
+                placeholder=f"search: {self._name_of('library-search')} and words,"
+                " or kind:copy pass:<.5 -is:heldout",
                 id="library-search",
                 compact=True,
             )
@@ -72,6 +74,9 @@ class TaskBrowser(ScopedScreen):
         self._tree.empty = "reading the tasks"
         self.say()
         self.run_worker(self._load(), name="library")
+
+    def _name_of(self, key: str) -> str:
+        return app_of(self).user.keys.name_of(key)
 
     @property
     def _tree(self) -> LibraryTree:
@@ -101,7 +106,7 @@ class TaskBrowser(ScopedScreen):
             self._pane.show_note("")
             return
         self.choice.load(entries)
-        self._tree.empty = "no task is left: esc takes the search back"
+        self._tree.empty = f"no task is left: {self._name_of('library-back')} takes the search back"
         self._changed()
         self.choice.records = await self.ask(self._library.records)
         self.choice.search(self.choice.query)
@@ -124,7 +129,8 @@ class TaskBrowser(ScopedScreen):
         row = self._tree.current
         if row is None or row.level != "task":
             count = len(row.ids) if row is not None else 0
-            self._pane.show_note(f"{count} tasks; → opens them" if count else "")
+            opens = f"{self._name_of('library-unfold')} opens them"
+            self._pane.show_note(f"{count} tasks; {opens}" if count else "")
             return
         (id,) = row.ids
         preview = self._previews.get(id)

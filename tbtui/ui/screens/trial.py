@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from tbtui.ui.clipboard import copy, page
+from tbtui.ui.growing import GrowingPane
 from tbtui.ui.keys import Scope, bindings
 from tbtui.ui.pane import Frame, Pane, Redraw
 from tbtui.ui.panes.bars import KeyBar, TrialHead
@@ -24,6 +25,9 @@ from tbtui.ui.trial_tools import TrialToolError
 from tbtui.view.command_tokens import command_tokens
 from tbtui.view.current import attempts
 from tbtui.view.exports import ExportFormat
+
+if TYPE_CHECKING:
+    from tbtui.ui.application import TbtuiApp
 
 _COPIED = {"terminal": "the terminal", "turns": "the turn", "tokens": "the tokens"}
 
@@ -176,6 +180,26 @@ class TrialScreen(LiveScreen):
         self._at = None
         turns.point(turns.chosen, inside[0] if inside else None)
         self.post_message(Redraw())
+
+    def on_growing_pane_released(self, event: GrowingPane.Released) -> None:
+        """What is being read in the tokens is not taken away by the next turn."""
+        if isinstance(event.pane, TokenPane):
+            self.query_one(TurnPane).follow = False
+
+    def on_growing_pane_returned(self, event: GrowingPane.Returned) -> None:
+        self._at = None
+        if isinstance(event.pane, TokenPane):
+            self.query_one(TurnPane).action_newest()
+
+    def on_terminal_pane_scrubbed(self, event: TerminalPane.Scrubbed) -> None:
+        """In a replay, the clock goes along."""
+        app = cast("TbtuiApp", self.app)
+        if not self.replayed:
+            self.action_scrub("change" if event.direction else "now", event.direction)
+        elif event.direction:
+            app.action_go("event", event.direction)
+        else:
+            app.action_go("edge", 1)
 
     def action_turn(self, turns: int) -> None:
         self.query_one(TurnPane).action_step(turns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast, override
 
 from textual.app import ComposeResult
 
@@ -47,8 +47,8 @@ class TypingScreen(LiveScreen):
         yield TypingPane("typing")
 
     @property
+    @override
     def typing(self) -> bool:
-        """All keys are the trial's."""
         return self.is_mounted and self.query_one(TypingPane).open
 
     def on_mount(self) -> None:
@@ -72,7 +72,7 @@ class TypingScreen(LiveScreen):
         trial = frame.state.trials.get(self.trial)
         pane.open = bool(asked and asked.ok and trial and trial.typist)
         over = asked is not None and asked.ok is not None and not pane.open
-        if not self._leaving and (over or self._tbtui.host.read_only or frame.ending):
+        if not self._leaving and (over or self._tbtui.shown.host.read_only or frame.ending):
             self._leaving = True
             self.call_later(self._leave)
         self._tell_refused(frame.state)

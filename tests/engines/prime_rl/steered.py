@@ -14,9 +14,9 @@ from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.run import PreparedWatch, WatchOptions, follow, prepare_watch
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandVerb
-from tbtui.journal.reader import JournalReader
 from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
+from tests.events import entries_of
 
 from .recorded_run import RecordedRun
 
@@ -66,19 +66,14 @@ class Steered:
             await asyncio.sleep(0.02)  # a file announces nothing
 
     def events(self) -> list[Any]:
-        reader = JournalReader(self.prepared.directory)
-        try:
-            return [entry.event for entry in reader.read(0, 100_000)]
-        finally:
-            reader.close()
+        return [entry.event for entry in entries_of(self.prepared.directory)]
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.events()]
 
     def state(self) -> RunState:
-        reader, fold = JournalReader(self.prepared.directory), Fold()
-        fold.apply_all(reader.read(0, 100_000))
-        reader.close()
+        fold = Fold()
+        fold.apply_all(entries_of(self.prepared.directory))
         return fold.state
 
     def passed_on(self) -> list[tuple[str, str]]:

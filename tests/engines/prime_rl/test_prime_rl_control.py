@@ -86,6 +86,15 @@ async def test_commands_that_come_early_wait(steered: Steered) -> None:
     assert (ok, said) == (True, "no new trial starts; none is live")
 
 
+async def test_no_step_of_it_waits_for_a_review(steered: Steered) -> None:
+    async with steered.followed():
+        ok, said = await steered.answer(await steered.ask("accept"))
+    assert (ok, said) == (
+        False,
+        "Prime-RL trains a batch as soon as it is complete: no step waits to be accepted",
+    )
+
+
 async def test_lines_written_by_hand_are_journalled_once(steered: Steered, live: HostedRun) -> None:
     file = steered.trials_dir / FILE_NAME
     file.write_text('{"verb": "pause", "target": "run"}\n{"verb": "retry", "target": "run"}\n')

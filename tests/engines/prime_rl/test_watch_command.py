@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.commands.prime_rl_watch import watch
 from tbtui.journal.rundir import RunDirectory
-from tbtui.prime_rl_watch import watch
 
 from .hosted_run import HostedRun
 from .recorded_run import RecordedRun

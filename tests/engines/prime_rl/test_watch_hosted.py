@@ -14,6 +14,7 @@ import pytest
 
 from tbtui.engines.prime_rl.plugin.trial_log import FOLDER, ServerProcess
 from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     AnyEvent,
     GroupScored,
@@ -26,7 +27,6 @@ from tbtui.journal.events import (
     TrialTraced,
     TurnSampled,
 )
-from tbtui.journal.writer import JournalError
 from tbtui.view.transcript import Transcript
 
 from .hosted_run import HostedRun

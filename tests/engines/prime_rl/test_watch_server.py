@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -166,12 +167,16 @@ def test_how_long_a_request_takes_is_the_policys_latency(server: Server) -> None
 
 def test_a_server_that_does_not_answer_is_told_since_when() -> None:
     times = iter([100.0, 200.0])
-    metrics = ServerMetrics(["127.0.0.1:1"], clock=lambda: next(times))
-    first, second = metrics.measure().server, metrics.measure().server
+    with socket.socket() as held:
+        # Taken, so that nobody else can listen there.
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        metrics = ServerMetrics([address], clock=lambda: next(times))
+        first, second = metrics.measure().server, metrics.measure().server
     assert first is not None
     assert second is not None
     assert (second.state, second.since) == ("unreachable", 100.0)
-    assert second.reason == "http://127.0.0.1:1/metrics: Connection refused"
+    assert second.reason == f"http://{address}/metrics: Connection refused"
 
 
 def test_something_else_that_answers_is_told(server: Server) -> None:

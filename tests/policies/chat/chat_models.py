@@ -14,7 +14,7 @@ spelt       ChatML whose marks of thinking are no tokens of their own
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,11 @@ from tokenizers import (
     pre_tokenizers,
     trainers,
 )
+
+from tbtui.policies.chat.template import TemplateRenderer
+
+Make = Callable[..., TemplateRenderer]
+"""`make(name, thinking)`"""
 
 _LINES = (
     "The terminal shows the files of the folder: main.py, test.sh and notes.txt.",

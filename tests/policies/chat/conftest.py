@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
-from chat_models import write_model
 
 from tbtui.policies.chat import Thinking, make_renderer
 from tbtui.policies.chat.template import TemplateRenderer
-
-Make = Callable[..., TemplateRenderer]
+from tests.policies.chat.chat_models import Make, write_model
 
 
 @pytest.fixture(scope="session")

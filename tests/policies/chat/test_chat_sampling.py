@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from conftest import Make
 
 from tbtui.algorithm.segments import merge
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
@@ -18,6 +17,7 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, Sample, SampleRequest
 from tbtui.policies.chat.template import TemplateRenderer
 from tbtui.rollout.messages import SampleWanted
+from tests.policies.chat.chat_models import Make
 
 _TRIAL = "copy-1"
 _SAID = (

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_models import NAMES, write_model
-from conftest import Make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -19,6 +17,7 @@ from tbtui.policies.base import Message, PolicyError
 from tbtui.policies.chat import make_renderer
 from tbtui.policies.chat.template import ChatTemplate, TemplateRenderer
 from tbtui.policies.chat.vocabulary import Vocabulary
+from tests.policies.chat.chat_models import NAMES, Make, write_model
 
 _TALK = [
     Message("user", "Create hello.txt.  \n"),

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chat_models import write_model
-from conftest import Make
 from tokenizers import Tokenizer
 
 from tbtui.algorithm.segments import Call, merge
 from tbtui.policies.base import Answer, Message, PolicyError
 from tbtui.policies.chat import make_renderer
 from tbtui.policies.chat.template import TemplateRenderer
+from tests.policies.chat.chat_models import Make, write_model
 
 _ASK = [Message("user", "list the files")]
 _THOUGHT = "<think>\nThe user wants ls.\n</think>\n\n{json}"

@@ -12,10 +12,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from chat_models import write_model
 
 from tbtui.policies.base import Answer, Message, PolicyError
 from tbtui.policies.chat import ChatRenderer, make_renderer
+from tests.policies.chat.chat_models import write_model
 
 _ASK = [Message("user", "list the files")]
 _TALK = [*_ASK, Message("assistant", "{json}"), Message("user", "a.txt")]

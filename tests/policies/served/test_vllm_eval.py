@@ -14,9 +14,9 @@ from tbtui.config import ConfigError, parse_settings
 from tbtui.engines.honoured import contradictions
 from tbtui.engines.request import request_run
 from tbtui.journal.events import AnyEvent, EvalFinished, TrialQueued, TurnSampled
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
+from tests.events import entries_of
 from tests.policies.served.server import VllmServer
 
 
@@ -32,11 +32,7 @@ async def tbtui(*arguments: str) -> tuple[int | None, str, str]:
 
 
 def events(run: Path) -> Sequence[AnyEvent]:
-    reader = JournalReader(RunDirectory.open(run))
-    try:
-        return [entry.event for entry in reader.read(0, 100_000)]
-    finally:
-        reader.close()
+    return [entry.event for entry in entries_of(RunDirectory.open(run))]
 
 
 def said(run: Path) -> list[tuple[str, int, str]]:

@@ -506,6 +506,7 @@ async def test_billing_and_a_wrong_key_reach_the_sdk(
     assert answer.status_code == 401
 
 
+@pytest.mark.slow
 async def test_a_step_is_applied_once_however_often_it_is_sent(
     server: TinkerServer, training: tinker.TrainingClient
 ) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ordinary_user import run_as_ordinary_user
 
 from tbtui.rollout.environments.choose import probe_host
+from tests.rollout.environments.ordinary_user import run_as_ordinary_user
 
 
 @pytest.fixture(scope="session", autouse=True)

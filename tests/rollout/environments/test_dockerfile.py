@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from boxes import running_box, sh
 from harbor.environments.base import SandboxBuildFailedError
 
 from tbtui.dockerfile import (
@@ -17,6 +16,7 @@ from tbtui.dockerfile import (
 )
 from tbtui.rollout.environments.build import Image, build_image, check_definition
 from tbtui.rollout.environments.packages import missing_packages, split_apt
+from tests.rollout.environments.boxes import running_box, sh
 
 LOG = logging.getLogger(__name__)
 

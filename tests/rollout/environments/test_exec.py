@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from boxes import limits, processes_of, running_box, sh
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from tbtui.rollout.environments.output import KEPT_HEAD, KEPT_TAIL, BoundedOutpu
 from tbtui.rollout.environments.plan import BASE_ENVIRONMENT
 from tbtui.rollout.environments.transfer import receive
 from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree
+from tests.rollout.environments.boxes import limits, processes_of, running_box, sh
 
 
 async def test_results_and_environment() -> None:

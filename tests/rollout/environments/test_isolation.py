@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from boxes import STARTERS, running_box, sh
 
 from tbtui.rollout.environments.plan import Bind
+from tests.rollout.environments.boxes import STARTERS, running_box, sh
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
 SECRET = "host-secret-4711"

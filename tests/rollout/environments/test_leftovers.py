@@ -14,16 +14,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from boxes import family, running_box
 
 from tbtui.rollout.environments.ledger import Ledger, reap_leftovers, state_directory
+from tests.rollout.environments.boxes import family, running_box
 
 _OWNER = """
 import asyncio, os, signal, sys, threading
 # A shell's background job is born deaf to ctrl-c.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {tests!r})
-from boxes import running_box, sh
+from tests.rollout.environments.boxes import running_box, sh
 
 async def main():
     async with running_box() as box:
@@ -40,7 +40,7 @@ _IN_A_THREAD = "threading.Thread(target=lambda: asyncio.run(main())).start()"
 @contextmanager
 def _owner(run: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
     """A process that runs a box with daemons in it, and the box's processes."""
-    code = _OWNER.format(tests=str(Path(__file__).parent), run=run)
+    code = _OWNER.format(tests=str(Path(__file__).parents[3]), run=run)
     owner = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from boxes import limits, running_box, sh
 
 from tbtui.rollout.environments.cgroups import (
     CgroupHost,
@@ -16,6 +15,7 @@ from tbtui.rollout.environments.cgroups import (
     remove_orphans,
 )
 from tbtui.rollout.environments.limits import MIB, RESERVED_PROCESSES, box_limits
+from tests.rollout.environments.boxes import limits, running_box, sh
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
 HOG = "python3 -c 'x = bytearray({} << 20); print(len(x))'"

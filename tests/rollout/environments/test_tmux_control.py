@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from boxes import STARTERS, running_box, sh
 from harbor.environments.base import ExecResult
 
 from tbtui.rollout import tmux_control
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.plan import BASE_ENVIRONMENT
 from tbtui.rollout.tmux_control import Terminals, TmuxControl, plain_tmux
+from tests.rollout.environments.boxes import STARTERS, running_box, sh
 
 CAPTURE = "tmux capture-pane -p -t {}"
 ENTIRE = "tmux capture-pane -p -S - -t {}"

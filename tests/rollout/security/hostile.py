@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, override
 
 import psutil
-from scripted import DONE, SANDBOX, ScriptedEngine, act, make_task
 
 from tbtui.rollout.messages import Completion, SampleWanted, TrialSpec
 from tbtui.rollout.outcome import decide
+from tests.rollout.scripted import DONE, SANDBOX, ScriptedEngine, act, make_task
 
 RUN = act("bash /app/attack.sh; echo over-$((6*7))\n", duration=0.05)
 LOOK = act("", duration=0.1)

@@ -13,8 +13,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from hostile import SOLVED, UNSOLVED, Attack, Result, run_attacks
-from ordinary_user import run_as_ordinary_user
+
+from tests.rollout.environments.ordinary_user import run_as_ordinary_user
+from tests.rollout.security.hostile import SOLVED, UNSOLVED, Attack, Result, run_attacks
 
 pytestmark = pytest.mark.slow
 

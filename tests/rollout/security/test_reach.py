@@ -19,9 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from boxes import running_box, sh
-from hostile import SOLVED, Attack, Result, run_attacks
-from ordinary_user import run_as_ordinary_user
+
+from tests.rollout.environments.boxes import running_box, sh
+from tests.rollout.environments.ordinary_user import run_as_ordinary_user
+from tests.rollout.security.hostile import SOLVED, Attack, Result, run_attacks
 
 SECRET = "host-secret-4711"
 REPOSITORY = Path(__file__).resolve().parents[3]

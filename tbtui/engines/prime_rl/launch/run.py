@@ -26,9 +26,9 @@ from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
 from tbtui.engines.resume import keep_settings
 from tbtui.journal.commands import Command, RunEnd
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import Noted, RunFinished, RunPhase, RunPhaseChanged
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.writer import JournalError
 
 log = logging.getLogger(__name__)
 

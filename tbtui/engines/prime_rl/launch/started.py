@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from tbtui.config import to_json
 from tbtui.engines.prime_rl.watch.configuration import run_started
 from tbtui.engines.prime_rl.watch.layout import SourceDirectory
-from tbtui.journal.events import Purpose, RunStarted, TaskRecord
+from tbtui.engines.task_records import task_records
+from tbtui.journal.events import RunStarted
 
 if TYPE_CHECKING:
-    from tbtui.catalog.split import Split
-    from tbtui.catalog.tasks import TaskInfo
     from tbtui.engines.prime_rl.launch.prepare import PreparedLaunch
 
 
@@ -25,7 +24,7 @@ def started_event(prepared: PreparedLaunch) -> RunStarted:
         changes["environment"] = prepared.environment.name
         changes["environment_reason"] = prepared.environment.reason
     if prepared.split is not None:
-        changes["tasks"] = _records(prepared.split)
+        changes["tasks"] = task_records(prepared.split)
     return _told(prepared).model_copy(update=changes)
 
 
@@ -40,15 +39,3 @@ def settings_of(prepared: PreparedLaunch) -> dict[str, Any]:
 
 def _told(prepared: PreparedLaunch) -> RunStarted:
     return run_started(SourceDirectory(prepared.source), prepared.toml)
-
-
-def _records(split: Split) -> tuple[TaskRecord, ...]:
-    uses: tuple[tuple[Purpose, tuple[TaskInfo, ...]], ...] = (
-        ("train", split.train),
-        ("eval", split.heldout),
-    )
-    return tuple(
-        TaskRecord(name=task.name, kind=task.kind, difficulty=task.difficulty, split=purpose)
-        for purpose, tasks in uses
-        for task in tasks
-    )

@@ -260,7 +260,7 @@ class TrialHost:
             case "retry":
                 trial.ends(command)
                 self._pool.control(trial.trial, "cancel", command.reason)
-            case "exclude" | "include":
+            case "exclude" | "include" | "relabel" | "accept":
                 trial.answer_command(
                     command, False, "what is trained on is Prime-RL's to say: cancel it instead"
                 )

@@ -128,6 +128,9 @@ class Commands:
                     self._recorder.record(RunResumed())
                 self.paused_by, self.frozen = "", False
                 self.answer(command.id, True, "the run goes on")
+            case "accept":
+                text = "Prime-RL trains a batch as soon as it is complete"
+                self.answer(command.id, False, f"{text}: no step waits to be accepted")
             case verb:
                 self.answer(command.id, False, f"{verb} needs a trial; to end the run, quit")
 

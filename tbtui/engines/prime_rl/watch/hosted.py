@@ -311,7 +311,7 @@ class HostedTrials:
                 return
             if turn.mean_logprob is None or turn.min_logprob is None:
                 continue
-            sample = turn.sample(name, call.turn, version, call.purpose)
+            sample = turn.sample(name, call.turn, version, call.purpose, self._recorder.pieces)
             yield CallTraced(
                 turn=call.turn,
                 purpose=call.purpose,

@@ -6,9 +6,10 @@ import time
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+from tbtui.engines.prime_rl.watch.token_text import Pieces
 from tbtui.journal.events import AnyEvent
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.samples import SampleRecord
+from tbtui.journal.samples import SampleRecord, ids_as_text
 from tbtui.journal.writer import JournalWriter
 
 
@@ -21,6 +22,8 @@ class Recorder:
     """
 
     def __init__(self, directory: RunDirectory, *, continues: bool) -> None:
+        self.pieces: Pieces = ids_as_text
+        """What token ids read as."""
         self._at = time.time()
         self._writer = JournalWriter(directory, lambda: self._at, continues=continues)
 

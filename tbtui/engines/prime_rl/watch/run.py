@@ -17,8 +17,8 @@ from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
 from tbtui.engines.prime_rl.watch.server import ServerMetrics, ServerMetricsError
 from tbtui.engines.prime_rl.watch.watcher import Watcher
 from tbtui.journal.commands import RunEnd
+from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
-from tbtui.journal.writer import JournalError
 
 POLL_SEC = 0.25
 MEASURE_SEC = 5.0

@@ -233,7 +233,7 @@ class Trials:
         self._recorder.record(TurnStarted(trial=name, turn=turn.number), asked)
         at = self._moment(trial, turn.at)
         sample = self._recorder.sample(
-            turn.sample(name, turn.number, trial.weights_version, "turn")
+            turn.sample(name, turn.number, trial.weights_version, "turn", self._recorder.pieces)
         )
         self._recorder.record(
             TurnSampled(

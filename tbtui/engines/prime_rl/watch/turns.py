@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.engines.prime_rl.watch.records import Call, Message, Node
+from tbtui.engines.prime_rl.watch.token_text import Pieces
 from tbtui.journal.samples import SampleRecord
 
 
@@ -37,7 +38,9 @@ class Turn:
     temperature: float
     seconds: float
 
-    def sample(self, trial: str, turn: int, weights_version: int, purpose: str) -> SampleRecord:
+    def sample(
+        self, trial: str, turn: int, weights_version: int, purpose: str, pieces: Pieces
+    ) -> SampleRecord:
         """As the journal keeps it. `turn`: the number that the trial gave the call."""
         return SampleRecord(
             trial=trial,
@@ -45,8 +48,7 @@ class Turn:
             prompt_ids=self.prompt_ids,
             completion_ids=self.completion_ids,
             logprobs=self.logprobs,
-            # The ids are known, what they read as only the tokenizer knows.
-            pieces=tuple(f"‹{token}›" for token in self.completion_ids),
+            pieces=tuple(pieces(self.completion_ids)),
             prompt_text=self.observed,
             stop_reason=self.stop_reason,
             weights_version=weights_version,

@@ -37,6 +37,7 @@ from tbtui.engines.prime_rl.watch.savepoint import Savepoint
 from tbtui.engines.prime_rl.watch.stall import Stall, server_words
 from tbtui.engines.prime_rl.watch.steps import Steps
 from tbtui.engines.prime_rl.watch.tails import Tails
+from tbtui.engines.prime_rl.watch.token_text import TokenText
 from tbtui.engines.prime_rl.watch.trials import Trials
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.events import (
@@ -103,6 +104,8 @@ class Watcher:
         self._rollouts = Rollouts(
             source, self._tails, self._trials, self._steps, self._warn, savepoint.floor
         )
+        self._tokens: TokenText | None = None
+        """Of the run's model, once its configuration is there."""
         self._rows: deque[dict[str, Any]] = deque()
         self._pipeline = savepoint.pipeline
         self._warnings = Warnings()
@@ -171,8 +174,9 @@ class Watcher:
                 return
             assert isinstance(started[0].event, RunStarted)
             self._begun = started[0].event
-            config = read_configuration(self._source)
-            self._steps.evaluates(eval_settings(config[0] if config is not None else {}))
+            config, _ = read_configuration(self._source) or ({}, 0.0)
+            self._steps.evaluates(eval_settings(config))
+            self._read_tokens(config)
             self.commands.restore(reader)
             self._steps.restore(reader)
             for name, ended in self._trials.restore(reader, self._steps.done):
@@ -196,9 +200,14 @@ class Watcher:
         self._recorder.record(event, at)
         self._begun = run_started(self._source, config)
         self._recorder.record(self._begun, at)
+        self._read_tokens(config)
         if self._server is not None:
             self._recorder.record(self._server)
         return True
+
+    def _read_tokens(self, config: dict[str, Any]) -> None:
+        self._tokens = TokenText(config)
+        self._recorder.pieces = self._tokens.pieces
 
     def _read_all(self, now: float) -> None:
         # A step's row is written after its rollouts: what is read first was written last.
@@ -208,6 +217,8 @@ class Watcher:
         horizon = self._rollouts.read(now)
         # Of a rollout that begins, Prime-RL says first where it belongs.
         self._hosted.read(now)
+        if self._tokens is not None and (problem := self._tokens.problem()):
+            self._recorder.record(Noted(level="info", text=f"tokens stay ids: {problem}"))
         while self._rows and (horizon is None or (step_of(self._rows[0]) or 0) < horizon):
             self._steps.row(self._rows.popleft())
         self._steps.settle()

@@ -1,0 +1,162 @@
+"""The command line: turns arguments into a validated config and starts one thing.
+
+Nothing heavy is imported before it is needed: `tbtui --help` answers at once, and a command waits
+for its own module alone. A module holds the commands of one noun; here they are put together, in
+the order in which `--help` lists them.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, override
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def _run(app: typer.Typer) -> None:
+    from tbtui.cli import run
+
+    app.command("run", cls=run.RunCommand)(run.run)
+    app.command("eval", short_help="Evaluate weights on held-out tasks.")(run.evaluate)
+
+
+def _runs(app: typer.Typer) -> None:
+    from tbtui.cli import runs
+
+    app.command("compare", short_help="Compare two runs.")(runs.compare)
+    app.command("replay", short_help="Show a recorded run, with a clock.")(runs.replay)
+    app.command(
+        "export", short_help="Write trials to files for others: cast, ATIF, JSON lines, HTML."
+    )(runs.export)
+    app.add_typer(runs.runs_app, name="runs", short_help="List live and past runs, or search them.")
+
+
+def _attach(app: typer.Typer) -> None:
+    from tbtui.cli import attach
+
+    app.command("attach", short_help="Join a live run: see it and steer it.")(attach.attach)
+
+
+def _serve(app: typer.Typer) -> None:
+    from tbtui.cli import serve
+
+    app.command("serve", short_help="Show a run in browsers, to look at only.")(serve.serve)
+
+
+def _tools(app: typer.Typer) -> None:
+    from tbtui.cli import tools
+
+    app.command("settings", short_help="Print every setting, as Markdown.")(tools.settings)
+    app.command("doctor")(tools.doctor)
+    app.command("whatif", short_help="Recompute a recorded step with other settings.")(tools.whatif)
+
+
+def _tasks(app: typer.Typer) -> None:
+    from tbtui.cli import tasks
+
+    app.add_typer(tasks.tasks_app, name="tasks")
+
+
+def _prime_rl(app: typer.Typer) -> None:
+    from tbtui.cli import prime_rl
+
+    app.add_typer(
+        prime_rl.prime_rl_app,
+        name="prime-rl",
+        short_help="Configure, migrate and watch Prime-RL runs.",
+    )
+
+
+def _ctl(app: typer.Typer) -> None:
+    from tbtui.ctl.app import ctl_app
+
+    app.add_typer(ctl_app, name="ctl", short_help="Look at runs and steer live ones, from scripts.")
+
+
+COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
+    {
+        "run": _run,
+        "eval": _run,
+        "compare": _runs,
+        "replay": _runs,
+        "export": _runs,
+        "attach": _attach,
+        "serve": _serve,
+        "settings": _tools,
+        "doctor": _tools,
+        "whatif": _tools,
+        "tasks": _tasks,
+        "prime-rl": _prime_rl,
+        "ctl": _ctl,
+        "runs": _runs,
+    }
+)
+"""What adds each of them, with the others of its module."""
+
+
+class _Commands(TyperGroup):
+    """Imports and builds the command that is asked for; all of them where they are listed."""
+
+    @override
+    def list_commands(self, ctx: Any) -> list[str]:
+        for name in COMMANDS:
+            self._build(name)
+        return list(COMMANDS)
+
+    @override
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS:
+            self._build(cmd_name)
+        else:
+            # What may have been meant is looked for among all.
+            self.list_commands(ctx)
+        return super().get_command(ctx, cmd_name)
+
+    def _build(self, name: str) -> None:
+        if name not in self.commands:
+            part = typer.Typer(rich_markup_mode=None)
+            COMMANDS[name](part)
+            self.commands.update(get_group(part).commands)
+
+
+app = typer.Typer(
+    name="tbtui",
+    cls=_Commands,
+    help="Train language models on terminal tasks; see and steer every trial while it happens.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Typer's rich help takes 0.35 s to import.
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.")
+    ] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"tbtui {installed('tbtui')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    # What is imported at the start stays for good: looking through it for garbage over and over
+    # takes a tenth of the start. Whoever shows the run switches the collector on again.
+    gc.disable()
+    if "SSH_CONNECTION" not in os.environ:
+        # How long `esc` is waited with, lest it begin another key's sequence (milliseconds; curses
+        # programs read it too). A sequence arrives whole where there is no network in between.
+        os.environ.setdefault("ESCDELAY", "25")
+    app()

@@ -1,0 +1,172 @@
+"""`tbtui prime-rl`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+
+from tbtui.cli.common import EXIT_FAILED, noun, refuse
+
+_GLYPHS = MappingProxyType({"ok": "✓", "warning": "!", "error": "✗"})
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME=VALUE|FILE.toml", help="Settings, as for run."),
+]
+
+prime_rl_app = noun(
+    "Write a configuration for Prime-RL, bring an old one up to date, or watch a run."
+)
+
+
+@prime_rl_app.command("config", short_help="Print Prime-RL's file for these settings.")
+def config(
+    settings: Settings = None,
+) -> None:
+    """Print the TOML file for Prime-RL that these settings mean.
+
+    With PRIME_RL_DIR, or prime-rl-configs installed, Prime-RL's own classes check it. Exit status:
+    2 for settings that Prime-RL has no place for, 1 for a file that it refuses.
+    """
+    from tbtui.config import ConfigError
+
+    try:
+        valid = print_configuration(settings or [])
+    except ConfigError as error:
+        refuse(error)
+    raise typer.Exit(0 if valid else EXIT_FAILED)
+
+
+@prime_rl_app.command("check", short_help="Say what stands in the way of a run.")
+def check(
+    settings: Settings = None,
+) -> None:
+    """Say whether Prime-RL could be launched here with these settings; nothing is started.
+
+    Its checkout and commits, GPUs, ports, disk, tbtui's plugin in its environment, its verdict on
+    the file. Exit status: 0 a run could begin, 1 something is missing, 2 bad input.
+    """
+    import asyncio
+
+    from tbtui.config import parse_settings
+    from tbtui.engines.make_run import BAD_INPUT
+    from tbtui.engines.prime_rl.launch.prepare import check_launch
+
+    try:
+        findings = asyncio.run(check_launch(parse_settings(settings or [])))
+    except BAD_INPUT as error:
+        refuse(error)
+    for finding in findings:
+        typer.echo(f"{_GLYPHS[finding.level]} {finding.text}")
+    raise typer.Exit(EXIT_FAILED if any(it.level == "error" for it in findings) else 0)
+
+
+@prime_rl_app.command("migrate", short_help="Bring an older file up to date.")
+def migrate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file of Prime-RL.")],
+) -> None:
+    """Print an older configuration file of Prime-RL as today's takes it.
+
+    What became of which key goes to standard error, a line each. Comments are not kept. Checked and
+    exit status as for config.
+    """
+    from tbtui.config import ConfigError
+    from tbtui.engines.prime_rl.migrate import migrate as migrated
+    from tbtui.engines.prime_rl.toml_text import read_toml
+
+    try:
+        toml, changes = migrated(read_toml(file))
+        for change in changes:
+            typer.echo(change, err=True)
+        if not changes:
+            _say(f"{file}: nothing to change")
+        valid = _print_valid(toml)
+    except ConfigError as error:
+        refuse(error)
+    raise typer.Exit(0 if valid else EXIT_FAILED)
+
+
+@prime_rl_app.command("watch", short_help="Follow a run by what it writes.")
+def watch(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Prime-RL's output_dir/run.name.")
+    ],
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the journal, fresh or an earlier watch's; else runs/NAME."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there and leave.")] = False,
+    vllm_url: Annotated[
+        list[str] | None,
+        typer.Option(help="Of an inference server, for its queue and cache; may be repeated."),
+    ] = None,
+    trials_dir: Annotated[
+        Path | None,
+        typer.Option(help="trials_dir of tbtui's plugin there; else as the configuration says."),
+    ] = None,
+    stall_after: Annotated[
+        float, typer.Option(min=1, help="Say why nothing goes forward after so many seconds.")
+    ] = 120.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON event a line.")] = False,
+) -> None:
+    """Follow a run of Prime-RL's by what it writes: steps, rollouts, checkpoints, crashes.
+
+    Nothing is written to its directory, and the run goes on when the watcher leaves. Exit status:
+    0 finished, 1 the run failed (the reason is the last line), 2 bad input, 130 interrupted.
+    """
+    from tbtui.commands.prime_rl_watch import watch as follow
+
+    raise typer.Exit(
+        follow(
+            directory,
+            into,
+            once=once,
+            urls=vllm_url or [],
+            stall=stall_after,
+            as_json=as_json,
+            trials_dir=trials_dir,
+        )
+    )
+
+
+def print_configuration(settings: Sequence[str]) -> bool:
+    """Print Prime-RL's file for these settings; what is to be known of them on standard error.
+
+    Returns whether Prime-RL found no fault with it, as far as it could be asked.
+
+    Raises:
+        ConfigError: a setting can't be used, or not by Prime-RL.
+    """
+    from tbtui.config import parse_settings
+    from tbtui.engines.prime_rl.launch.configuration import configuration_of
+
+    config = parse_settings(settings)
+    configuration = configuration_of(config)
+    for change in configuration.changes:
+        typer.echo(change, err=True)
+    for text in configuration.warnings:
+        _say(text)
+    return _print_valid(configuration.toml, config.prime_rl_dir)
+
+
+def _print_valid(toml: Mapping[str, Any], checkout: Path | None = None) -> bool:
+    from tbtui.engines.prime_rl.toml_text import toml_text
+    from tbtui.engines.prime_rl.validate import validate
+
+    typer.echo(toml_text(toml), nl=False)
+    verdict = validate(toml, checkout)
+    if verdict.by is None:
+        _say(f"not validated: {verdict.unchecked}")
+    for error in verdict.errors:
+        _say(f"Prime-RL refuses it: {error}")
+    if verdict.by is not None and not verdict.errors:
+        _say(f"valid, by {verdict.by}")
+    return not verdict.errors
+
+
+def _say(text: str) -> None:
+    typer.echo(f"tbtui: {text}", err=True)

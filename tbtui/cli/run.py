@@ -1,0 +1,140 @@
+"""`tbtui run` and `tbtui eval`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, override
+
+import typer
+from typer.core import TyperCommand
+
+from tbtui.cli.common import (
+    EXIT_FAILED,
+    EventsAsJson,
+    FramesPerSecond,
+    NoUi,
+    frames_of,
+    on_terminal,
+    refuse,
+    view_of,
+)
+
+
+class RunCommand(TyperCommand):
+    """`run`, whose help lists every setting."""
+
+    @override
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        from tbtui.config import setting_rows
+
+        super().format_options(ctx, formatter)
+        for heading, rows in setting_rows():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
+def run(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME=VALUE|FILE.toml", help="Settings; all of them are listed below."
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Go on with this run: its directory, or its name in logs_dir. Settings given"
+            " here replace the run's own where they may.",
+        ),
+    ] = None,
+    no_ui: NoUi = False,
+    as_json: EventsAsJson = False,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            help="Start a run that outlives this terminal; print where it is (--json: a record)"
+            " once it has begun.",
+        ),
+    ] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print every setting in force and leave.")
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Print what each outcome of a trial leads to and leave."),
+    ] = False,
+    fps: FramesPerSecond = None,
+) -> None:
+    """Train a model on terminal tasks.
+
+    With no settings at all: the embedded model, on the bundled starter tasks, in sandboxes of this
+    machine.
+
+    Exit status: 0 finished, 1 failed (the reason is the last line), 2 bad input, 130 interrupted.
+    """
+    from tbtui.config import ConfigError, parse_settings, to_toml
+
+    frames = frames_of(fps)
+    try:
+        config = parse_settings(settings or [])
+        if print_config and config.engine == "prime-rl":
+            from tbtui.cli.prime_rl import print_configuration
+
+            raise typer.Exit(0 if print_configuration(settings or []) else EXIT_FAILED)
+        if print_config:
+            from tbtui.engines.honoured import require_consistent
+
+            for text in require_consistent(config):
+                typer.echo(f"tbtui: {text}", err=True)
+        if explain:
+            from tbtui.commands.explain import print_explanation
+
+            print_explanation(config)
+    except ConfigError as error:
+        refuse(error)
+    if print_config:
+        typer.echo(to_toml(config), nl=False)
+    if explain or print_config:
+        return
+    if not (no_ui or as_json or detach) and not on_terminal():
+        typer.echo("tbtui: not a terminal; running as with --no-ui", err=True)
+        no_ui = True
+
+    from tbtui import launch
+
+    view: launch.View = "json" if as_json else "lines" if no_ui else "app"
+    if resume is not None:
+        raise typer.Exit(launch.resume(resume, settings or [], view, detach=detach, fps=frames))
+    raise typer.Exit(launch.launch(config, view, detach=detach, fps=frames))
+
+
+def evaluate(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|CHECKPOINT] NAME=VALUE", help="What to evaluate; settings as for run."
+        ),
+    ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="The run's latest checkpoint, not its best.")
+    ] = False,
+    no_ui: NoUi = False,
+    as_json: EventsAsJson = False,
+) -> None:
+    """Evaluate weights on held-out tasks, without training them: a run's best (or --latest)
+    checkpoint, a checkpoint directory or, with neither, the starting weights.
+
+    Settings are those of the run that the checkpoint is of, with yours over them; tasks_dir,
+    eval_tasks, eval_group_size (attempts at each task, for pass@k) and eval_temperature say what is
+    attempted and how often.
+
+    Exit status: 0 finished, 1 failed (the reason is the last line), 2 bad input, 130 interrupted.
+    """
+    from tbtui.commands.evaluate import evaluate as run_evaluation
+
+    raise typer.Exit(
+        run_evaluation(
+            arguments or [], use_latest=latest, view=view_of(no_ui=no_ui, as_json=as_json)
+        )
+    )

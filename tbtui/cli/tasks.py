@@ -1,0 +1,169 @@
+"""`tbtui tasks`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tbtui.cli.common import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EventsAsJson,
+    NoUi,
+    noun,
+    on_terminal,
+    refuse,
+    view_of,
+)
+
+tasks_app = noun("Look at tasks, choose among them, fetch more, try one.")
+
+TasksDirectory = Annotated[
+    Path | None,
+    typer.Argument(metavar="DIRECTORY", help="Harbor tasks; default: all bundled ones."),
+]
+
+
+@tasks_app.command("list", short_help="List the tasks of a directory.")
+def list_tasks(directory: TasksDirectory = None) -> None:
+    """List the tasks of a directory and how each would be used."""
+    from tbtui.catalog.tasks import CatalogError
+    from tbtui.commands.task_tables import print_tasks
+
+    try:
+        print_tasks(directory)
+    except CatalogError as error:
+        refuse(error)
+
+
+@tasks_app.command("check", short_help="Find every defect of a directory's tasks.")
+def check_tasks(directory: TasksDirectory = None) -> None:
+    """Check every task of a directory: each defect with its file, its reason and a remedy."""
+    import asyncio
+
+    from tbtui.catalog.tasks import CatalogError
+    from tbtui.commands.task_tables import print_check
+
+    try:
+        usable = asyncio.run(print_check(directory))
+    except CatalogError as error:
+        refuse(error)
+    raise typer.Exit(0 if usable else EXIT_FAILED)
+
+
+@tasks_app.command("browse", short_help="Choose what to train on.")
+def browse_tasks(
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[DIRECTORY]...",
+            help="Of tasks, or a data set's name; default: the bundled and the fetched ones.",
+        ),
+    ] = None,
+) -> None:
+    """Browse tasks: search, read, select; save the selection as a set, or train on it at once."""
+    if not on_terminal():
+        refuse("tasks browse needs a terminal; tbtui tasks list prints them")
+    from tbtui.catalog.errors import CatalogError
+    from tbtui.config import parse_settings
+    from tbtui.task_library import browse
+
+    try:
+        start = browse(directories or [])
+    except CatalogError as error:
+        refuse(error)
+    if start is not None:
+        from tbtui import launch
+
+        typer.echo(start.command)
+        raise typer.Exit(launch.launch(parse_settings(start.settings), "app"))
+
+
+@tasks_app.command("sets", short_help="List the saved sets, or one's tasks.")
+def list_sets(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Of one set.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete that set.")] = False,
+) -> None:
+    """List the sets that were saved in the browser, or the tasks of one of them."""
+    from tbtui.catalog.errors import CatalogError
+    from tbtui.commands.task_tables import print_sets, remove_set
+
+    try:
+        if delete and name is None:
+            refuse("--delete is of a set: tbtui tasks sets NAME --delete")
+        if delete and name is not None:
+            remove_set(name)
+        else:
+            print_sets(name)
+    except CatalogError as error:
+        refuse(error)
+
+
+@tasks_app.command("fetch", short_help="Fetch a data set of Harbor's registry.")
+def fetch_tasks(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME[@VERSION]", help="Such as terminal-bench@2.0.")
+    ] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="In place of ~/.local/share/tbtui/tasks.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List all data sets.")] = False,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL|FILE", help="Another registry than Harbor's.")
+    ] = None,
+) -> None:
+    """Fetch a data set of Harbor's registry; tasks_dir=NAME@VERSION then means it.
+
+    An interrupted fetch goes on where it was. Exit status: 0 it is there, 1 it can't be had now,
+    2 there is no such data set, 130 interrupted.
+    """
+    import asyncio
+
+    from tbtui.catalog.errors import CatalogError
+    from tbtui.catalog.fetch import FetchError
+    from tbtui.commands.task_fetch import print_data_sets, print_fetch
+
+    if (name is None) != listing:
+        refuse("name one data set to fetch, or give --list")
+    try:
+        asyncio.run(
+            print_data_sets(registry) if name is None else print_fetch(name, into, registry)
+        )
+    except CatalogError as error:
+        refuse(error)
+    except FetchError as error:
+        typer.echo(f"tbtui: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    except KeyboardInterrupt:
+        typer.echo("tbtui: interrupted; the same command goes on from here", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@tasks_app.command("try", short_help="Run one trial of a task by hand.")
+def try_task(
+    task: Annotated[
+        str, typer.Argument(metavar="TASK", help="Its name, DATASET/NAME, or its directory.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|CHECKPOINT] NAME=VALUE",
+            help="Whose weights; default: the starting ones. Settings as for run.",
+        ),
+    ] = None,
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Run the task's own solution, not the policy.")
+    ] = False,
+    no_ui: NoUi = False,
+    as_json: EventsAsJson = False,
+) -> None:
+    """Run one real trial of a task, with a policy or with its own solution; nothing is trained.
+
+    Exit status: 0 it has a reward, whatever it is, 1 it has none, 2 bad input, 130 interrupted.
+    """
+    from tbtui.commands.task_try import try_task as run_trial
+
+    view = view_of(no_ui=no_ui, as_json=as_json)
+    raise typer.Exit(run_trial(task, arguments or [], oracle=oracle, view=view))

@@ -1,0 +1,1 @@
+"""What commands of `tbtui` do once `tbtui.cli` has read their arguments: they print and return."""

@@ -1,0 +1,221 @@
+"""`tbtui eval`: what weights are worth, without training them.
+
+It is a run of no steps from a checkpoint, with the settings of the run that the checkpoint is of.
+Of a model behind a server the checkpoint is there, and the directory says where.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tbtui import launch
+from tbtui.catalog.places import find_tasks
+from tbtui.catalog.split import split_tasks
+from tbtui.catalog.tasks import CatalogError, discover
+from tbtui.commands.evaluation_table import print_evaluation
+from tbtui.config import ConfigError, RunConfig, parse_settings
+from tbtui.engines.grpo.checkpoints import (
+    CheckpointError,
+    LoadedCheckpoint,
+    best,
+    latest,
+    load_checkpoint,
+)
+from tbtui.engines.request import ON_SERVER
+from tbtui.journal.database import JournalError
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
+
+REFUSED = (CatalogError, CheckpointError, ConfigError, JournalError, RunDirectoryError)
+
+_NEVER_TRAINS: dict[str, Any] = {"max_steps": 0, "n_epochs": None, "eval_every": 0, "save_every": 0}
+_TRACKERS: dict[str, Any] = {
+    "wandb_project": None,
+    "wandb_name": None,
+    "trackio_project": None,
+    "tensorboard": False,
+}
+"""A training run's are not this one's."""
+_MODEL = (
+    "policy",
+    "model_name",
+    "tinker_base_url",
+    "lora_rank",
+    "context_limit",
+    "tokenizer",
+    "renderer",
+    "thinking",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    what: str
+    """For a person."""
+    checkpoint: LoadedCheckpoint | None = None
+    on_server: str | None = None
+    """`tinker://...`, where they are in no directory."""
+    run: RunDirectory | None = None
+    """That they are of."""
+
+
+def evaluate(arguments: Sequence[str], *, use_latest: bool, view: launch.View) -> int:
+    """Evaluate a run's or a directory's checkpoint, or the starting weights; prints a table.
+
+    Args:
+        arguments: first a run or a checkpoint directory, if any; then settings.
+        use_latest: of a run the latest checkpoint, not the one with the best pass rate.
+        view: of the run meanwhile; with `json` there are its events and no table.
+
+    Returns the exit status: as `launch`.
+    """
+    try:
+        evaluation = prepare_evaluation(arguments, use_latest=use_latest)
+    except REFUSED as error:
+        typer.echo(f"tbtui: {error}", err=True)
+        return launch.EXIT["refused"]
+    status = evaluation.run(view)
+    if status == launch.EXIT["finished"] and view != "json":
+        print_evaluation(evaluation.directory, evaluation.what)
+    return status
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A run of no steps."""
+
+    config: RunConfig
+    what: str
+    """Which weights, for a person."""
+    passed_over: tuple[str, ...]
+    """Checkpoints that can't be used, and why."""
+
+    def run(self, view: launch.View) -> int:
+        """The exit status is `launch`'s."""
+        for passed_over in self.passed_over:
+            typer.echo(f"tbtui: passed over: {passed_over}", err=True)
+        return launch.launch(self.config, view)
+
+    @property
+    def directory(self) -> RunDirectory:
+        """Of the run, once it has begun."""
+        assert self.config.run_name is not None
+        return RunDirectory.open(self.config.logs_dir / self.config.run_name)
+
+
+def prepare_evaluation(arguments: Sequence[str], *, use_latest: bool) -> Evaluation:
+    """What `tbtui eval` is asked for; raises one of `REFUSED`."""
+    target, settings = _divide(arguments)
+    weights = _weights(target, settings, use_latest)
+    config = _config(weights, settings)
+    _require_tasks(config)
+    passed_over = tuple(weights.checkpoint.passed_over) if weights.checkpoint else ()
+    return Evaluation(config, weights.what, passed_over)
+
+
+def _divide(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    first = arguments[0] if arguments else "="
+    if "=" in first or first.endswith(".toml"):
+        return None, list(arguments)
+    return first, list(arguments[1:])
+
+
+def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> _Weights:
+    given = parse_settings(settings)
+    if target is None:
+        if use_latest:
+            raise ConfigError("--latest is of a run: tbtui eval RUN --latest")
+        where = f"checkpoint {given.checkpoint}" if given.checkpoint else "the starting weights"
+        return _Weights(where)
+    if given.checkpoint:
+        raise ConfigError(f"checkpoint={given.checkpoint}: {target} says what to evaluate already")
+    if target.startswith(ON_SERVER):
+        if use_latest:
+            raise ConfigError(f"--latest is of a run, and {target} is none")
+        return _Weights(f"checkpoint {target}", on_server=target)
+    path = Path(target).expanduser()
+    is_run = any(RunDirectory(place).database.is_file() for place in (path, given.logs_dir / path))
+    if path.is_dir() and not is_run:
+        if use_latest:
+            raise ConfigError(f"--latest is of a run, and {target} is none (run.db is missing)")
+        loaded = LoadedCheckpoint(path.resolve(), load_checkpoint(path))
+        return _Weights(f"checkpoint {target}", loaded, run=_run_of(loaded.path))
+    run = find_run(target, given.logs_dir)
+    if run.config.is_file():
+        _require_own(parse_settings([str(run.config)]), run.name)
+    found = latest(run) if use_latest else best(run)
+    if found is None:
+        hint = "" if use_latest or latest(run) is None else "; for its latest one, give --latest"
+        which = "no checkpoint" if not hint else "no checkpoint that was evaluated"
+        raise CheckpointError(f"{run.name} has {which}{hint}")
+    which = "latest" if use_latest else "best"
+    what = f"step {found.state.step} of {run.name}, its {which} checkpoint"
+    return _Weights(what, found, run=run)
+
+
+def _run_of(checkpoint: Path) -> RunDirectory | None:
+    """The run in whose directory a checkpoint is."""
+    run = RunDirectory(checkpoint.parents[1])
+    return run if run.database.is_file() and run.checkpoints == checkpoint.parent else None
+
+
+def _config(weights: _Weights, settings: Sequence[str]) -> RunConfig:
+    names = {setting.partition("=")[0] for setting in settings}
+    for name in sorted(names & _NEVER_TRAINS.keys()):
+        raise ConfigError(f"{name}: an evaluation takes no training steps; leave it out")
+    own = [str(weights.run.config)] if weights.run and weights.run.config.is_file() else []
+    changes = dict(_NEVER_TRAINS)
+    if not own:
+        own = [setting for setting in _of_the_model(weights) if setting.split("=")[0] not in names]
+    else:
+        changes |= {name: value for name, value in _TRACKERS.items() if name not in names}
+    if weights.run and "logs_dir" not in names:
+        changes["logs_dir"] = weights.run.path.parent
+    if weights.checkpoint:
+        changes["checkpoint"] = str(weights.checkpoint.path)
+    if weights.on_server:
+        changes["checkpoint"] = weights.on_server
+    if "run_name" not in names:
+        changes["run_name"] = datetime.datetime.now().strftime("eval-%Y-%m-%d-%H%M%S")
+    config = parse_settings([*own, *settings]).replace(**changes)
+    _require_own(config, "engine=prime-rl")
+    return config
+
+
+def _require_own(config: RunConfig, what: str) -> None:
+    if config.engine == "prime-rl":
+        raise ConfigError(
+            f"{what}: a model of Prime-RL's is evaluated where it is served: serve its checkpoint"
+            " with vLLM, and give policy=vllm, model_name and vllm_base_url"
+        )
+
+
+def _of_the_model(weights: _Weights) -> list[str]:
+    """The settings that weights depend on whose run is not at hand."""
+    if weights.on_server:
+        return ["policy=tinker"]
+    if weights.checkpoint is None or weights.checkpoint.state.policy == "local":
+        return []  # there is one such model
+    values = weights.checkpoint.state.settings
+    return [f"{name}={values[name]}" for name in _MODEL if values.get(name) is not None]
+
+
+def _require_tasks(config: RunConfig) -> None:
+    """Refuse an evaluation of no task before anything is started."""
+    where = find_tasks(config.tasks_dir)
+    split = split_tasks(
+        discover(where).require_tasks(),
+        eval_split=config.eval_split,
+        seed=config.seed,
+        eval_tasks=config.eval_tasks,
+        trains=False,
+    )
+    if not split.heldout:
+        raise CatalogError(
+            f"{where}: no task is held out; name some with eval_tasks=, or a share with eval_split="
+        )

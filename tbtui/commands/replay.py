@@ -1,0 +1,51 @@
+"""`tbtui replay`: a recorded run on the screen, with a clock."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from typing import Literal
+
+import typer
+
+from tbtui.config import ConfigError, parse_settings
+from tbtui.journal.database import JournalError, require_format
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
+from tbtui.journal.timeline import TrialNameError, find_trial
+
+Start = Literal["start", "end"]
+
+_BAD_INPUT = 2
+
+
+class ReplayError(Exception):
+    """The run can't be replayed as asked; the message is one line for a person."""
+
+
+def replay(run: str, trial: str | None, at: Start, fps: int | None = None) -> int:
+    """Show a recorded run, with `fps` frames a second; returns the exit status."""
+    try:
+        directory = find_run(run, parse_settings([]).logs_dir)
+        require_format(directory)
+        opened = None if trial is None else find_trial(directory, trial)
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise ReplayError("replay needs a terminal; without one: tbtui runs --json")
+        return _show(directory, opened, at, fps)
+    except (ConfigError, JournalError, ReplayError, RunDirectoryError, TrialNameError) as error:
+        typer.echo(f"tbtui: {error}", err=True)
+    except sqlite3.Error as error:
+        typer.echo(f"tbtui: {directory.database}: can't be read ({error})", err=True)
+    return _BAD_INPUT
+
+
+def _show(directory: RunDirectory, trial: str | None, at: Start, fps: int | None) -> int:
+    from tbtui.show_run import show_run
+    from tbtui.ui.host import RecordedRun
+    from tbtui.ui.replayed import ReplayedRun
+
+    recorded = ReplayedRun(directory)
+    clock = recorded.playback
+    start, end = recorded.span(trial) if trial else (clock.start, clock.end)
+    clock.go_to(end if at == "end" else start)
+    clock.playing = at == "start"
+    return show_run(RecordedRun(directory), recorded, trial, fps=fps)

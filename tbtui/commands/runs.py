@@ -1,0 +1,166 @@
+"""`tbtui runs`: live and past runs as a table, and what is in their transcripts."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tbtui.config import parse_settings
+from tbtui.console import printable
+from tbtui.journal.rundir import RunDirectory, find_run
+from tbtui.journal.search import MOST, Hit, search
+from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
+from tbtui.view.waiting import duration
+
+_COLOURS = {"live": "green", "failed": "red", "killed": "red", "unreadable": "red"}
+
+
+def logs_directories(given: Sequence[Path]) -> list[Path]:
+    """Those given; else where runs go by default."""
+    return list(given) or [parse_settings([]).logs_dir]
+
+
+def print_runs(logs_dirs: Sequence[Path], *, as_json: bool) -> None:
+    """Every run, the newest first."""
+    places = logs_directories(logs_dirs)
+    summaries = newest_first(summarise(run) for run in find_runs(places))
+    if as_json:
+        sys.stdout.write(json.dumps([document(each) for each in summaries], indent=1) + "\n")
+        return
+    console = Console(highlight=False)
+    if not summaries:
+        console.print(f"no run in {', '.join(map(str, places))}", markup=False, soft_wrap=True)
+        return
+    console.print(_table(summaries, console.width))
+
+
+def document(summary: RunSummary) -> dict[str, Any]:
+    """All that is known of a run, times in seconds since the epoch."""
+    return {
+        "run": summary.directory.name,
+        "directory": str(summary.directory.path),
+        "state": summary.standing,
+        "reason": summary.reason,
+        "started_at": summary.started_at,
+        "seconds": summary.seconds,
+        "engine": summary.engine,
+        "policy": summary.policy,
+        "model": summary.model_name,
+        "step": summary.step,
+        "max_steps": summary.max_steps,
+        "first_pass_rate": summary.first_pass_rate,
+        "last_pass_rate": summary.last_pass_rate,
+        "rollouts": summary.rollouts,
+    }
+
+
+def _table(summaries: Iterable[RunSummary], width: int) -> Table:
+    roomy = width >= 100
+    table = Table(box=None, pad_edge=False, collapse_padding=not roomy, header_style="bold")
+    table.add_column("run", no_wrap=True, overflow="ellipsis", min_width=15)
+    table.add_column("started", no_wrap=True)
+    if roomy:
+        table.add_column("engine", no_wrap=True)
+        table.add_column("policy", no_wrap=True)
+    table.add_column("model", no_wrap=True, overflow="ellipsis", max_width=30 if roomy else 10)
+    for name in ("steps", "held out", "trials", *(("took",) if roomy else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for each in summaries:
+        started = "–"
+        if each.started_at is not None:
+            pattern = "%Y-%m-%d %H:%M" if roomy else "%m-%d %H:%M"
+            started = time.strftime(pattern, time.localtime(each.started_at))
+        cells = [printable(each.directory.name), started]
+        if roomy:
+            cells += [each.engine, each.policy]
+        cells += [
+            printable(each.model_name),
+            str(each.step) if each.max_steps is None else f"{each.step}/{each.max_steps}",
+            _rates(each),
+            str(each.rollouts),
+        ]
+        if roomy:
+            cells.append("–" if each.seconds is None else duration(each.seconds))
+        standing = Text(each.standing, style=_COLOURS.get(each.standing, ""))
+        table.add_row(*map(Text, cells), standing)
+    return table
+
+
+def _rates(summary: RunSummary) -> str:
+    first, last = summary.first_pass_rate, summary.last_pass_rate
+    if first is None or last is None:
+        return "–"
+    return f"{first:.2f} → {last:.2f}"
+
+
+def print_hits(text: str, runs: Sequence[str], logs_dirs: Sequence[Path], *, as_json: bool) -> int:
+    """Print where a text is; returns how many places there are.
+
+    Raises:
+        RunDirectoryError: a run that was named isn't there.
+    """
+    places = logs_directories(logs_dirs)
+    chosen = [find_run(run, places[0]) for run in runs] or [
+        each.directory for each in newest_first(summarise(run) for run in find_runs(places))
+    ]
+    found = 0
+    for run in chosen:
+        found += _print_hits_of(run, text, as_json=as_json)
+    return found
+
+
+def _print_hits_of(run: RunDirectory, text: str, *, as_json: bool) -> int:
+    console = Console(highlight=False, soft_wrap=True)
+    found = 0
+    try:
+        for progress in search(run, text):
+            for hit in progress.hits:
+                found += 1
+                if as_json:
+                    sys.stdout.write(json.dumps(_hit_document(hit)) + "\n")
+                else:
+                    console.print(_hit_line(hit))
+    except sqlite3.Error as error:
+        typer.echo(f"tbtui: {run.database}: can't be read ({error})", err=True)
+    if found >= MOST:
+        typer.echo(f"tbtui: {run.name}: only the first {MOST} places are shown", err=True)
+    return found
+
+
+def _hit_line(hit: Hit) -> Text:
+    where = hit.where if hit.turn is None else f"turn {hit.turn}, {hit.where}"
+    before, found, after = (
+        printable(part.replace("\n", " ")) for part in (hit.before, hit.found, hit.after)
+    )
+    return Text.assemble(
+        (f"{printable(hit.run.name)} ", "dim"),
+        (f"{printable(hit.label)} ", "bold"),
+        (f"step {hit.step}, {where}: ", "dim"),
+        before,
+        (found, "bold reverse"),
+        after,
+    )
+
+
+def _hit_document(hit: Hit) -> dict[str, Any]:
+    return {
+        "run": hit.run.name,
+        "trial": hit.trial,
+        "label": hit.label,
+        "step": hit.step,
+        "turn": hit.turn,
+        "where": hit.where,
+        "time": hit.time,
+        "excerpt": hit.before + hit.found + hit.after,
+    }

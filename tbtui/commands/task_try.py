@@ -1,0 +1,124 @@
+"""`tbtui tasks try`: one trial of one task by hand. Nothing is trained."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from tbtui import launch
+from tbtui.catalog.errors import CatalogError, nearest
+from tbtui.catalog.places import DEFAULT, find_tasks, named_tasks
+from tbtui.catalog.tasks import TaskInfo, discover
+from tbtui.commands.evaluate import REFUSED, prepare_evaluation
+from tbtui.config import parse_settings
+from tbtui.console import printable
+from tbtui.journal.events import TrialFinished
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.view.waiting import duration
+
+_OUTPUT_LINES = 12
+"""Of what the verifier said, for a trial that did not pass."""
+_OURS = ("eval_tasks", "eval_group_size", "tasks")
+"""Settings that say what is attempted and how often, which `try` does itself."""
+
+
+def try_task(task: str, arguments: Sequence[str], *, oracle: bool, view: launch.View) -> int:
+    """Run one trial with a run's or a checkpoint's weights, the starting ones, or the solution.
+
+    Args:
+        task: a directory, a name, or `DATASET/NAME`.
+        arguments: as of `tbtui eval`: a run or a checkpoint directory, if any; then settings.
+
+    Returns the exit status: 0 the trial has a reward, whatever it is; else as `launch`'s.
+    """
+    try:
+        found = _find(task, arguments)
+        evaluation = prepare_evaluation(
+            [*arguments, *_settings(found, arguments, oracle)], use_latest=False
+        )
+    except REFUSED as error:
+        typer.echo(f"tbtui: {error}", err=True)
+        return launch.EXIT["refused"]
+    status = evaluation.run(view)
+    if status != launch.EXIT["finished"] or view == "json":
+        return status
+    who = "its solution" if oracle else evaluation.what
+    return EXIT_NO_REWARD if not _print_end(found, who, evaluation.directory) else status
+
+
+EXIT_NO_REWARD = 1
+
+
+def _settings(task: TaskInfo, arguments: Sequence[str], oracle: bool) -> list[str]:
+    names = {argument.partition("=")[0] for argument in arguments}
+    for name in _OURS:
+        if name in names:
+            raise CatalogError(f"{name}: one trial of {task.name} is what is tried; leave it out")
+    settings = [f"eval_tasks={task.name}", "eval_group_size=1", "max_retries=0", "n_workers=1"]
+    settings += ["agent=oracle"] if oracle else []
+    if "run_name" not in names:
+        settings.append(f"run_name=try-{datetime.datetime.now():%Y-%m-%d-%H%M%S}")
+    if "tasks_dir" not in names:
+        settings.append(f"tasks_dir={task.path.parent}")
+    return [setting for setting in settings if setting.partition("=")[0] not in names]
+
+
+def _find(task: str, arguments: Sequence[str]) -> TaskInfo:
+    """Raises `CatalogError` when there is none, or more than one."""
+    path = Path(task).expanduser()
+    if (path / "task.toml").is_file():
+        return discover(path).require_tasks()[0]
+    if any(argument.startswith("tasks_dir=") for argument in arguments):
+        given = parse_settings([each for each in arguments if each.startswith("tasks_dir=")])
+        return discover(find_tasks(given.tasks_dir)).task(task)
+    dataset, slash, name = task.rpartition("/")
+    if slash:
+        return discover(find_tasks(Path(dataset))).task(name)
+    places = named_tasks()
+    first = {DEFAULT: places[DEFAULT]} if DEFAULT in places else {}
+    catalogs = {name: discover(where) for name, where in (first | places).items()}
+    having = [name for name, catalog in catalogs.items() if task in _names(catalog.tasks)]
+    if len(having) > 1:
+        ways = " or ".join(f"{name}/{task}" for name in having)
+        raise CatalogError(f"task {task!r} is in several data sets: give {ways}")
+    if having:
+        return catalogs[having[0]].task(task)
+    known = [name for catalog in catalogs.values() for name in _names(catalog.tasks)]
+    raise CatalogError(
+        f"no task {task!r} in {', '.join(catalogs)}{nearest(task, known)}"
+        " (give a directory, DATASET/NAME, or tasks_dir=)"
+    )
+
+
+def _names(tasks: Sequence[TaskInfo]) -> list[str]:
+    return [task.name for task in tasks]
+
+
+def _print_end(task: TaskInfo, who: str, run: RunDirectory) -> bool:
+    """The result in words; whether there is a reward."""
+    reader = JournalReader(run)
+    try:
+        entries = reader.read_kinds(["trial_finished"], 0)
+    finally:
+        reader.close()
+    ends = [entry.event for entry in entries if isinstance(entry.event, TrialFinished)]
+    if not ends:
+        typer.echo(f"{task.name} by {who}: no trial has ended")
+        return False
+    end = ends[-1]
+    seconds = end.seconds
+    worked = seconds.setup + seconds.sampling + seconds.commands
+    reward = "no reward" if end.reward is None else f"reward {end.reward:g}"
+    typer.echo(f"{task.name} by {who}: {end.outcome}, {reward}")
+    verified = not end.turns and end.verdict is not None
+    how = "ran to its end" if verified else printable(end.reason)
+    typer.echo(f"  {how} · agent {duration(worked)}, verifier {duration(seconds.verifying)}")
+    if (end.reward or 0) < 1:
+        for line in end.verifier_output.rstrip().splitlines()[-_OUTPUT_LINES:]:
+            typer.echo(f"  verifier: {printable(line)}")
+    typer.echo(f"  files: {run.trials / end.trial}")
+    return end.reward is not None

@@ -1,0 +1,290 @@
+"""A run in lines for a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tbtui.console.asked import AskedLines
+from tbtui.console.reviews import ReviewLines
+from tbtui.console.texts import (
+    alarm_line,
+    continued_lines,
+    end_line,
+    eval_line,
+    line,
+    run_lines,
+)
+from tbtui.journal.events import (
+    AlarmRaised,
+    BestCheckpoint,
+    CheckpointRemoved,
+    CheckpointSaved,
+    DeadlinePassed,
+    Entry,
+    EvalFinished,
+    GroupAdded,
+    GroupRefilled,
+    GroupScored,
+    Noted,
+    Outcome,
+    PolicyLost,
+    RunContinued,
+    RunFinished,
+    RunPaused,
+    RunPhase,
+    RunPhaseChanged,
+    RunResumed,
+    RunStarted,
+    SettingsChanged,
+    StepFinished,
+    StepStarted,
+    TrialExcluded,
+    TrialFinished,
+    TrialGivenBack,
+    TrialPaused,
+    TrialQueued,
+    TrialRelabelled,
+    TrialResumed,
+    TrialRetried,
+    TrialTakenOver,
+    TrialTraced,
+    WorkerLost,
+    WorkerRecycled,
+)
+from tbtui.view.costs import dollars
+from tbtui.view.gpu_lines import GpuLines
+from tbtui.view.server_lines import ServerLines
+from tbtui.view.state import INFRASTRUCTURE, planned_steps
+from tbtui.view.waiting import duration
+from tbtui.view.waits import in_words, measured_wait
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step under way."""
+
+    tasks: dict[str, str] = field(default_factory=dict)
+    """Group -> task."""
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    groups: Counter[str] = field(default_factory=Counter)
+    masked: set[str] = field(default_factory=set)
+    """Training trials whose outcome keeps them out of training."""
+    excluded: set[str] = field(default_factory=set)
+    relabelled: set[str] = field(default_factory=set)
+
+
+class HumanLines:
+    """Folds events into lines for a person; one line a step, and whatever goes wrong."""
+
+    def __init__(self) -> None:
+        self._started: float | None = None
+        self._spent = 0.0
+        """Seconds of the processes that this run had before."""
+        self._latest = 0.0
+        self._open: dict[int, _Step] = {}
+        self._step_of: dict[str, int] = {}
+        """Of the training trials of the steps under way."""
+        self._outcomes: dict[str, Outcome] = {}
+        """Of those that are over."""
+        self._train_tasks = 0
+        self._settings: dict[str, Any] = {}
+        self._run_paused = False
+        self._steps = 0
+        self._rollouts = 0
+        self._policy = "policy"
+        self._server = ServerLines()
+        self._gpus = GpuLines()
+        self._asked = AskedLines()
+        self._reviews = ReviewLines()
+
+    def lines(self, entry: Entry) -> Iterator[str]:
+        """The lines that this event adds, without line ends."""
+        event = entry.event
+        before, self._latest = self._latest, entry.time
+        for text in self._server.lines(entry):
+            yield line(self._policy, text)
+        for text in self._gpus.lines(entry):
+            yield line("gpus", text)
+        for head, text in self._asked.lines(entry):
+            yield line(head, text)
+        for text in self._reviews.lines(entry):
+            yield line("review", text)
+        match event:
+            case RunPhaseChanged(phase=RunPhase.STARTING):
+                self._started = self._started or entry.time
+                yield line("start", event.detail)
+            case RunStarted():
+                self._policy, self._settings = event.policy, event.settings
+                self._train_tasks = sum(task.split == "train" for task in event.tasks)
+                self._steps = planned_steps(event.settings, self._train_tasks)
+                yield from run_lines(event)
+            case RunContinued():
+                # Between its processes the run stood still.
+                self._spent += before - (self._started or before)
+                self._started, self._settings = entry.time, event.settings
+                self._steps = planned_steps(event.settings, self._train_tasks)
+                yield from continued_lines(event)
+            case StepStarted():
+                self._step(event.step).tasks.update(event.groups)
+            case GroupAdded():
+                tasks = self._step(event.step).tasks
+                tasks[event.group] = event.task
+                if event.replaces:
+                    replaced = tasks.get(event.replaces, event.replaces)
+                    yield line(
+                        "group", f"{event.task} is added for {replaced}, which has nothing to teach"
+                    )
+            case TrialQueued():
+                if event.purpose == "train":
+                    self._step_of[event.trial] = event.step
+            case TrialFinished():
+                if (number := self._step_of.get(event.trial)) is not None:
+                    step = self._step(number)
+                    step.outcomes[event.outcome] += 1
+                    self._outcomes[event.trial] = event.outcome
+                    self._rollouts += 1
+                    if event.reward is None and _is_the_policys_doing(event.outcome):
+                        step.masked.add(event.trial)
+                # What people ended themselves is told as what they asked for.
+                if event.reward is None and event.outcome is not Outcome.CANCELLED:
+                    masked = ", masked" if _is_the_policys_doing(event.outcome) else ""
+                    yield line("trial", f"{event.trial} {event.outcome}{masked}: {event.reason}")
+            case TrialTraced():
+                self._moved(event.trial, event.step)
+            case TrialRetried():
+                if (number := self._step_of.get(event.trial)) is not None:
+                    self._step(number).masked.discard(event.trial)
+                wait = f" in {event.wait_sec:.0f} s" if event.wait_sec >= 0.5 else ""
+                yield line(
+                    "trial",
+                    f"{event.trial} is attempted again{wait} as {event.successor} ({event.reason})",
+                )
+            case TrialPaused():
+                # While the whole run is paused, each of its trials says nothing new.
+                if event.frozen:
+                    yield line("trial", f"{event.trial} is frozen, its processes stopped")
+                elif not self._run_paused:
+                    yield line("trial", f"{event.trial} is paused at the end of its turn")
+            case TrialResumed():
+                if not self._run_paused:
+                    yield line("trial", f"{event.trial} goes on")
+            case TrialTakenOver():
+                yield line("trial", f"{event.trial} is taken over: {event.actor} types in it")
+            case TrialGivenBack():
+                yield line("trial", f"{event.trial} is given back by {event.actor}")
+            case TrialExcluded():
+                self._left_out(event)
+            case TrialRelabelled():
+                self._count_relabelled(event)
+            case GroupRefilled():
+                task = self._step(event.step).tasks.get(event.group, event.group)
+                yield line("group", f"{task} is refilled with {', '.join(event.trials)}")
+            case DeadlinePassed():
+                done = "stopped and verified" if event.action == "stop" else "masked"
+                yield line(
+                    "step", f"{event.step} has had its time; {done}: {', '.join(event.trials)}"
+                )
+            case RunPaused():
+                self._run_paused = True
+                yield line("run", "paused: no trial starts, running ones end their turn first")
+            case RunResumed():
+                self._run_paused = False
+                yield line("run", "resumed")
+            case GroupScored():
+                self._step(event.step).groups[event.disposition] += 1
+            case StepFinished():
+                yield self._step_line(event)
+                self._open.pop(event.step, None)
+                over = [trial for trial, step in self._step_of.items() if step <= event.step]
+                for trial in over:
+                    del self._step_of[trial]
+                    self._outcomes.pop(trial, None)
+            case EvalFinished():
+                yield eval_line(event)
+            case CheckpointSaved():
+                yield line("saved", event.path)
+            case CheckpointRemoved():
+                yield line("removed", event.path)
+            case BestCheckpoint():
+                yield line("best", f"{event.path}: held-out pass rate {event.pass_rate:.2f}")
+            case AlarmRaised():
+                yield alarm_line(event)
+            case PolicyLost():
+                again = f"; a new one in {event.wait_sec:.0f} s" if event.wait_sec >= 0.5 else ""
+                yield line(self._policy, f"lost at step {event.step}: {event.reason}{again}")
+            case WorkerLost():
+                lost = f"; its {len(event.trials)} trials are lost" if event.trials else ""
+                yield line("worker", f"{event.worker} lost: {event.reason}{lost}")
+            case WorkerRecycled():
+                yield line("worker", f"{event.worker} is replaced: {event.reason}")
+            case SettingsChanged():
+                self._settings = {**self._settings, **event.settings}
+                self._steps = planned_steps(self._settings, self._train_tasks)
+            case Noted():
+                yield line(event.level, event.text)
+            case RunFinished():
+                elapsed = duration(self._spent + entry.time - (self._started or entry.time))
+                yield line("end", f"{self._rollouts:,} rollouts in {elapsed}")
+                yield end_line(event.status, event.reason)
+            case _:
+                pass
+
+    def _moved(self, trial: str, number: int) -> None:
+        """A trial turns out to belong to another step than it was counted to."""
+        before = self._step_of.get(trial, number)
+        if before != number:
+            self._step_of[trial] = number
+            if (outcome := self._outcomes.get(trial)) is not None:
+                self._step(before).outcomes[outcome] -= 1
+                self._step(number).outcomes[outcome] += 1
+
+    def _step(self, number: int) -> _Step:
+        """The step of this number; several may be under way at once."""
+        return self._open.setdefault(number, _Step())
+
+    def _step_line(self, event: StepFinished) -> str:
+        metrics, step = event.metrics, self._step(event.step)
+        wait = measured_wait(event.step, metrics)
+        waited = f"; waited for {in_words(wait)}" if wait is not None else ""
+        reward = metrics.get("env/all/reward/total")
+        parts = [
+            f"{event.step}/{self._steps}",
+            "no reward" if reward is None else f"reward {reward:.2f}",
+            " ".join(f"{o} {count}" for o, count in sorted(step.outcomes.items()) if count),
+        ]
+        if constant := step.groups["constant"]:
+            parts.append(f"{constant} of {step.groups.total()} groups constant")
+        if short := step.groups["short"]:
+            parts.append(f"{short} groups too short")
+        if step.masked:
+            parts.append(f"{len(step.masked)} masked")
+        if step.excluded:
+            parts.append(f"{len(step.excluded)} excluded")
+        if step.relabelled:
+            parts.append(f"{len(step.relabelled)} relabelled")
+        if (surprise := metrics.get("optim/surprise")) is not None:
+            parts.append(f"surprise {surprise:.2f}")
+        if stale := metrics.get("async/staleness_max"):
+            parts.append(f"up to {stale:.0f} step{'s' * (stale != 1)} stale")
+        if (usd := metrics.get("cost/step_usd")) is not None:
+            parts.append(f"{dollars(usd)} (so far {dollars(metrics['cost/total_usd'])})")
+        spent = f"trials {metrics['time/sampling']:.1f}, training {metrics['time/training']:.1f}"
+        parts.append(f"{metrics['time/total']:.1f}s ({spent}{waited})")
+        return line("step", " · ".join(part for part in parts if part))
+
+    def _count_relabelled(self, event: TrialRelabelled) -> None:
+        if (number := self._step_of.get(event.trial)) is not None:
+            change = set.discard if event.taken_back else set.add
+            change(self._step(number).relabelled, event.trial)
+
+    def _left_out(self, event: TrialExcluded) -> None:
+        if (number := self._step_of.get(event.trial)) is not None:
+            change = set.add if event.excluded else set.discard
+            change(self._step(number).excluded, event.trial)
+
+
+def _is_the_policys_doing(outcome: Outcome) -> bool:
+    return outcome not in INFRASTRUCTURE and outcome is not Outcome.CANCELLED

@@ -1,0 +1,59 @@
+"""The journal as it grows, event by event, on an output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from tbtui.journal.events import Entry
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+
+_POLL_SEC = 0.1
+
+
+def json_line(entry: Entry) -> str:
+    """One event as one JSON object on one line: `seq`, `time`, `kind` and its own fields."""
+    fields = {"seq": entry.seq, "time": entry.time, **entry.event.model_dump(mode="json")}
+    return json.dumps(fields)
+
+
+async def follow(
+    directory: RunDirectory,
+    complete: asyncio.Event,
+    lines: Callable[[Entry], Iterator[str]],
+    out: TextIO,
+    after: int = 0,
+) -> None:
+    """Write the journal's events as they come, until it is `complete` and written out.
+
+    Those up to number `after` belong to an earlier part of the run: they are folded in, and not
+    written.
+
+    Raises:
+        JournalError: the journal can't be read.
+        BrokenPipeError: nobody reads `out` any more.
+    """
+    while not directory.database.exists():
+        if complete.is_set():
+            return
+        await asyncio.sleep(_POLL_SEC)
+    reader = JournalReader(directory)
+    try:
+        seq = 0
+        while True:
+            ending = complete.is_set()
+            while entries := reader.read(seq):
+                seq = entries[-1].seq
+                for entry in entries:
+                    for line in lines(entry):
+                        if entry.seq > after:
+                            out.write(line + "\n")
+                out.flush()
+            if ending:
+                return
+            await asyncio.sleep(_POLL_SEC)
+    finally:
+        reader.close()

@@ -1,0 +1,67 @@
+"""What the commands of `tbtui ctl` have in common. Nothing but Typer is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from tbtui.ctl.changes import Manner
+
+_BAD_INPUT, _INTERRUPTED = 2, 130
+
+
+def noun(help: str) -> typer.Typer:
+    return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+
+
+Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Default: the only live one.")]
+OfRun = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="Default: the only live one.")
+]
+Trial = Annotated[str, typer.Argument(metavar="TRIAL", help="Its id, or its label if it is live.")]
+LogsDir = Annotated[
+    Path | None, typer.Option("--logs-dir", help="Where runs are looked for, too; default: runs.")
+]
+Ended = Annotated[bool, typer.Option("--ended", help="Those that are over, too.")]
+Content = Annotated[
+    bool,
+    typer.Option("--content", help="Also what the model and its programs wrote: don't trust it."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Reason = Annotated[str, typer.Option("--reason", help="Kept in the journal.")]
+Actor = Annotated[str, typer.Option("--actor", help="Who asks; default: the user.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="For what comes of it.")]
+Patience = Annotated[
+    float | None, typer.Option("--timeout", metavar="SEC", min=0, help="Wait no longer.")
+]
+
+
+def manner_of(
+    reason: str, actor: str, dry_run: bool, wait: bool, patience: float | None, as_json: bool
+) -> Manner:
+    from tbtui.ctl.changes import Manner
+
+    return Manner(reason, actor, dry_run, wait, patience, as_json)
+
+
+def do[T](what: Callable[[], T]) -> T:
+    from tbtui.config import ConfigError
+    from tbtui.ctl.targets import TargetError
+    from tbtui.journal.database import JournalError
+
+    try:
+        return what()
+    except (ConfigError, JournalError, TargetError) as error:
+        refuse(error)
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def refuse(error: Any) -> NoReturn:
+    typer.echo(f"tbtui: {error}", err=True)
+    raise typer.Exit(_BAD_INPUT)

@@ -1,0 +1,310 @@
+"""The gate between a batch's trials and its training, where people or rules have a last look.
+
+Once all trials of a batch are over, suspects are looked for, rules decide, and what they leave
+undecided waits for somebody. Every decision is a command that is journalled and carried out like a
+person's, so that an interrupted run finds all of them in its journal. Whoever accepts the step
+trains exactly what the last event of the review says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from tbtui.algorithm.segments import Segment, merge
+from tbtui.config import ConfigError, RunConfig
+from tbtui.engines.grpo.decisions import Decisions
+from tbtui.engines.grpo.examination import suspicions
+from tbtui.engines.grpo.pausing import unpaused
+from tbtui.engines.grpo.places import BatchGroup
+from tbtui.engines.grpo.recipe import Recipe
+from tbtui.engines.grpo.recorded import RecordedBatch
+from tbtui.engines.grpo.review_rules import Decision, ReviewRules, TrialFacts, load_rules
+from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.scoring import score_groups
+from tbtui.journal.commands import Command
+from tbtui.journal.events import (
+    CommandVerb,
+    GroupUnderReview,
+    Noted,
+    ReviewChanged,
+    ReviewClosed,
+    ReviewOpened,
+    Suspicion,
+)
+from tbtui.journal.writer import JournalWriter
+
+_TIMEOUT = "timeout"
+"""Who decides when nobody does."""
+
+
+class UnderReview(Protocol):
+    """A batch, as its review sees it."""
+
+    decisions: Decisions
+    groups: list[BatchGroup]
+
+    @property
+    def running(self) -> bool: ...
+
+    def ask(self, command: Command) -> None: ...
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+
+    def go_on(self) -> None: ...
+
+
+class ReviewGate:
+    """What the reviews of all batches have in common."""
+
+    def __init__(
+        self,
+        config: Callable[[], RunConfig],
+        recipe: Recipe,
+        rules: Path,
+        journal: JournalWriter,
+        goes_on: Callable[[], bool],
+        on_waiting: Callable[[int], None],
+    ) -> None:
+        """
+        Args:
+            config: the settings in force now.
+            rules: the file of rules, if it is there, of settings that name none.
+            goes_on: the run is not paused.
+            on_waiting: is told of a step whose review begins to wait, or waits no more because
+                fresh trials are under way.
+        """
+        self.config = config
+        self.recipe = recipe
+        self.journal = journal
+        self.goes_on = goes_on
+        self.on_waiting = on_waiting
+        self._rules_of_run = rules
+        self._rules: ReviewRules | None = None
+
+    def review(self, step: int, recorded: RecordedBatch | None) -> Review | None:
+        """None: its groups are trained on as they come."""
+        return None if self.config().stream else Review(self, step, recorded or RecordedBatch(()))
+
+    def rules(self) -> ReviewRules | None:
+        """As the file has them now; one that can't be read leaves those before in force."""
+        path = self.config().review_rules
+        if path is None and self._rules_of_run.exists():
+            path = self._rules_of_run
+        if path is None:
+            return None
+        try:
+            self._rules = load_rules(path)
+        except ConfigError as error:
+            before = "those before stay in force" if self._rules else "no rule is in force"
+            self.journal.append(Noted(level="warning", text=f"{error}; {before}"))
+        return self._rules
+
+
+class Review:
+    """Of one batch. It looks again each time that fresh trials are over."""
+
+    def __init__(self, gate: ReviewGate, step: int, recorded: RecordedBatch) -> None:
+        self._gate = gate
+        self._step = step
+        before = recorded.review
+        self.begun = before.begun
+        """Rules have decided something, or people were asked."""
+        self.waits = False
+        """For somebody to accept the step."""
+        self.closed = before.closed
+        """Somebody has accepted it: nothing is decided any more."""
+        self.passed = before.closed
+        """The step may be trained."""
+        self._was_scored = bool(recorded.scored) or recorded.finished
+        """It had been handed over, reviewed or not, when the run was interrupted."""
+        self._opened = before.opened
+        self._refilled = set(before.refilled)
+        """Groups that rules had refilled: once each, so that it ends."""
+        self._to_refill = dict(before.to_refill)
+        self._wanting: frozenset[str] = frozenset()
+        """Trials that it opened for, decided upon since or not."""
+        self._suspicions: dict[str, tuple[Suspicion, ...]] = {}
+        self._segments: dict[str, list[Segment]] = {}
+        self._told: tuple[object, object] | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    def look(self, batch: UnderReview) -> None:
+        """All trials are over: apply the rules; open, or close where nobody is needed.
+
+        Rules may have started fresh trials then; it is looked at again when they are over.
+        """
+        if self.waits or self.passed:
+            return
+        config = self._gate.config()
+        if self._was_scored or (config.review == "off" and not self.begun):
+            self.passed = True
+            return
+        if config.review == "off":  # it has been switched off meanwhile
+            self._close("accepted", "settings", "review=off")
+            return
+        self._suspicions = suspicions(batch.groups)
+        held = self._apply_rules(batch)
+        if batch.running:
+            return
+        members = [rollout.trial for group in batch.groups for rollout in group.members()]
+        always = config.review == "always"
+        self._wanting = frozenset(
+            trial for trial in members if always or trial in held or trial in self._suspicions
+        )
+        if self._opened or self._undecided(batch):
+            self._open(batch)
+        elif self.begun:
+            self._close("rules", "rules")
+        else:
+            self.passed = True
+
+    def changed(self, batch: UnderReview) -> None:
+        """Somebody decided something, or asked for fresh trials."""
+        if not self._opened or self.closed:
+            return
+        if self.waits and batch.running:
+            self._stop_waiting()
+            self._gate.on_waiting(self._step)
+        groups, undecided = self._groups(batch), self._undecided(batch)
+        if (groups, undecided) != self._told:
+            self._told = groups, undecided
+            self._gate.journal.append(
+                ReviewChanged(step=self._step, groups=groups, undecided=undecided)
+            )
+
+    def accept(self, batch: UnderReview, command: Command) -> None:
+        """The step goes on as it is."""
+        self._close("accepted", command.actor, command.reason)
+        batch.decisions.answer(command, True, f"step {self._step} is accepted")
+        batch.go_on()
+
+    # Rules
+
+    def _apply_rules(self, batch: UnderReview) -> set[str]:
+        """Have them carried out; the trials that a rule says to hold."""
+        held: set[str] = set()
+        rules = self._gate.rules()
+        for group in batch.groups:
+            refills = self._to_refill.pop(group.name, None)
+            for rollout in group.members():
+                if rules is None or rollout.trial in batch.decisions.decided:
+                    continue
+                decision = rules.decide(self._facts(rollout))
+                if decision is None:
+                    continue
+                if decision.verb == "hold":
+                    held.add(rollout.trial)
+                    continue
+                self.begun = True
+                batch.ask(_command(decision, rollout.trial))
+                if decision.verb == "refill":
+                    refills = refills or decision.actor
+            if refills is not None and group.name not in self._refilled:
+                self.begun = True
+                self._refilled.add(group.name)
+                batch.ask(Command("refill", group.name, refills))
+        return held
+
+    def _facts(self, rollout: Rollout) -> TrialFacts:
+        return TrialFacts(
+            task=rollout.plan.task.name,
+            kind=rollout.plan.task.kind,
+            outcome=rollout.outcome,
+            reward=rollout.reward,
+            turns=rollout.turns,
+            suspects=frozenset(each.suspect for each in self._suspicions.get(rollout.trial, ())),
+        )
+
+    # Waiting
+
+    def _open(self, batch: UnderReview) -> None:
+        self.begun = self._opened = self.waits = True
+        timeout = self._gate.config().review_timeout_sec
+        self._told = groups, undecided = self._groups(batch), self._undecided(batch)
+        self._gate.journal.append(
+            ReviewOpened(step=self._step, groups=groups, undecided=undecided, timeout_sec=timeout)
+        )
+        self._gate.on_waiting(self._step)
+        if timeout is not None:
+            self._timer = batch.start(self._time_out(batch, timeout))
+
+    async def _time_out(self, batch: UnderReview, seconds: float) -> None:
+        await unpaused(seconds, self._gate.goes_on)
+        self._timer = None
+        if self._gate.config().at_review_timeout == "exclude":
+            for trial in self._undecided(batch):
+                if trial in self._suspicions:
+                    why = "; ".join(each.why for each in self._suspicions[trial])
+                    batch.ask(Command("exclude", trial, _TIMEOUT, why))
+        self._close("timeout", _TIMEOUT)
+        batch.go_on()
+
+    def _close(
+        self, how: Literal["accepted", "rules", "timeout"], actor: str, reason: str = ""
+    ) -> None:
+        self._stop_waiting()
+        self.closed = self.passed = True
+        self._gate.journal.append(
+            ReviewClosed(step=self._step, how=how, actor=actor, reason=reason)
+        )
+
+    def _stop_waiting(self) -> None:
+        self.waits = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What would be trained
+
+    def _undecided(self, batch: UnderReview) -> tuple[str, ...]:
+        members = [rollout.trial for group in batch.groups for rollout in group.members()]
+        decided = batch.decisions.decided
+        return tuple(each for each in members if each in self._wanting and each not in decided)
+
+    def _groups(self, batch: UnderReview) -> tuple[GroupUnderReview, ...]:
+        rollouts = [
+            [batch.decisions.in_force(rollout) for rollout in group.members()]
+            for group in batch.groups
+        ]
+        return tuple(
+            GroupUnderReview(
+                group=group.name,
+                task=group.plan.task.name,
+                disposition=scored.result.disposition,
+                baseline=scored.result.baseline,
+                trials=scored.scores(),
+                suspects={
+                    each.trial: self._suspicions[each.trial]
+                    for each in scored.rollouts
+                    if each.trial in self._suspicions
+                },
+            )
+            for group, scored in zip(
+                batch.groups,
+                score_groups(rollouts, self._gate.recipe, self._merged),
+                strict=True,
+            )
+        )
+
+    def _merged(self, rollout: Rollout) -> list[Segment]:
+        """Once for all looks: it takes long where trials are."""
+        if rollout.trial not in self._segments:
+            merged = merge(rollout.calls, self._gate.recipe.train_summaries)
+            self._segments[rollout.trial] = merged
+        return self._segments[rollout.trial]
+
+
+def _command(decision: Decision, trial: str) -> Command:
+    """What a rule asks for. The refill itself is its whole group's."""
+    verb: CommandVerb
+    match decision.verb:
+        case "relabel":
+            verb, arguments = "relabel", {"reward": decision.reward}
+        case "refill":
+            verb, arguments = "exclude", {"refill": True}
+        case "exclude" | "accept":
+            verb, arguments = decision.verb, {}
+    return Command(verb, trial, decision.actor, decision.reason, arguments)

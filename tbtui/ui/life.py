@@ -1,0 +1,166 @@
+"""The life of the run that the app was started for: begun, waited for, ended, left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from textual.worker import Worker, WorkerState
+
+from tbtui.ui.host import RunEnd
+from tbtui.view.waiting import waiting_for
+
+if TYPE_CHECKING:
+    from tbtui.ui.application import TbtuiApp
+
+FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
+
+
+class Life:
+    """Of the app's own run. No engine is left behind, unless somebody insists on it."""
+
+    ENGINE = "engine"
+    """Name of the worker that waits for it."""
+
+    def __init__(self, app: TbtuiApp) -> None:
+        self.left_it = False
+        """Somebody left while the run went on, or was over before."""
+        self.insisted = False
+        """Somebody left before the engine had cleaned up."""
+        self._app = app
+        self._leaving = False
+        self._engine: asyncio.Future[RunEnd] | None = None
+
+    @property
+    def end(self) -> RunEnd | None:
+        """How the run ended; None while it goes on."""
+        return self._app.own.end
+
+    @property
+    def exit_code(self) -> int:
+        if self.left_it and self._app.host.outlives:
+            # Nobody wanted it to end.
+            return FINISHED
+        if self.insisted or self.end is None:
+            return INTERRUPTED
+        codes = {"finished": FINISHED, "failed": FAILED, "refused": REFUSED}
+        return codes.get(self.end.status, INTERRUPTED)
+
+    # Its engine
+
+    def begin(self) -> None:
+        """Start the engine."""
+        self._app.host.start()
+        self._engine = asyncio.ensure_future(self._app.host.ended())
+        self._app.run_worker(self._watch(), name=self.ENGINE, exit_on_error=False)
+
+    async def _watch(self) -> RunEnd:
+        assert self._engine is not None
+        # Textual cancels its workers when the app ends; the wait for the engine goes on.
+        return await asyncio.shield(self._engine)
+
+    def heard(self, worker: Worker[Any]) -> None:
+        """The wait for the engine has come to something."""
+        if worker.state is WorkerState.SUCCESS:
+            assert isinstance(worker.result, RunEnd)
+            self._ended(worker.result)
+        elif worker.state is WorkerState.ERROR:
+            self._ended(RunEnd("failed", f"the engine broke: {worker.error!r}"))
+
+    def _ended(self, end: RunEnd) -> None:
+        app = self._app
+        app.own.end = end
+        if self._leaving or end.status == "refused":
+            self._leave_now()
+            return
+        app.drawing.tick()
+        app.drawing.call_for_attention()
+        if end.status == "failed":
+            app.notify(
+                end.reason, title="The run has failed", severity="error", timeout=12, markup=False
+            )
+        elif end.status == "finished":
+            leaves = f"{app.user.keys.name_of('quit')} leaves"
+            app.notify(f"Look around; {leaves}.", title="The run is finished", markup=False)
+
+    async def clean_up(self) -> None:
+        """After the app has ended, for whatever reason: the engine ends too."""
+        if self._engine is None or self.insisted:
+            return
+        if not self._engine.done():
+            self._app.host.interrupt()
+        self._app.own.end = await self._engine
+
+    # Leaving it
+
+    def leave(self) -> None:
+        """Somebody wants to; a run that goes on asks first."""
+        if self.end is not None or self._app.host.outlives:
+            self._leave_now()
+        elif not self._leaving:
+            from tbtui.ui.screens.dialogs import LeaveDialog
+
+            running = len(self._app.own_run.state.running_trials())
+            self._app.push_screen(LeaveDialog(running), self._answered)
+
+    def _answered(self, leave: bool | None) -> None:
+        if leave:
+            self._stop()
+
+    def interrupt(self) -> None:
+        """Stop without asking; a second time leave without waiting."""
+        if self.end is not None or self._app.host.outlives:
+            self._leave_now()
+        elif self._leaving:
+            self.insisted = True
+            self._leave_now()
+        else:
+            self._stop()
+
+    def interrupt_from_outside(self) -> None:
+        """A signal came: the same as ctrl-c."""
+        self._app.call_later(self.interrupt)
+
+    def hang_up(self) -> None:
+        """The terminal has gone: nobody is left to show anything to."""
+        if self._engine is not None and not self._engine.done():
+            self._app.host.interrupt()
+        self._app.exit(INTERRUPTED, return_code=INTERRUPTED)
+
+    def _stop(self) -> None:
+        self._leaving = True
+        if self.end is not None:
+            self._leave_now()
+            return
+        self._app.host.interrupt()
+        self._app.drawing.redraw()
+
+    def _leave_now(self) -> None:
+        self.left_it = self.end is None
+        self._app.exit(self.exit_code, return_code=self.exit_code)
+
+    # What the status line says of it
+
+    @property
+    def badge(self) -> str:
+        if self.end is not None:
+            return ""
+        host = self._app.host
+        return host.read_only or ("attached" if host.outlives else "")
+
+    @property
+    def ending(self) -> str:
+        """How its end comes about, and which key leaves; empty while it goes on."""
+        keys, run = self._app.user.keys, self._app.own_run
+        if self.end is not None:
+            leaves = f"{keys.name_of('quit')} leaves"
+            if run.state.status is None:
+                # It ended before it could say so in the journal.
+                return f"{self.end.status}: {self.end.reason} · {leaves}"
+            return leaves
+        if self._leaving:
+            trials = len(run.state.live_trials())
+            what = f"{trials} trials" if trials else waiting_for(run.state, run.now)
+            return f"cleaning up: {what} ({keys.name_of('interrupt')} leaves at once)"
+        return ""

@@ -1,0 +1,90 @@
+"""Other runs than the app's own: opened, joined, shown, left again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.host import RecordedRun, RunHost
+from tbtui.ui.live import LiveRun
+from tbtui.ui.visit import Visit
+
+if TYPE_CHECKING:
+    from tbtui.ui.application import TbtuiApp
+
+
+class Visiting:
+    """One run is shown; the app's own goes on meanwhile."""
+
+    def __init__(
+        self,
+        app: TbtuiApp,
+        own: Visit,
+        join: Callable[[RunDirectory], RunHost],
+        clock: Callable[[], float],
+    ) -> None:
+        """`join` makes the host of another live run; `clock` gives seconds since the epoch."""
+        self.own = own
+        """The run that the app was started for."""
+        self.shown = own
+        """That one, or another one that somebody opened."""
+        self._app = app
+        self._join = join
+        self._clock = clock
+
+    @property
+    def abroad(self) -> bool:
+        """Another run than the app's own is shown."""
+        return self.shown is not self.own
+
+    def open(self, directory: RunDirectory) -> None:
+        """Show another run: a live one is joined, another shown as it ended."""
+        from tbtui.journal.rundir import RunDirectoryError, writer
+        from tbtui.ui.replayed import ReplayedRun
+
+        if directory.path == self.own.run.directory.path:
+            self.show(self.own)
+        elif directory.path == self.shown.run.directory.path and not self.shown.over:
+            self.show(self.shown)
+        elif writer(directory) is not None:
+            visit = Visit(LiveRun(directory, self._clock), self._join(directory))
+            visit.host.start()
+            self.show(visit)
+            self._app.run_worker(self._watch(visit), name="joined", exclusive=True, group="joined")
+        else:
+            try:
+                run = ReplayedRun(directory)
+            except (RunDirectoryError, sqlite3.Error) as error:
+                self._app.notify(str(error), severity="error", markup=False)
+                return
+            run.playback.go_to(run.playback.end)
+            self.show(Visit(run, RecordedRun(directory)))
+
+    async def _watch(self, visit: Visit) -> None:
+        """Until another run that was joined has ended, or has been left."""
+        end = await visit.host.ended()
+        if visit is self.shown:
+            visit.end = end
+            self._app.notify(end.reason, title=f"{visit.run.directory.name} is over", markup=False)
+
+    def show(self, visit: Visit) -> None:
+        """Show it from the cockpit on; the one that was shown is left, unless it is one's own."""
+        before, self.shown = self.shown, visit
+        if before is not visit and before is not self.own:
+            _leave(before)
+        self._app.start_over(another=before is not visit)
+
+    async def end(self) -> None:
+        """The app ends: nothing is read or asked any more."""
+        self.own.run.close()
+        if self.abroad:
+            _leave(self.shown)
+            await self.shown.host.ended()
+
+
+def _leave(visit: Visit) -> None:
+    """Another run goes on without us, and others may have its controls."""
+    visit.host.interrupt()
+    visit.run.close()

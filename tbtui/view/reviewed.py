@@ -1,0 +1,122 @@
+"""What a step under review would be trained with: shares, spread, who is undecided. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, Literal
+
+from tbtui.view.shares import signal
+from tbtui.view.state import RunState, TrialView
+
+if TYPE_CHECKING:
+    from tbtui.journal.events import GroupUnderReview, Suspicion, TrialScore
+    from tbtui.view.review import ReviewView
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedTrial:
+    """A member of a group, or a fresh attempt that takes a member's place and still runs."""
+
+    name: str
+    trial: TrialView | None
+    """None: it is no longer kept."""
+    score: TrialScore | None
+    """None: it is not over yet."""
+    suspicions: tuple[Suspicion, ...]
+    undecided: bool
+    """The step waits for its sake."""
+    share: float | None
+    """Of the step's gradient, from 0 to 1; None: it has no part in training."""
+
+    @property
+    def label(self) -> str:
+        return self.trial.label if self.trial is not None else self.name
+
+    @property
+    def advantage(self) -> float | None:
+        return None if self.score is None else self.score.advantage
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedGroup:
+    """One group of the step, as it would be trained on."""
+
+    group: str
+    task: str
+    disposition: Literal["trained", "constant", "short"]
+    baseline: float | None
+    trials: tuple[ReviewedTrial, ...]
+    """In the order in which they were queued."""
+
+    @property
+    def share(self) -> float:
+        """Of the step's gradient, from 0 to 1."""
+        return sum(each.share or 0.0 for each in self.trials)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of the rewards that count; None: fewer than two do."""
+        counted = [each.score for each in self.trials if each.advantage is not None]
+        rewards = [score.reward for score in counted if score and score.reward is not None]
+        if len(rewards) < 2:
+            return None
+        mean = sum(rewards) / len(rewards)
+        return sqrt(sum((reward - mean) ** 2 for reward in rewards) / len(rewards))
+
+    @property
+    def advantages(self) -> tuple[float, float] | None:
+        """The smallest and the largest; None: nothing of it is trained on."""
+        known = [each.advantage for each in self.trials if each.advantage is not None]
+        return (min(known), max(known)) if known and self.disposition == "trained" else None
+
+    @property
+    def suspects(self) -> Counter[str]:
+        """How many trials have what odd about them."""
+        return Counter(each.suspect for trial in self.trials for each in trial.suspicions)
+
+    @property
+    def undecided(self) -> int:
+        return sum(each.undecided for each in self.trials)
+
+
+def reviewed_groups(review: ReviewView, state: RunState) -> list[ReviewedGroup]:
+    """The groups of a review, in the order in which they are trained on."""
+    normalizer = str(state.settings.get("loss_normalizer", "token"))
+    signals = {
+        name: signal(score.advantage, score.tokens, score.segments, normalizer)
+        for group in review.groups
+        if group.disposition == "trained"
+        for name, score in group.trials.items()
+        if score.advantage is not None
+    }
+    total = sum(signals.values())
+    shares = {name: value / total if total else 0.0 for name, value in signals.items()}
+    undecided = frozenset(review.undecided)
+    return [_reviewed(group, state, shares, undecided) for group in review.groups]
+
+
+def _reviewed(
+    group: GroupUnderReview,
+    state: RunState,
+    shares: dict[str, float],
+    undecided: frozenset[str],
+) -> ReviewedGroup:
+    view = state.groups.get(group.group)
+    names = list(dict.fromkeys([*(view.trials if view else ()), *group.trials]))
+    kept = [state.trials[name] for name in names if name in state.trials]
+    replaced = {each.trial for each in kept if each.successor in state.trials}
+    trials = tuple(
+        ReviewedTrial(
+            name,
+            state.trials.get(name),
+            group.trials.get(name),
+            group.suspects.get(name, ()),
+            name in undecided,
+            shares.get(name),
+        )
+        for name in names
+        if name not in replaced and (name in state.trials or name in group.trials)
+    )
+    return ReviewedGroup(group.group, group.task, group.disposition, group.baseline, trials)

@@ -1,0 +1,54 @@
+"""`tbtui run --explain`: what it says of reviews and of the rules in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tbtui.commands.explain import print_explanation
+from tbtui.config import ConfigError, parse_settings
+
+RULES = """\
+[[rule]]
+name = "shortcuts"
+when = { suspect = "few_turns", turns = { max = 2 } }
+do = "exclude"
+reason = "seen too often"
+
+[[rule]]
+do = "relabel"
+reward = 0.5
+reason = "half"
+"""
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    print_explanation(parse_settings(arguments))
+    return capsys.readouterr().out
+
+
+def test_without_a_review_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    said = explained(capsys)
+    assert "No step waits for somebody's look before it is trained (review=off)." in said
+
+
+def test_the_rules_in_force_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    said = explained(capsys, "review=suspects", f"review_rules={file}", "review_timeout_sec=60")
+    assert "somebody looks at trials that something is odd about (review=suspects)." in said
+    assert "After 60 s without an answer suspects that nobody decided upon are left out" in said
+    assert f"The first of these rules that matches a trial decides ({file}):" in said
+    assert (
+        '  shortcuts: exclude when suspect = "few_turns", turns = { max = 2 } (seen too often)\n'
+        "  2: relabel 0.5 any trial (half)\n"
+    ) in said
+    assert "No rule decides" in explained(capsys, "review=always")
+
+
+def test_a_rule_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text('[[rule]]\ndo = "drop"\n')
+    with pytest.raises(ConfigError, match="rule 1: do = 'drop': unknown"):
+        print_explanation(parse_settings(["review=always", f"review_rules={file}"]))

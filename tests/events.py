@@ -1,0 +1,80 @@
+"""Events of a journal: made, with what a test does not care about filled in, and read back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from tbtui.journal.events import (
+    AnyEvent,
+    Entry,
+    Outcome,
+    PhaseSeconds,
+    RunStarted,
+    TaskRecord,
+    TrialFinished,
+    TrialQueued,
+)
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+
+
+def run_started(**changes: Any) -> RunStarted:
+    """The beginning of a run of the embedded model on one task."""
+    fields = {
+        "run": "r",
+        "pid": 1,
+        "host": "here",
+        "tbtui_version": "1",
+        "harbor_version": "1",
+        "policy": "local",
+        "model_name": "starter",
+        "parameters": None,
+        "context_limit": 1024,
+        "environment": "sandbox",
+        "environment_reason": "",
+        "tasks_dir": "tasks",
+        "tasks": (TaskRecord(name="copy-01", kind="copy", split="train"),),
+        "settings": {},
+    }
+    return RunStarted(**(fields | changes))
+
+
+def trial_queued(trial: str, **changes: Any) -> TrialQueued:
+    """A training trial of the first step."""
+    fields = {
+        "label": f"copy-01/{trial}",
+        "task": "copy-01",
+        "group": "g",
+        "step": 1,
+        "purpose": "train",
+        "budget_sec": 60,
+    }
+    return TrialQueued(trial=trial, **(fields | changes))
+
+
+def trial_finished(trial: str, reward: float | None, **changes: Any) -> TrialFinished:
+    """A trial that has ended after a turn, with this verdict or lost without one."""
+    lost, solved = reward is None, reward == 1
+    fields = {
+        "outcome": Outcome.SANDBOX_LOST if lost else Outcome.SOLVED if solved else Outcome.FAILED,
+        "reason": "",
+        "verdict": reward,
+        "reward": reward,
+        "turns": 1,
+        "seconds": PhaseSeconds(),
+    }
+    return TrialFinished(trial=trial, **(fields | changes))
+
+
+def entries_of(run: RunDirectory) -> Sequence[Entry]:
+    """All of its journal; nothing before there is one."""
+    if not run.database.exists():
+        return ()
+    with contextlib.closing(JournalReader(run)) as reader:
+        return reader.read(0, 1_000_000)
+
+
+def events_of[E: AnyEvent](run: RunDirectory, kind: type[E]) -> list[E]:
+    return [entry.event for entry in entries_of(run) if isinstance(entry.event, kind)]

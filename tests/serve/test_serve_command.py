@@ -1,0 +1,67 @@
+"""What `tbtui serve` refuses, each time in one line."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tbtui.cli import app
+from tbtui.journal.rundir import RunDirectory
+
+
+def serve(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["serve", *arguments])
+
+
+def refused(result: Result, reason: str) -> None:
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert reason in line
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gpu-box"])
+def test_an_address_that_others_reach_must_be_meant(past_run: RunDirectory, host: str) -> None:
+    refused(serve(str(past_run.path), "--host", host), "without a password; if they may: --anyone")
+
+
+def test_a_port_in_use(past_run: RunDirectory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        refused(
+            serve(str(past_run.path), "--port", str(port)), f"127.0.0.1:{port} is in use; choose"
+        )
+
+
+def test_a_missing_extra(past_run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [
+        name for name in sys.modules if name.startswith(("textual_serve", "tbtui.serve."))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "textual_serve", None)
+    refused(serve(str(past_run.path)), "serve needs textual-serve: uv sync --extra serve")
+
+
+def test_a_url_that_is_none_and_a_run_that_is_not_there(past_run: RunDirectory) -> None:
+    refused(serve(str(past_run.path), "--public-url", "runs.example.org"), "write it as https://")
+    refused(serve("nowhere"), "no such run")
+
+
+def test_a_viewer_knows_nothing_of_engines_and_servers() -> None:
+    """Each tab pays for what it imports; and what isn't there can't steer."""
+    program = "import sys, tbtui.serve.viewer; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "tbtui.ui.application" in modules
+    assert not [name for name in modules if name.startswith(("tbtui.engines", "tbtui.config"))]
+    assert not set(modules) & {"aiohttp", "textual_serve", "pydantic", "numpy", "harbor"}
+
+
+def test_no_run_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(serve(), "no run in runs; name one: tbtui serve RUN")

@@ -1,0 +1,75 @@
+"""Hints name the keys that a person has, not those that the app came with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tbtui.ui.keys import KEYS
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.screens.trial import TrialScreen
+from tbtui.ui.user import User
+from tests.ui.opening import Opener, app_of
+from tests.ui.picture import settle
+
+OWN = [key for key in KEYS if key.bound]
+NEW = [chr(code) for code in range(0x430, 0x588) if chr(code).islower()][: len(OWN)]
+"""Letters that nothing else on a screen has."""
+HINT = re.compile(
+    r"(\S+) (?:follows|leaves|takes|opens|shows all|all\b|goes round|to now|again|calls it off"
+    r"|gives it back|on a trial|for the whole run|plays|pauses|leads back|lists keys)"
+)
+
+
+def screen_text(app: object) -> str:
+    strips = app.screen._compositor.render_strips()  # type: ignore[attr-defined]
+    return "\n".join(strip.text for strip in strips)
+
+
+@pytest.mark.slow
+async def test_remapped_keys_are_the_ones_that_are_named(opened: Opener, tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text(
+        "".join(f'{key.id} = "{letter}"\n' for key, letter in zip(OWN, NEW, strict=True))
+    )
+    user = User.load(tmp_path, tmp_path / "state")
+    assert user.problems == ()
+    named = {key.id: key.shown for key in user.keys.keys}
+    assert [named[key.id] for key in OWN] == NEW
+    async with opened(size=(160, 45), user=user) as pilot:
+        app = app_of(pilot)
+        seen: list[str] = []
+
+        async def look() -> None:
+            await settle(app)
+            await pilot.pause()
+            seen.append(screen_text(app))
+
+        cockpit = app.screen
+        assert isinstance(cockpit, Cockpit)
+        await look()
+        assert f"{named['quit']} quit" in seen[-1]
+        app.selection.choose(next(iter(app.live_run.state.trials)))
+        await cockpit.action_filter()
+        await pilot.press(*"nothing like this")
+        await look()
+        assert f"{named['overview']} all" in seen[-1]
+        assert f"{named['overview']} shows all" in seen[-1]
+        cockpit.action_back()
+        retried = next(t for t in app.live_run.state.trials.values() if t.attempt > 1)
+        app.push_screen(TrialScreen(retried.trial))
+        await look()
+        trial = app.screen
+        assert isinstance(trial, TrialScreen)
+        trial.action_command(-1)
+        await look()
+        assert f"{named['scrub-now']} to now" in seen[-1]
+        assert f"{named['attempt']} goes round" in seen[-1]
+        for action in ("open_group", "commands_given", "runs", "search", "help", "tour"):
+            await app.run_action(f"app.{action}")
+            await look()
+        assert all(letter in "".join(seen) for letter in (named["tour"], named["help"]))
+        for text in seen:
+            for found in HINT.findall(text):
+                assert not any(found.strip("(") in key.shown.split(" ") for key in OWN), found
