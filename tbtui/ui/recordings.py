@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 16 * 1024
 _MAX_LINE = 8 * 1024 * 1024
-_KEPT = 24
+_KEPT = 12
 """Half a megabyte each; those on the screen are kept besides."""
 _WINDOW = 64 * 1024
 """Bytes of a recording that a screen is drawn from after a jump: many screens full."""

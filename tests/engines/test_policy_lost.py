@@ -197,7 +197,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in ("replays", "scores"))],
+)
 async def test_lost_at_any_call_a_run_ends_as_if_it_had_not_been(
     tmp_path: Path, variant: str
 ) -> None:

@@ -161,6 +161,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 async def test_broken_themes_are_named_and_the_others_work(opened: Opener, tmp_path: Path) -> None:
     for name, (content, _) in BROKEN.items():
         path = tmp_path / name

@@ -642,6 +642,7 @@ async def _turn(training: tinker.TrainingClient, turn: int) -> None:
         training._turn_counter -= 1
 
 
+@pytest.mark.slow
 async def test_a_killed_server_comes_back_with_its_checkpoints_alone(tmp_path: Path) -> None:
     server = TinkerServer(ServerSettings(tmp_path), Faults())
     server.start()
