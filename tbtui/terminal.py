@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from collections.abc import MutableMapping
 
 _VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f]")
 _COMBINING_RUN = re.compile(
@@ -15,6 +16,16 @@ _COMBINING_RUN = re.compile(
 def on_terminal() -> bool:
     """Whether somebody sits at both ends of this program."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def set_delays(environment: MutableMapping[str, str]) -> None:
+    """So that Textual, which reads them when it is imported, doesn't wait longer than it must."""
+    # A new screen's first paint comes a frame late.
+    environment.setdefault("TEXTUAL_FPS", "240")
+    if "SSH_CONNECTION" not in environment:
+        # How long `esc` is waited with, lest it begin another key's sequence (milliseconds; curses
+        # programs read it too). A sequence arrives whole where there is no network in between.
+        environment.setdefault("ESCDELAY", "10")
 
 
 def visible(text: str) -> str:

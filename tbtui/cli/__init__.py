@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from tbtui.command_line import EXIT_FAILED, refuse
+from tbtui.terminal import set_delays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -165,10 +166,7 @@ def main() -> None:
     # What is imported at the start stays for good: looking through it for garbage over and over
     # takes a tenth of the start. Whoever shows the run switches the collector on again.
     gc.disable()
-    if "SSH_CONNECTION" not in os.environ:
-        # How long `esc` is waited with, lest it begin another key's sequence (milliseconds; curses
-        # programs read it too). A sequence arrives whole where there is no network in between.
-        os.environ.setdefault("ESCDELAY", "25")
+    set_delays(os.environ)
     _make_streams_usable()
     try:
         app()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.dom import DOMNode
 from textual.worker import Worker, WorkerState
 
@@ -27,6 +27,7 @@ from tbtui.ui.pane import Redraw
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.panes.transport import TransportLine
+from tbtui.ui.quiet import Quiet
 from tbtui.ui.screens.base import LiveScreen, ScopedScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.selection import Selection
@@ -106,6 +107,7 @@ class TbtuiApp(BaseApp[int]):
             self._write_escape, self.user.settings.notify, from_start=not host.outlives
         )
         self._fps = fps or frames_per_second(str(self.user.settings.fps))
+        self.quiet = Quiet(monotonic)
         self.drawing = Drawing(self, self.attention, self._fps, monotonic, prepared=not live)
         self.spare = SpareScreen(self)
         self._first_trial = trial
@@ -184,14 +186,8 @@ class TbtuiApp(BaseApp[int]):
         self.life.begin()
         if self._live:
             self.run_worker(self.drawing.prepare(), name="prepare", exit_on_error=False)
-            self.set_interval(1 / self._fps, self.tick)
-            # What has been made by now stays: let the collector look at new things only.
-            gc.enable()
-            gc.collect()
-            gc.freeze()
-            # Often, so that it is short each time: what painting leaves behind in ten seconds takes
-            # 100 ms to clear up.
-            gc.set_threshold(10_000, 4, 50)
+            self.set_interval(1 / self._fps, self._beat)
+            self.quiet.begin()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         worker: Worker[Any] = event.worker
@@ -203,9 +199,25 @@ class TbtuiApp(BaseApp[int]):
     async def on_unmount(self) -> None:
         await self.visiting.end()
 
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            self.quiet.disturb()
+        await super().on_event(event)
+
     def tick(self) -> None:
         """Read on and draw."""
         self.drawing.tick()
+
+    def _beat(self) -> None:
+        if self.drawing.read_on():
+            # Keys that have been pressed meanwhile go first.
+            self.call_later(self.drawing.draw)
+        if self.quiet.now:
+            self.call_later(self._use_quiet)
+
+    def _use_quiet(self) -> None:
+        if not self.drawing.make_ready():
+            self.quiet.clear_up()
 
     def redraw_all(self) -> None:
         """Draw every pane now."""

@@ -34,8 +34,7 @@ def row(width: int, *spans: Span, base: Style | None = None) -> Strip:
     segments, used = _fit(spans, width)
     if used < width:
         segments.append(Segment(" " * (width - used)))
-    strip = Strip(segments, width)
-    return strip.apply_style(base) if base is not None else strip
+    return Strip(Segment.apply_style(segments, base), width)
 
 
 def split_row(
@@ -45,5 +44,4 @@ def split_row(
     tail, tail_width = _fit(right, width)
     head, head_width = _fit(left, max(0, width - tail_width - (1 if tail_width else 0)))
     gap = width - head_width - tail_width
-    strip = Strip([*head, Segment(" " * gap), *tail], width)
-    return strip.apply_style(base) if base is not None else strip
+    return Strip(Segment.apply_style([*head, Segment(" " * gap), *tail], base), width)

@@ -65,8 +65,13 @@ class Drawing:
         self._screens = True
 
     def tick(self) -> None:
-        """Read on and draw; the one timer calls it as often as there are frames, ten times a
-        second unless fewer were asked for."""
+        """Read on and draw."""
+        if self.read_on():
+            self.draw()
+
+    def read_on(self) -> bool:
+        """The one timer calls it as often as there are frames, ten times a second unless fewer
+        were asked for. Says whether what has been read shall be drawn."""
         app, earlier = self._app, self.beat
         self.beat += round(BEATS / self._fps)
         another_second = self.beat // BEATS != earlier // BEATS
@@ -78,16 +83,22 @@ class Drawing:
                 app.own_run.follow(JOURNAL_BUDGET_SEC)
         if another_second:
             self.call_for_attention()
-            if self._screens and isinstance(app.screen, Cockpit):
-                app.spare.prepare()
-        if run.behind and not another_second:
-            # Far behind: the time goes into reading on; a frame a second says how far it is.
-            return
+        # Far behind: the time goes into reading on; a frame a second says how far it is.
+        return another_second or not run.behind
+
+    def draw(self) -> None:
+        """The panes whose turn it is."""
         self._show(self.beat)
 
+    def make_ready(self) -> bool:
+        """Make what somebody may ask for next; says whether there was anything to make."""
+        wanted = self._screens and isinstance(self._app.screen, Cockpit)
+        return wanted and self._app.spare.prepare()
+
     def redraw(self) -> None:
-        """Draw every pane now."""
-        self._show(0)
+        """Draw every pane now, of what has been read. Somebody waits for it: the terminals that
+        are on the screen already are read on at the next tick."""
+        self._show(0, only_new=True)
 
     def moved(self) -> None:
         """Somebody moved the clock of a recorded run: show the place at once."""
@@ -128,7 +139,9 @@ class Drawing:
             keys=app.user.keys,
         )
 
-    def _show(self, beat: int, terminal_budget: float = TERMINAL_BUDGET_SEC) -> None:
+    def _show(
+        self, beat: int, terminal_budget: float = TERMINAL_BUDGET_SEC, *, only_new: bool = False
+    ) -> None:
         app = self._app
         if not app.screen_stack:
             return
@@ -141,6 +154,7 @@ class Drawing:
                 frame.selected.trial if frame.selected else None,
                 self._visible_trials(),
                 terminal_budget,
+                only_new=only_new,
             )
         if (screen := self._screen) is not None:
             screen.show(frame, beat)

@@ -38,6 +38,15 @@ class Emulator:
         self._palette: Palette | None = None
         self._used: tuple[int, int] = (-1, 0)
 
+    def __del__(self) -> None:
+        # bittty's board and its devices hold each other: half a megabyte that only the collector
+        # would free, and seldom does.
+        board = self._board
+        for device in vars(board).values():
+            if hasattr(device, "__dict__") and vars(device).get("board") is board:
+                vars(device).clear()
+        vars(board).clear()
+
     def feed(self, text: str) -> None:
         """Write to the terminal. Whatever the text does, it does it to this screen only."""
         if self.failure:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
+
+from tbtui.ui.painted import Painted
 
 
-class Ground(Widget):
+class Ground(Painted):
     """Nothing is on it but its children, so all of its rows are alike.
 
     Textual makes every row of every container, though panes cover nearly all of them: half of what
-    a paint of the whole screen costs. (A subclass names it last: Textual looks for the styles of
-    a class only at its first base.)
+    a paint of the whole screen costs.
     """
 
     def render_lines(self, crop: Region) -> list[Strip]:

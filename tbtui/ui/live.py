@@ -145,10 +145,19 @@ class LiveRun:
         until = self._until
         return transcript.apply(e for e in entries if until is None or e.time <= until)
 
-    def follow_terminals(self, focused: str | None, shown: Sequence[str], budget: float) -> None:
-        self.terminals_behind = not self.recordings.advance(
-            focused, shown, budget, self._recorded_until
+    def follow_terminals(
+        self,
+        focused: str | None,
+        shown: Sequence[str],
+        budget: float,
+        *,
+        only_new: bool = False,
+    ) -> None:
+        """With `only_new`, of those that are `shown` only the ones that have not been yet."""
+        all_read = self.recordings.advance(
+            focused, shown, budget, self._recorded_until, only_new=only_new
         )
+        self.terminals_behind = only_new or not all_read
 
     def _recorded_until(self, trial: str) -> Moment | None:
         """How far into a trial's recording to read; None: to its end."""

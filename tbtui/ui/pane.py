@@ -17,6 +17,7 @@ from textual.strip import Strip
 from tbtui.ui.keymap import KeyTable
 from tbtui.ui.keys import bindings
 from tbtui.ui.live import LiveRun
+from tbtui.ui.painted import Painted, cropped
 from tbtui.ui.text import visible
 from tbtui.ui.theme import Palette
 from tbtui.view.listing import Listing
@@ -55,7 +56,7 @@ class Redraw(Message):
     """Something was done that should be seen at once."""
 
 
-class Pane(ScrollView, can_focus=True):
+class Pane(ScrollView, Painted, can_focus=True):
     """A titled pane of rows. Subclasses say what they depend on and how their rows look."""
 
     BINDINGS = bindings("panes")
@@ -131,7 +132,7 @@ class Pane(ScrollView, can_focus=True):
         index = y + round(self.scroll_y)
         if not 0 <= index < len(self._rows):
             return Strip.blank(self.size.width, self._ground)
-        return self._rows[index].crop_extend(0, self.size.width, None).apply_style(self._ground)
+        return cropped(self._rows[index], 0, self.size.width).apply_style(self._ground)
 
     def reveal(self, line: int) -> None:
         """Scroll no more than it takes to show a row."""

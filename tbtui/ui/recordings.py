@@ -224,10 +224,13 @@ class Recordings:
         shown: Sequence[str],
         budget: float,
         until: Callable[[str], Moment | None] = lambda trial: None,
+        *,
+        only_new: bool = False,
     ) -> bool:
         """Read on: the focused trial first, then the shown ones in turns, for `budget` seconds.
 
-        `until` says how far into a trial's recording to read; None: as far as it goes. Returns
+        `until` says how far into a trial's recording to read; None: as far as it goes. With
+        `only_new` those of the shown ones stay as they are that have been read before. Returns
         whether all has been read.
         """
         deadline = self._monotonic() + budget
@@ -239,7 +242,10 @@ class Recordings:
         count = len(shown)
         for offset in range(count):
             index = (self._next + offset) % count
+            read_before = shown[index] in self._open
             recording = self._get(shown[index])
+            if only_new and read_before:
+                continue
             limit = until(shown[index])
             while recording.advance(limit):
                 if self._monotonic() >= deadline:

@@ -22,16 +22,17 @@ class SpareScreen:
         self._theme = ""
         """That it was styled with."""
 
-    def prepare(self) -> None:
-        """Make one, if there is none that would do: 20 ms of the loop."""
+    def prepare(self) -> bool:
+        """Make one, if there is none that would do, and say so: 20 ms of the loop."""
         from tbtui.ui.screens.trial import TrialScreen
 
         if self._screen is not None and self._theme == self._app.theme:
-            return
+            return False
         self._discard()
         self._screen, self._theme = TrialScreen(), self._app.theme
         # What `push_screen` does with a new one; Textual has no name of its own for this alone.
         self._app._get_screen(self._screen)
+        return True
 
     def take(self) -> TrialScreen:
         """The one that was made, or else a new one."""

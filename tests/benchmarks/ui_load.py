@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tbtui.journal.rundir import RunDirectory
+from tbtui.terminal import set_delays
 
 SETTLING_SEC = 4.0
 """From the app's start until it is measured."""
@@ -155,9 +156,8 @@ def in_pty(command: list[str], size: tuple[int, int]) -> Iterator[Terminal]:
     """Run a command in a terminal; whatever is left of it at the end is killed."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-    # What `tbtui` itself sets for a terminal of this machine.
-    terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "ESCDELAY": "25"}
-    environment = {**os.environ, **terminal}
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    set_delays(environment)
     process = subprocess.Popen(
         command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
     )

@@ -56,9 +56,9 @@ async def settle(app: TbtuiApp) -> None:
         app.tick()
     # Which terminals are read depends on what the frame before has shown.
     app.redraw_all()
-    app.redraw_all()
+    app.tick()
     while app.live_run.terminals_behind:
-        app.redraw_all()
+        app.tick()
         await asyncio.sleep(0)
     app.redraw_all()
     await wait_for_idle()

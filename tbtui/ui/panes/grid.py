@@ -15,6 +15,7 @@ from tbtui.journal.vocabulary import Purpose
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
 from tbtui.ui.keys import bindings
+from tbtui.ui.painted import cropped
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.panes.tiles import NARROWEST, TileLayout, tile_layout
 from tbtui.ui.text import clip_label, clock_time, rate, wrap
@@ -283,7 +284,7 @@ class TrialGrid(Pane):
             # A tile is narrow: of a prompt only its last character is worth the room.
             prompt = _PROMPT.match(screen.plain(y) + " ")
             left = prompt.end() - 2 if prompt else 0
-            line = screen.row(y, palette).crop_extend(left, left + width - 1, palette.terminal)
+            line = cropped(screen.row(y, palette), left, width - 1, palette.terminal)
             rows.append(Strip.join([pad, line]))
         return rows + [blank] * (height - len(rows))
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from textual import events
 from textual.strip import Strip
-from textual.widget import Widget
 
 from tbtui.ui.base_app import app_of
 from tbtui.ui.keys import Scope
+from tbtui.ui.painted import Painted
 from tbtui.ui.panes.bars import KeyPlace, click_key, key_row
 from tbtui.ui.theme import Palette
 
 
-class KeyLine(Widget):
+class KeyLine(Painted):
     """The keys of some scopes, and single ones of others; each can be clicked."""
 
     def __init__(

@@ -12,6 +12,7 @@ from textual.strip import Strip
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.glyphs import HELD_OUT_MARK
 from tbtui.ui.keys import bindings
+from tbtui.ui.painted import Painted
 from tbtui.ui.task_choice import Row, TaskChoice, about, size_text
 from tbtui.ui.text import rate
 from tbtui.ui.theme import Palette
@@ -21,7 +22,7 @@ _WIDE = 56
 """Cells from which on there is room for the size."""
 
 
-class LibraryTree(ScrollView, can_focus=True):
+class LibraryTree(ScrollView, Painted, can_focus=True):
     """Shows a `TaskChoice`; the cursor stays on its row when rows come and go."""
 
     BINDINGS = bindings("library-tree", "panes")

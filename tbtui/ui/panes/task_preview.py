@@ -13,6 +13,7 @@ from textual.strip import Strip
 from tbtui.ui.draw import Span, row
 from tbtui.ui.keys import bindings
 from tbtui.ui.library import Preview, TaskEntry, TaskRecord
+from tbtui.ui.painted import Painted, cropped
 from tbtui.ui.task_choice import about, size_text
 from tbtui.ui.text import rate, visible_lines, wrap
 from tbtui.ui.theme import Palette
@@ -20,7 +21,7 @@ from tbtui.ui.theme import Palette
 TABS = ("instruction", "Dockerfile", "tests", "solution", "history")
 
 
-class TaskPreview(ScrollView, can_focus=True):
+class TaskPreview(ScrollView, Painted, can_focus=True):
     """The row of tabs stays on top of what is scrolled."""
 
     BINDINGS = bindings("library-preview", "panes")
@@ -95,8 +96,7 @@ class TaskPreview(ScrollView, can_focus=True):
         index = y - 1 + round(self.scroll_y)
         if index >= len(self._rows):
             return Strip.blank(self.size.width, palette.ground)
-        line = self._rows[index].crop_extend(0, self.size.width, None)
-        return line.apply_style(palette.ground)
+        return cropped(self._rows[index], 0, self.size.width).apply_style(palette.ground)
 
     def _tabs(self) -> Iterator[Span]:
         for index, name in enumerate(TABS):

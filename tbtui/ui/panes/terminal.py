@@ -13,6 +13,7 @@ from textual.strip import Strip
 
 from tbtui.ui.draw import row
 from tbtui.ui.glyphs import trial_glyph
+from tbtui.ui.painted import cropped
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.scrub import Scrub
 from tbtui.ui.text import clock_time, wrap
@@ -137,7 +138,7 @@ class TerminalPane(Pane):
             strip = screen.row(y, palette)
             if cursor and cursor[1] == y and cursor[0] < screen.columns:
                 strip = _with_cursor(strip, cursor[0])
-            rows.append(strip.crop_extend(left, left + width, palette.terminal))
+            rows.append(cropped(strip, left, width, palette.terminal))
         blank = row(width, base=palette.terminal)
         rows.extend([blank] * (body - len(rows)))
         if screen.failure:

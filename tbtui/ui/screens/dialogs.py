@@ -12,7 +12,6 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from tbtui.ui.base_app import app_of
@@ -20,6 +19,7 @@ from tbtui.ui.draw import row
 from tbtui.ui.glyphs import LEGEND
 from tbtui.ui.ground import Ground
 from tbtui.ui.keys import SCOPE_TITLES, Key
+from tbtui.ui.painted import Painted
 from tbtui.ui.screens.dialog import Dialog, hint
 from tbtui.ui.text import visible, wrap
 
@@ -152,7 +152,7 @@ class HelpDialog(Dialog[None], Ground):
         self.dismiss(None)
 
 
-class HelpText(Widget):
+class HelpText(Painted):
     """The help, of which only the lines in sight are drawn: there are some two hundred."""
 
     def __init__(self, keys: Sequence[Key]) -> None:

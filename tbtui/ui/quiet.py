@@ -1,0 +1,58 @@
+"""What can wait until nobody waits for an answer."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+QUIET_SEC = 0.3
+"""After the last key or movement of the mouse: its answer is out."""
+_PAUSE_SEC = 0.7
+"""The next key isn't just coming."""
+_YOUNG = 10_000
+"""New objects that are worth a look for garbage: 10 to 20 ms."""
+_FULL_SEC = 60.0
+"""Between looks at all objects: some 100 ms, which is why they don't come of themselves,"""
+_REST_SEC = 5.0
+"""nor sooner than this after the last key."""
+
+
+class Quiet:
+    """Knows when somebody last pressed a key, and clears up while nobody does.
+
+    Python's collector comes when many objects have been made: in the middle of a paint, with
+    somebody waiting for it.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._disturbed = self._looked_through = monotonic()
+
+    def begin(self) -> None:
+        """From here on the collector comes when it is called, or when it is high time."""
+        gc.enable()
+        gc.collect()
+        # What has been made by now stays: let the collector look at new things only.
+        gc.freeze()
+        gc.set_threshold(5 * _YOUNG, 10, 20)
+
+    def disturb(self) -> None:
+        """Somebody wants something."""
+        self._disturbed = self._monotonic()
+
+    @property
+    def now(self) -> bool:
+        """Nobody has wanted anything for a while."""
+        return self._since(self._disturbed) >= QUIET_SEC
+
+    def clear_up(self) -> None:
+        """Free what is garbage, as far as it is worth it; call it often, but only when quiet."""
+        resting = self._since(self._disturbed) >= _REST_SEC
+        if resting and self._since(self._looked_through) >= _FULL_SEC:
+            self._looked_through = self._monotonic()
+            gc.collect()
+        elif self._since(self._disturbed) >= _PAUSE_SEC and gc.get_count()[0] >= _YOUNG:
+            gc.collect(1)
+
+    def _since(self, moment: float) -> float:
+        return self._monotonic() - moment

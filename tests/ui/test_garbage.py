@@ -1,0 +1,108 @@
+"""What the app leaves behind goes by itself: the collector would come in the middle of a paint."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+from textual.events import MouseMove
+
+from tbtui.ui.app import TbtuiApp
+from tbtui.ui.emulator import Emulator
+from tbtui.ui.painted import PaintedRow, cropped
+from tbtui.ui.quiet import QUIET_SEC, Quiet
+from tests.ui.picture import settle
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_rows_go_when_others_take_their_place(past_app: Callable[..., TbtuiApp]) -> None:
+    app = past_app()
+    async with app.run_test(size=(160, 45)) as pilot:
+        await settle(app)
+        counts = []
+        for _ in range(4):
+            for key in ("right", "right", "left", "left"):
+                await pilot.press(key)
+            counts.append(sum(isinstance(each, PaintedRow) for each in gc.get_objects()))
+    assert counts[0] > 45
+    # Those of the same paint, but for what a pane remembers of its last rows.
+    assert max(counts) < counts[0] + 45
+
+
+def test_a_row_is_cut_as_any_strip_is() -> None:
+    row = PaintedRow([*cropped(PaintedRow.blank(3), 0, 4)], 4)
+    for cuts in ([4], [2, 4], [4, 9], [1, 2, 3], [5], []):
+        plain = super(PaintedRow, row).divide(cuts)
+        assert [part.text for part in row.divide(cuts)] == [part.text for part in plain]
+    assert row.divide([4]) == [row]
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_terminal_that_nobody_shows_takes_no_memory() -> None:
+    emulator = Emulator(160, 40)
+    emulator.feed("\x1b[31mhello\r\n" * 100 + "\x1b[?1049h")
+    board = weakref.ref(emulator._board)
+    page = weakref.ref(emulator._board.display.page)
+    assert board() is not None
+    del emulator
+    assert board() is None
+    assert page() is None
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_the_collector_comes_when_nobody_waits() -> None:
+    now = 0.0
+    quiet = Quiet(lambda: now)
+    quiet.begin()
+    assert gc.isenabled()
+    made: list[list[None]] = []
+
+    def collections() -> list[int]:
+        return [each["collections"] for each in gc.get_stats()]
+
+    def clear_up(*, objects: int = 0) -> list[int]:
+        """How often it has looked through the objects of each age."""
+        before = collections()
+        made.extend([] for _ in range(objects))
+        quiet.clear_up()
+        return [after - was for after, was in zip(collections(), before, strict=True)]
+
+    # Little is worth no look; much is looked through where it is new,
+    now += 1
+    assert clear_up(objects=100) == [0, 0, 0]
+    assert clear_up(objects=20_000) == [0, 1, 0]
+    # and all of it only once in a while, and when nobody has touched a key for longer.
+    now += 100
+    quiet.disturb()
+    assert clear_up(objects=20_000) == [0, 0, 0]
+    now += 10
+    assert clear_up() == [0, 0, 1]
+    assert clear_up() == [0, 0, 0]
+
+
+async def test_a_key_and_the_mouse_disturb(past_app: Callable[..., TbtuiApp]) -> None:
+    now = 0.0
+    app = past_app(monotonic=lambda: now)
+    async with app.run_test(size=(160, 45)) as pilot:
+        for disturb in (pilot.press("x"), pilot.hover()):
+            now += 2 * QUIET_SEC
+            assert app.quiet.now
+            await disturb
+            assert not app.quiet.now
+        now += 2 * QUIET_SEC
+        app.post_message(MouseMove(None, 1, 1, 1, 0, 0, False, False, False))
+        await pilot.pause()
+        assert not app.quiet.now
