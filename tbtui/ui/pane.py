@@ -119,8 +119,18 @@ class Pane(ScrollView, Painted, can_focus=True):
         if rows == self._rows:
             return
         self._rows = rows
-        self.virtual_size = Size(width, len(rows))
+        self.extend(Size(width, len(rows)))
         self.refresh()
+
+    def extend(self, extent: Size) -> None:
+        """There are so many columns and rows to scroll in."""
+        scrolls = extent.height > self.container_size.height
+        if scrolls == self.show_vertical_scrollbar and extent.width == self.virtual_size.width:
+            # Nothing moves. Textual would lay out the whole screen for it, and paint it anew.
+            self.set_reactive(ScrollView.virtual_size, extent)
+            self._scroll_update(extent)
+        else:
+            self.virtual_size = extent
 
     def retitle(self, title: str) -> None:
         if title != self._title:

@@ -128,7 +128,7 @@ class TrialGrid(Pane):
             self._layout_now = layout
             self._tile_keys, self._tiles = [None] * len(keys), [[] for _ in keys]
             height = -(-len(keys) // layout.columns) * layout.height
-            self.virtual_size = Size(size.width, height)
+            self.extend(Size(size.width, height))
             self.refresh()
         for index, (trial, key) in enumerate(zip(frame.listed, keys, strict=True)):
             if trial.trial == chosen and index != self._index:
@@ -166,7 +166,7 @@ class TrialGrid(Pane):
                 row(size.width, (f" {words}", palette.muted)),
                 row(size.width, (f" {hint}", palette.faint)),
             ]
-            self.virtual_size = Size(size.width, len(self._message))
+            self.extend(Size(size.width, len(self._message)))
             self.refresh()
 
     def _tile_key(
