@@ -12,9 +12,12 @@ _PAUSE_SEC = 0.7
 _YOUNG = 10_000
 """New objects that are worth a look for garbage: 10 to 20 ms."""
 _FULL_SEC = 60.0
-"""Between looks at all objects: some 100 ms, which is why they don't come of themselves,"""
+"""Between looks at all objects, where screens have come and gone: 100 ms and more, which is why
+they don't come of themselves,"""
 _REST_SEC = 5.0
-"""nor sooner than this after the last key."""
+"""nor sooner than this after the last key,"""
+_ALONE_SEC = 600.0
+"""and where nobody has pressed one no more often than this."""
 
 
 class Quiet:
@@ -48,7 +51,8 @@ class Quiet:
     def clear_up(self) -> None:
         """Free what is garbage, as far as it is worth it; call it often, but only when quiet."""
         resting = self._since(self._disturbed) >= _REST_SEC
-        if resting and self._since(self._looked_through) >= _FULL_SEC:
+        between = _FULL_SEC if self._disturbed > self._looked_through else _ALONE_SEC
+        if resting and self._since(self._looked_through) >= between:
             self._looked_through = self._monotonic()
             gc.collect()
         elif self._since(self._disturbed) >= _PAUSE_SEC and gc.get_count()[0] >= _YOUNG:

@@ -91,6 +91,10 @@ def test_the_collector_comes_when_nobody_waits() -> None:
     now += 10
     assert clear_up() == [0, 0, 1]
     assert clear_up() == [0, 0, 0]
+    now += 500
+    assert clear_up() == [0, 0, 0]
+    now += 200
+    assert clear_up() == [0, 0, 1]
 
 
 async def test_a_key_and_the_mouse_disturb(past_app: Callable[..., TbtuiApp]) -> None:
