@@ -209,14 +209,13 @@ class TbtuiApp(BaseApp[int]):
         self.drawing.tick()
 
     def _beat(self) -> None:
-        if self.drawing.read_on():
-            # Keys that have been pressed meanwhile go first.
-            self.call_later(self.drawing.draw)
+        self.tick()
         if self.quiet.now:
+            # After the keys that have been pressed meanwhile, which end the quiet.
             self.call_later(self._use_quiet)
 
     def _use_quiet(self) -> None:
-        if not self.drawing.make_ready():
+        if self.quiet.now and not self.drawing.make_ready():
             self.quiet.clear_up()
 
     def redraw_all(self) -> None:

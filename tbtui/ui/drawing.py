@@ -65,13 +65,8 @@ class Drawing:
         self._screens = True
 
     def tick(self) -> None:
-        """Read on and draw."""
-        if self.read_on():
-            self.draw()
-
-    def read_on(self) -> bool:
-        """The one timer calls it as often as there are frames, ten times a second unless fewer
-        were asked for. Says whether what has been read shall be drawn."""
+        """Read on and draw; the one timer calls it as often as there are frames, ten times a
+        second unless fewer were asked for."""
         app, earlier = self._app, self.beat
         self.beat += round(BEATS / self._fps)
         another_second = self.beat // BEATS != earlier // BEATS
@@ -83,11 +78,9 @@ class Drawing:
                 app.own_run.follow(JOURNAL_BUDGET_SEC)
         if another_second:
             self.call_for_attention()
-        # Far behind: the time goes into reading on; a frame a second says how far it is.
-        return another_second or not run.behind
-
-    def draw(self) -> None:
-        """The panes whose turn it is."""
+        if run.behind and not another_second:
+            # Far behind: the time goes into reading on; a frame a second says how far it is.
+            return
         self._show(self.beat)
 
     def make_ready(self) -> bool:
