@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import os
+import re
+import secrets
 from errno import EADDRINUSE
-from urllib.parse import urlsplit
 
 import typer
 
@@ -15,6 +14,14 @@ from tbtui.config import ConfigError, parse_settings
 from tbtui.journal.database import JournalError, require_format
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
 from tbtui.journal.summaries import find_runs, newest_first, summarise
+
+TOKEN_VARIABLE = "TBTUI_SERVE_TOKEN"
+"""Not an option: whoever lists processes would see it."""
+_FIXED_TOKEN = re.compile(r"[!-~]{16,}")
+_PLAIN_HTTP = (
+    "tbtui: this is plain HTTP: on its way to another machine others can read the token and the"
+    " run; ssh -L, or a proxy with TLS and --public-url, keep them private"
+)
 
 
 class ServeError(Exception):
@@ -30,14 +37,15 @@ def serve(
         run: a run by path or name; None: the newest.
         host: the address to listen on.
         port: 0: any that is free.
-        anyone: `host` may be one that other machines reach.
+        anyone: no token is asked for.
         public_url: where browsers find it, when that is not `host` and `port`.
     """
     try:
         directory = _find(run)
         require_format(directory)
-        _require_local(host, anyone)
-        return _serve(directory, host, port, _public_name(public_url))
+        if not host:
+            raise ServeError("--host: write the address to listen on, as 127.0.0.1")
+        return _serve(directory, host, port, _token(anyone), public_url)
     except (ConfigError, JournalError, RunDirectoryError, ServeError) as error:
         refuse(error)
 
@@ -52,50 +60,56 @@ def _find(run: str | None) -> RunDirectory:
     return newest[0].directory
 
 
-def _require_local(host: str, anyone: bool) -> None:
-    """Raises `ServeError` for an address that others reach, unless that is meant."""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if local:
-        return
-    if not anyone:
+def _token(anyone: bool) -> str | None:
+    """What a browser has to show; None: nothing."""
+    fixed = os.environ.get(TOKEN_VARIABLE)
+    if fixed is None:
+        return None if anyone else secrets.token_urlsafe()
+    if anyone:
+        raise ServeError(f"--anyone asks for no token, but {TOKEN_VARIABLE} is one; leave one out")
+    if not _FIXED_TOKEN.fullmatch(fixed):
         raise ServeError(
-            f"--host {host}: whoever reaches that address could read the run, without a password;"
-            " if they may: --anyone; else leave it out and come by ssh -L"
+            f"{TOKEN_VARIABLE}: write at least 16 letters, digits or signs (ASCII), no spaces;"
+            " without it every start makes a new one"
         )
-    typer.echo(f"tbtui: anyone who reaches {host} can read this run, without a password", err=True)
+    return fixed
 
 
-def _public_name(url: str | None) -> str | None:
-    """The host that browsers ask for, with its port if it has one."""
-    if url is None:
-        return None
-    with contextlib.suppress(ValueError):
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts.netloc
-    raise ServeError(f"--public-url {url}: write it as https://runs.example.org")
-
-
-def _serve(directory: RunDirectory, host: str, port: int, public: str | None) -> int:
+def _serve(
+    directory: RunDirectory, host: str, port: int, token: str | None, public_url: str | None
+) -> int:
     import asyncio
 
     try:
+        from tbtui.serve.address import PublicUrl, is_loopback, pages
         from tbtui.serve.server import RunServer
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("aiohttp", "textual_serve"):
+        if (error.name or "").partition(".")[0] not in ("aiohttp", "textual_serve", "yarl"):
             raise
         raise ServeError(
             "serve needs textual-serve: uv sync --extra serve, or pip install 'tbtui[serve]'"
         ) from error
 
-    def ready(url: str) -> None:
-        typer.echo(f"{directory.name}, to look at only: {url} (ctrl-c ends it)")
+    try:
+        public = None if public_url is None else PublicUrl.parse(public_url)
+    except ValueError as error:
+        raise ServeError(f"--public-url {public_url}: write it as https://a.example") from error
+
+    def ready(port: int) -> None:
+        addresses = " or ".join(pages(host, port, public, token))
+        typer.echo(f"{directory.name}, to look at only: {addresses} (ctrl-c ends it)")
+        if token is None:
+            readers = (
+                "every user of this machine" if is_loopback(host) else f"whoever reaches {host}"
+            )
+            if public is not None:
+                readers = f"whoever reaches {public.page}"
+            typer.echo(f"tbtui: no token is asked for: {readers} can read this run", err=True)
+        elif not is_loopback(host) and (public is None or public.secure_host is None):
+            typer.echo(_PLAIN_HTTP, err=True)
 
     try:
-        asyncio.run(RunServer(directory, public).serve(host, port, ready))
+        asyncio.run(RunServer(directory, token, public).serve(host, port, ready))
     except OSError as error:
         if error.errno == EADDRINUSE:
             raise ServeError(

@@ -1,57 +1,67 @@
 """The web server of `tbtui serve`: the page, and a viewer for each tab that has it open.
 
-The browser's half (a terminal and its font) and the way a session talks to its process are
-textual-serve's. Its own server is not used: it loads a font from elsewhere, checks neither Host
-nor Origin, and starts as many processes as it is asked for.
+The browser's half (a terminal and its font) is textual-serve's. Its own server is not used: it
+loads a font from elsewhere, asks for no token, checks neither Host nor Origin, starts as many
+processes as it is asked for, and waits for tabs that read nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
+import logging
+import re
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler, Middleware
 
 from tbtui.journal.rundir import RunDirectory
+from tbtui.serve.access import ask_for, to_the_page
+from tbtui.serve.address import PublicUrl
 from tbtui.serve.session import ViewerSession
 
 _PAGE = Path(__file__).with_name("page")
 """Our own part of it; textual-serve has the rest."""
+_TERMINAL = Path(str(files("textual_serve") / "static"))
 SESSIONS = 8
 """At once: each is a process of some 70 MB."""
-_COLUMNS, _ROWS = (20, 500), (5, 200)
-"""Least and most."""
-_LONGEST_MESSAGE = 1 << 16
+_FAREWELL = "tbtui serve has ended."
+_LONGEST_MESSAGE = 1 << 20
 """Bytes from a browser, pasted text among them."""
 _HEARTBEAT_SEC = 15.0
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_SLOWEST_END_SEC = 1.0
+"""For whoever is in the middle of a file when the server ends."""
+_HOST = re.compile(r"([\w.-]+|\[[\da-f:.]+\])(?::\d+)?", re.ASCII | re.IGNORECASE)
 
 
 class RunServer:
     """Serves one run."""
 
-    def __init__(self, run: RunDirectory, public: str | None = None) -> None:
-        """`public` is the host[:port] that browsers ask for, beside the one listened on."""
+    def __init__(self, run: RunDirectory, token: str | None, public: PublicUrl | None) -> None:
+        """Without a `token` whoever reaches it may read the run.
+
+        `public` is where browsers find it, beside the address listened on.
+        """
         self._run = run
+        self._token = token
         self._public = public
         self._names = {"localhost", socket.gethostname().lower()}
         if public is not None:
-            self._names.add(_hostname(public))
-        self._open: dict[web.WebSocketResponse, ViewerSession] = {}
+            self._names.add(_hostname(public.host))
+        self._open: dict[ViewerSession, asyncio.Task[None]] = {}
+        self._ending = False
 
-    async def serve(self, host: str, port: int, ready: Callable[[str], None]) -> None:
+    async def serve(self, host: str, port: int, ready: Callable[[int], None]) -> None:
         """Until SIGINT or SIGTERM; then every viewer has ended.
 
         Args:
-            ready: told the address once it answers.
+            ready: told the port once it answers.
 
         Raises:
             OSError: nothing can be listened on there.
@@ -61,30 +71,40 @@ class RunServer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-        runner = web.AppRunner(self._application(), access_log=None)
+        runner = web.AppRunner(
+            self._application(),
+            access_log=None,
+            logger=_quiet_logger(),
+            shutdown_timeout=_SLOWEST_END_SEC,
+        )
         await runner.setup()
         try:
             await web.TCPSite(runner, host, port).start()
-            ready(_url(host, runner.addresses[0][1]))
+            ready(runner.addresses[0][1])
             await stopped.wait()
         finally:
             await self._end_all()
             await runner.cleanup()
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[self._guarded])
+        middlewares: list[Middleware] = [self._guarded]
+        if self._token is not None:
+            secure_host = None if self._public is None else self._public.secure_host
+            middlewares.append(ask_for(self._token, secure_host))
+        application = web.Application(middlewares=middlewares)
+        application.on_response_prepare.append(_seal)
         application.add_routes(
             [
                 web.get("/", self._page),
                 web.get("/ws", self._session),
                 web.static("/page", _PAGE),
-                web.static("/static", Path(str(files("textual_serve") / "static"))),
+                web.static("/static", _TERMINAL),
             ]
         )
         return application
 
     @web.middleware
-    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answers nobody but the page itself, under a name that is known to be this server's.
 
         Without it any web page could read the run through the browser of somebody who can reach
@@ -94,15 +114,9 @@ class RunServer:
             raise web.HTTPForbidden(
                 text="tbtui serve doesn't answer to this name; --public-url tells it another one\n"
             )
-        origin = request.headers.get("Origin")
-        if origin is not None and origin.partition("://")[2] not in (request.host, self._public):
+        if not self._is_from_the_page(request):
             raise web.HTTPForbidden(text="only from the page itself\n")
-        response = await handler(request)
-        if not response.prepared:
-            response.headers["X-Content-Type-Options"] = "nosniff"
-            response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
-            response.headers["Referrer-Policy"] = "no-referrer"
-        return response
+        return await handler(request)
 
     def _is_ours(self, host: str) -> bool:
         name = _hostname(host)
@@ -113,7 +127,19 @@ class RunServer:
             return name in self._names
         return True
 
+    def _is_from_the_page(self, request: web.Request) -> bool:
+        origin, host = request.headers.get("Origin"), request.host
+        if origin is None:
+            return True
+        if self._public is not None and host == self._public.host:
+            return origin == self._public.origin
+        return origin in (f"http://{host}", f"https://{host}") or (
+            self._public is not None and origin == self._public.origin
+        )
+
     async def _page(self, request: web.Request) -> web.StreamResponse:
+        if request.query_string:
+            return to_the_page()
         socket_origins = f"ws://{request.host} wss://{request.host}"
         policy = (
             "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline';"
@@ -131,78 +157,49 @@ class RunServer:
             heartbeat=_HEARTBEAT_SEC, max_msg_size=_LONGEST_MESSAGE, timeout=1.0
         )
         await websocket.prepare(request)
-        if len(self._open) >= SESSIONS:
+        session = ViewerSession(self._run, request, websocket)
+        if self._ending:
+            await session.close(WSCloseCode.GOING_AWAY, _FAREWELL)
+        elif len(self._open) >= SESSIONS:
             reason = f"{SESSIONS} tabs show this run already; try again when one has been closed."
-            await websocket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=reason.encode())
-            return websocket
-        session = self._open[websocket] = ViewerSession(self._run, websocket)
-        try:
-            await session.start(
-                _within(request.query.get("width"), 80, _COLUMNS),
-                _within(request.query.get("height"), 24, _ROWS),
-            )
-            async for message in websocket:
-                if message.type is WSMsgType.TEXT:
-                    await _obey(message.data, session, websocket)
-        finally:
-            # Counted until its process is gone, even where this handler is given up.
-            await asyncio.shield(self._end(websocket))
+            await session.close(WSCloseCode.TRY_AGAIN_LATER, reason)
+        else:
+            size = request.query.get("width"), request.query.get("height")
+            showing = self._open[session] = asyncio.create_task(session.show(*size))
+            showing.add_done_callback(lambda _: self._open.pop(session))
+            # It goes on where this handler is given up: counted until its process is gone.
+            await asyncio.shield(showing)
         return websocket
 
-    async def _end(self, websocket: web.WebSocketResponse) -> None:
-        await self._open[websocket].stop()
-        self._open.pop(websocket, None)
-
     async def _end_all(self) -> None:
-        sessions = list(self._open.values())
+        self._ending = True
+        open_now = dict(self._open)
         await asyncio.gather(
-            *(
-                websocket.close(code=WSCloseCode.GOING_AWAY, message=b"tbtui serve has ended.")
-                for websocket in self._open
-            )
+            *(session.close(WSCloseCode.GOING_AWAY, _FAREWELL) for session in open_now)
         )
-        await asyncio.gather(*(session.stop() for session in sessions))
+        await asyncio.gather(*open_now.values(), return_exceptions=True)
 
 
-async def _obey(text: str, session: ViewerSession, websocket: web.WebSocketResponse) -> None:
-    """Do what the page says; what makes no sense is not from it, and left alone."""
-    try:
-        message = json.loads(text)
-    except (ValueError, RecursionError):
-        return
-    match message:
-        case ["stdin", str(keys)]:
-            await session.send_bytes(keys.encode(errors="replace"))
-        case ["resize", {"width": int(width), "height": int(height)}]:
-            await session.set_terminal_size(_clamp(width, _COLUMNS), _clamp(height, _ROWS))
-        case ["ping", str(sent)]:
-            await websocket.send_json(["pong", sent])
-        case ["focus"]:
-            await session.focus()
-        case ["blur"]:
-            await session.blur()
-        case _:
-            pass
+async def _seal(_: web.Request, response: web.StreamResponse) -> None:
+    """Nobody else's page gets at an answer, nor learns from where it was come to."""
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+    response.headers["Referrer-Policy"] = "no-referrer"
 
 
-def _within(text: str | None, default: int, bounds: tuple[int, int]) -> int:
-    try:
-        return _clamp(default if text is None else int(text), bounds)
-    except ValueError:
-        return default
+def _quiet_logger() -> logging.Logger:
+    """Tells what went wrong here, not what strangers send."""
+    logger = logging.Logger("tbtui.serve")
+    logger.addFilter(_is_our_fault)
+    return logger
 
 
-def _clamp(value: int, bounds: tuple[int, int]) -> int:
-    return min(max(value, bounds[0]), bounds[1])
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 def _hostname(host: str) -> str:
     """Of a Host header, in lower case; empty where it makes no sense."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1].strip("[]").lower()

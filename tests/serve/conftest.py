@@ -21,6 +21,7 @@ def nobodys_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The themes, keys and preferences of whoever runs the tests stay out of them."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("TBTUI_SERVE_TOKEN", raising=False)
     write_preferences(tmp_path / "state/tbtui/app.json", Preferences(full=4))
 
 

@@ -29,20 +29,33 @@ class Serving:
     """A server on a port of its own."""
 
     process: subprocess.Popen[str]
-    url: str
+    said: str
+    """Its first line."""
+    address: str
+    """What it says to open: with the token."""
 
     @classmethod
     def start(cls, run: RunDirectory, *options: str, **environment: str) -> Self:
         process = subprocess.Popen(
             [sys.executable, "-m", "tbtui", "serve", str(run.path), "--port", "0", *options],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **environment},
         )
         assert process.stdout is not None
-        found = re.search(r"http://\S+/", process.stdout.readline())
+        said = process.stdout.readline()
+        found = re.search(r"http://\S+", said)
         assert found is not None, f"no address, but exit status {process.wait()}"
-        return cls(process, found[0])
+        return cls(process, said, found[0])
+
+    @property
+    def url(self) -> str:
+        return self.address.partition("?")[0]
+
+    @property
+    def token(self) -> str:
+        return self.address.partition("?token=")[2]
 
     @property
     def socket_url(self) -> str:
@@ -59,6 +72,11 @@ class Serving:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(PATIENCE_SEC)
 
+    def complaints(self) -> list[str]:
+        """What it has said on standard error, once it has ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read().splitlines()
+
 
 @dataclass
 class Tab:
@@ -71,6 +89,8 @@ class Tab:
     @classmethod
     async def open(cls, client: aiohttp.ClientSession, serving: Serving) -> Self:
         columns, rows = 120, 40
+        async with client.get(serving.address) as page:
+            assert page.status == 200 and page.url.path_qs == "/"
         address = f"{serving.socket_url}?width={columns}&height={rows}"
         socket = await client.ws_connect(address, headers={"Origin": serving.url.rstrip("/")})
         return cls(socket, Emulator(columns, rows))

@@ -57,7 +57,7 @@ _COUNT_COLOURS = """async (url) => {
 class Page:
     """A tab with the run in it."""
 
-    def __init__(self, page: playwright.Page, serving: Serving) -> None:
+    def __init__(self, page: playwright.Page, address: str) -> None:
         self.page = page
         self.asked: list[str] = []
         """Every host that it has asked for something."""
@@ -67,7 +67,7 @@ class Page:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda said: said.type == "error" and self.errors.append(said.text))
         page.add_init_script(_CATCH_TERMINAL)
-        page.goto(serving.url)
+        page.goto(address)
 
     @property
     def text(self) -> str:
@@ -106,7 +106,7 @@ def test_a_live_run_in_a_page(
 ) -> None:
     server = serving(live_run.run)
     tab = browser.new_page(viewport={"width": 1400, "height": 900})
-    page = Page(tab, server)
+    page = Page(tab, server.address)
     page.shows("trials · ")
     page.shows("step 1 of")
     assert not page.notice
@@ -149,7 +149,7 @@ def test_leaving_and_coming_back(
 ) -> None:
     server = serving(past_run)
     tab = browser.new_page()
-    page = Page(tab, server)
+    page = Page(tab, server.address)
     page.shows("replay past")
     tab.keyboard.press("q")
     wait_for(lambda: page.notice == "You have left.")
@@ -158,3 +158,43 @@ def test_leaving_and_coming_back(
     assert server.end() == 0
     wait_for(lambda: page.notice == "tbtui serve has ended.")
     tab.close()
+
+
+def test_the_token_leaves_the_address_and_servers_keep_apart(
+    browser: playwright.Browser, serving: Callable[..., Serving], past_run: RunDirectory
+) -> None:
+    server, another = serving(past_run), serving(past_run)
+    context = browser.new_context()
+    first, second = context.new_page(), context.new_page()
+    first.goto(server.url)
+    assert "open the address that tbtui serve printed" in first.inner_text("body")
+    for tab, served in ((first, server), (second, another)):
+        Page(tab, served.address).shows("replay past")
+        assert tab.url == served.url
+        assert tab.evaluate("() => document.cookie") == ""
+        assert not tab.evaluate("() => document.referrer")
+    again = Page(first, server.url)
+    again.shows("replay past")
+    assert not again.errors
+    context.close()
+
+
+def test_a_link_in_another_page(
+    browser: playwright.Browser, serving: Callable[..., Serving], past_run: RunDirectory
+) -> None:
+    """In a chat, say. A browser keeps a strict cookie to itself while it follows one."""
+    server = serving(past_run)
+    context = browser.new_context()
+    tab = context.new_page()
+    chat = f"<a href='{server.address}'>first</a> <a href='{server.url}'>later</a>"
+    tab.route(
+        "http://chat.example/", lambda route: route.fulfill(content_type="text/html", body=chat)
+    )
+    tab.route("http://chat.example/favicon.ico", lambda route: route.abort())
+    for link in ("first", "later"):
+        page = Page(tab, "http://chat.example/")
+        tab.get_by_text(link).click()
+        tab.wait_for_selector("#terminal")
+        page.shows("replay past")
+        assert tab.url == server.url
+    context.close()

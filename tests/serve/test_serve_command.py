@@ -24,9 +24,23 @@ def refused(result: Result, reason: str) -> None:
     assert reason in line
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gpu-box"])
-def test_an_address_that_others_reach_must_be_meant(past_run: RunDirectory, host: str) -> None:
-    refused(serve(str(past_run.path), "--host", host), "without a password; if they may: --anyone")
+@pytest.mark.parametrize("token", ["", "fifteen-signs-x", "sixteen signs-xx", "é" * 16])
+def test_a_token_that_is_none(
+    past_run: RunDirectory, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("TBTUI_SERVE_TOKEN", token)
+    refused(serve(str(past_run.path)), "TBTUI_SERVE_TOKEN: write at least 16 letters")
+
+
+def test_a_token_that_nobody_would_ask_for(
+    past_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TBTUI_SERVE_TOKEN", "x" * 16)
+    refused(serve(str(past_run.path), "--anyone"), "leave one out")
+
+
+def test_no_address(past_run: RunDirectory) -> None:
+    refused(serve(str(past_run.path), "--host", ""), "--host: write the address to listen on")
 
 
 def test_a_port_in_use(past_run: RunDirectory) -> None:
@@ -46,7 +60,10 @@ def test_a_missing_extra(past_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
     refused(serve(str(past_run.path)), "serve needs textual-serve: uv sync --extra serve")
 
 
-@pytest.mark.parametrize("url", ["runs.example.org", "http://[", "https://a:99999", "http://a:x"])
+@pytest.mark.parametrize(
+    "url",
+    ["runs.example.org", "http://[", "https://a:99999", "http://a:x", "ftp://a", "https://u:p@a"],
+)
 def test_a_url_that_is_none(past_run: RunDirectory, url: str) -> None:
     refused(serve(str(past_run.path), "--public-url", url), f"{url}: write it as https://")
 
