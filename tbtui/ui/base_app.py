@@ -11,12 +11,14 @@ from textual.app import App, SystemCommand
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.theme import Theme
 
 from tbtui.resources import themes_dir
 from tbtui.ui.driver import PromptDriver
+from tbtui.ui.eight_bit import EightBit
 from tbtui.ui.keys import Key, Scope
 from tbtui.ui.perform import perform
 from tbtui.ui.preferences import write_preferences
@@ -45,6 +47,7 @@ class BaseApp[Result](App[Result]):
         self._current_theme: Theme | None = None
         super().__init__()
         self.user = user or User()
+        self._eight_bit = EightBit(self._color_system == "256")
         bundled = theme_dirs if theme_dirs is not None else (themes_dir(),)
         themes = load_themes(*bundled, *self.user.theme_dirs)
         self._palettes = {name: Palette(file) for name, file in themes.files.items()}
@@ -72,10 +75,18 @@ class BaseApp[Result](App[Result]):
             self._current_theme = super().current_theme
         return self._current_theme
 
-    def _theme_for_terminal(self) -> str:
+    @property
+    def _color_system(self) -> str | None:
         # Nobody in particular gets the same everywhere.
-        known = self.user.remembered_in is not None
-        return SIXTEEN if known and self.console.color_system == "standard" else DARK
+        return None if self.user.remembered_in is None else self.console.color_system
+
+    @override
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = super().get_line_filters()
+        return [*filters, self._eight_bit] if self._eight_bit.enabled else filters
+
+    def _theme_for_terminal(self) -> str:
+        return SIXTEEN if self._color_system == "standard" else DARK
 
     def _first_theme(self) -> str:
         return DARK if DARK in self._palettes else next(iter(self._palettes))

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.color import ColorType
 from textual.color import Color
 
 from tbtui.resources import themes_dir
 from tbtui.ui.app import TbtuiApp
+from tbtui.ui.eight_bit import nearest
 from tbtui.ui.theme import HEAT_LEVELS, Palette, ThemeFile, load_themes
 from tbtui.ui.user import User
 from tests.ui.opening import Opener
@@ -244,3 +246,45 @@ async def test_the_theme_of_sixteen_has_no_other_colour(opened: Opener) -> None:
                     style = segment.style
                     for colour in (style.color, style.bgcolor) if style else ():
                         assert colour is None or colour.is_system_defined, (segment, colour)
+
+
+@pytest.mark.parametrize(("color_term", "exact"), [("", False), ("truecolor", True)])
+async def test_where_there_are_256_colours_grounds_and_lines_keep_their_looks(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, color_term: str, exact: bool
+) -> None:
+    monkeypatch.setenv("TERM", "tmux-256color")
+    monkeypatch.setenv("COLORTERM", color_term)
+    async with opened(user=User.load(tmp_path, tmp_path), theme="tbtui-dark") as pilot:
+        for keys in ((), ("enter",), ("ctrl+p",)):  # panes, another screen, a dialog over it
+            await pilot.press(*keys)
+            await pilot.pause()
+            painted = {
+                colour
+                for strip in pilot.app.screen._compositor.render_strips()
+                for _, style, _ in strip
+                for colour in ((style.color, style.bgcolor) if style else ())
+                if colour is not None
+            }
+            kinds = {colour.type for colour in painted}
+            if exact:
+                assert ColorType.TRUECOLOR in kinds
+            else:
+                assert kinds == {ColorType.EIGHT_BIT}
+                numbers = {colour.number for colour in painted}
+                assert {234, 235, 236} <= numbers  # greys, as the theme's grounds and lines are
+                assert 17 not in numbers  # navy, which Rich takes
+
+
+@pytest.mark.parametrize("name", [name for name in BUNDLED if name != "tbtui-16"])
+def test_what_differs_in_a_theme_differs_in_256_colours(name: str) -> None:
+    file = bundled(name)
+
+    def painted(colour: str) -> tuple[int, int, int]:
+        return nearest(Color.parse(colour).rich_color).get_truecolor()
+
+    grounds = {painted(getattr(file.colors, each)) for each in ("background", "raised")}
+    assert len(grounds) == 2
+    for each in TEXT:
+        text = Color(*painted(getattr(file.colors, each)))
+        for ground in grounds:
+            assert contrast(text, Color(*ground)) > 3, (each, ground)

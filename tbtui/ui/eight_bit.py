@@ -1,0 +1,74 @@
+"""The colours of a terminal that knows only 256: tmux and ssh seldom say that they know more.
+
+Rich takes the nearest corner of a cube that has nothing between 0 and 95: our dark grounds became
+black or navy, the lines between panes teal. Here it is the colour that looks nearest.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import override
+
+from rich.color import Color as RichColor
+from rich.color import ColorType
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
+
+type _Lab = tuple[float, float, float]
+
+FIXED = range(16, 256)
+"""The first sixteen are what each person's terminal makes of them."""
+
+
+def _lab(colour: RichColor) -> _Lab:
+    """In Oklab, where distances are as people see them (https://bottosson.github.io/posts/oklab)."""
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in colour.get_truecolor().normalized
+    )
+    long = (0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue) ** (1 / 3)
+    middle = (0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue) ** (1 / 3)
+    short = (0.0883024619 * red + 0.2817188376 * green + 0.6299787005 * blue) ** (1 / 3)
+    return (
+        0.2104542553 * long + 0.7936177850 * middle - 0.0040720468 * short,
+        1.9779984951 * long - 2.4285922050 * middle + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * middle - 0.8086757660 * short,
+    )
+
+
+@cache
+def _fixed() -> tuple[tuple[int, _Lab], ...]:
+    return tuple((number, _lab(RichColor.from_ansi(number))) for number in FIXED)
+
+
+@lru_cache(4096)
+def nearest(colour: RichColor) -> RichColor:
+    """Of the 256; one that is among them already, or the terminal's own, stays as it is."""
+    if colour.type is not ColorType.TRUECOLOR:
+        return colour
+    lightness, a, b = _lab(colour)
+    number, _ = min(
+        _fixed(),
+        key=lambda one: (one[1][0] - lightness) ** 2 + (one[1][1] - a) ** 2 + (one[1][2] - b) ** 2,
+    )
+    return RichColor.from_ansi(number)
+
+
+@lru_cache(4096)
+def _restyled(style: Style) -> Style:
+    color = None if style.color is None else nearest(style.color)
+    ground = None if style.bgcolor is None else nearest(style.bgcolor)
+    return style + Style.from_color(color, ground)
+
+
+class EightBit(LineFilter):
+    """Puts `nearest` in place of every colour that is painted."""
+
+    @override
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            Segment(text, None if style is None else _restyled(style), control)
+            for text, style, control in segments
+        ]
