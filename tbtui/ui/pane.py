@@ -128,9 +128,10 @@ class Pane(ScrollView, Painted, can_focus=True):
         if scrolls == self.show_vertical_scrollbar and extent.width == self.virtual_size.width:
             # Nothing moves. Textual would lay out the whole screen for it, and paint it anew.
             self.set_reactive(ScrollView.virtual_size, extent)
-            self._scroll_update(extent)
         else:
             self.virtual_size = extent
+        # A layout alone leaves the scroll bar, and its column, where the rows now fill the pane.
+        self._scroll_update(extent)
 
     def retitle(self, title: str) -> None:
         if title != self._title:

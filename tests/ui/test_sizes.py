@@ -17,6 +17,20 @@ async def test_rows_fit_their_panes_in_a_small_window(opened: Opener) -> None:
     await sweep(opened, SIZES[:1])
 
 
+async def test_a_scroll_bar_goes_when_the_rows_fit_again(opened: Opener) -> None:
+    async with opened(size=(300, 100)) as pilot:
+        app = pilot.app
+        assert isinstance(app, TbtuiApp)
+        await settle(app)
+        await pilot.resize_terminal(140, 45)
+        for _ in range(3):
+            await settle(app)
+            await pilot.pause()
+        for pane in app.screen.query(Pane):
+            if pane.display and pane.region and pane.max_scroll_y == 0:
+                assert not pane.show_vertical_scrollbar, pane
+
+
 @pytest.mark.slow
 async def test_rows_fit_their_panes_while_the_window_changes(opened: Opener) -> None:
     await sweep(opened, [*SIZES, (80, 100), (300, 24), *reversed(SIZES)])
