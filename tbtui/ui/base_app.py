@@ -161,9 +161,11 @@ class BaseApp[Result](App[Result]):
         self.remember(theme=name)
 
     def action_help(self) -> None:
+        from tbtui.ui.screens.base import ScopedScreen
         from tbtui.ui.screens.dialogs import HelpDialog
 
-        self.push_screen(HelpDialog(self.keys_met(self.user.keys.keys)))
+        here = self.screen.SCOPES if isinstance(self.screen, ScopedScreen) else ()
+        self.push_screen(HelpDialog(self.keys_met(self.user.keys.keys), here))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         from tbtui.ui.screens.base import ScopedScreen

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from tbtui.journal.commands import RUN
 from tbtui.ui.pane import Pane
 from tbtui.ui.panes.grid import TrialGrid
-from tbtui.ui.screens.dialogs import HelpDialog
+from tbtui.ui.screens.dialogs import HelpDialog, HelpText
 from tbtui.ui.screens.trial import TrialScreen
 from tests.ui.opening import Opener, app_of, commands, pane, run_at
 from tests.ui.picture import settle
@@ -150,6 +150,18 @@ async def test_tab_goes_round_the_panes_that_can_be_seen(opened: Opener) -> None
         assert len(set(seen)) == 10
         assert pilot.app.focused is not None
         assert pilot.app.focused.id == seen[0]
+
+
+async def test_help_begins_with_the_keys_of_the_screen_that_it_was_asked_for_on(
+    opened: Opener,
+) -> None:
+    async with opened() as pilot:
+        await pilot.press("question_mark")
+        text = pilot.app.screen.query_one(HelpText)
+        assert text.render_line(0).text.strip() == "cockpit"
+        await pilot.press("escape", "enter", "question_mark")
+        text = pilot.app.screen.query_one(HelpText)
+        assert text.render_line(0).text.strip() == "trial"
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from tbtui.ui.base_app import app_of
 from tbtui.ui.draw import row
 from tbtui.ui.glyphs import LEGEND
 from tbtui.ui.ground import Ground
-from tbtui.ui.keys import SCOPE_TITLES, Key
+from tbtui.ui.keys import SCOPE_TITLES, Key, Scope
 from tbtui.ui.painted import Painted
 from tbtui.ui.screens.dialog import Dialog, hint
 from tbtui.ui.text import visible, wrap
@@ -140,13 +140,14 @@ class HelpDialog(Dialog[None], Ground):
         Binding("q", "close", "close", id="quit"),
     ]
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[Key], here: Sequence[Scope] = ()) -> None:
+        """`here`: the scopes of the screen that it was asked for on, which come first."""
         super().__init__()
-        self._keys = keys
+        self._keys, self._here = keys, here
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog"):
-            yield HelpText(self._keys)
+            yield HelpText(self._keys, self._here)
 
     def action_close(self) -> None:
         self.dismiss(None)
@@ -155,9 +156,9 @@ class HelpDialog(Dialog[None], Ground):
 class HelpText(Painted):
     """The help, of which only the lines in sight are drawn: there are some two hundred."""
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[Key], here: Sequence[Scope]) -> None:
         super().__init__()
-        self._keys = keys
+        self._keys, self._here = keys, here
         self._width = 0
         self._lines: Sequence[HelpLine] = ()
 
@@ -181,7 +182,7 @@ class HelpText(Painted):
     def _lines_in(self, width: int) -> Sequence[HelpLine]:
         width = min(width, _HELP_WIDTH + _HEAD_WIDTH)
         if width != self._width:
-            self._width, self._lines = width, list(help_lines(self._keys, width))
+            self._width, self._lines = width, list(help_lines(self._keys, width, self._here))
         return self._lines
 
 
@@ -199,9 +200,10 @@ def help_text(keys: Sequence[Key]) -> str:
     return "\n".join(f"{line.head}{line.text}" for line in lines)
 
 
-def help_lines(keys: Sequence[Key], width: int) -> Iterator[HelpLine]:
-    """The same in lines of at most `width` cells."""
-    for scope, heading in SCOPE_TITLES.items():
+def help_lines(keys: Sequence[Key], width: int, here: Sequence[Scope] = ()) -> Iterator[HelpLine]:
+    """The same in lines of at most `width` cells; `here` are the scopes that come first."""
+    for scope in dict.fromkeys((*here, *SCOPE_TITLES)):
+        heading = SCOPE_TITLES[scope]
         of_scope = [(key.shown, key.help) for key in keys if key.scope == scope]
         if of_scope:
             yield from _section(heading, of_scope, width)
