@@ -43,10 +43,10 @@ def _why_not(verb: CommandVerb, trial: TrialView, state: RunState) -> str:
             if not trial.live or trial.phase in _CLOSING:
                 return f"nothing left to {verb}"
         case "stop" | "cancel":
-            return "" if trial.live else "it has ended"
+            return "" if trial.live else "it has ended already"
         case "take_over":
             if not trial.live:
-                return "it has ended"
+                return "it has ended, and its terminal with it"
             if trial.phase is TrialPhase.QUEUED:
                 return "it is still queued, and has no terminal yet"
             if trial.phase in _CLOSING:

@@ -56,7 +56,7 @@ from tbtui.view.state import (
 )
 from tbtui.view.timeline import cut_off, note
 from tbtui.view.trial_fold import TrialFold
-from tbtui.view.waiting import number_range
+from tbtui.view.waiting import number_range, verb_words
 
 _TURNING_POINTS = frozenset(
     {
@@ -174,6 +174,8 @@ class Fold:
                 state.status, state.reason, state.finished_at = event.status, event.reason, now
                 state.phase, state.phase_since = RunPhase.FINISHED, now
                 state.policy_lost = None
+                if (policy := state.policy_now) is not None:
+                    state.policy_now = policy.ended()
             case WorkerStarted():
                 state.workers[event.worker] = event.pid
             case WorkerRecycled():
@@ -328,8 +330,11 @@ class Fold:
     def _command_done(self, event: CommandDone, now: float) -> None:
         state = self.state
         view = state.pending.pop(event.command, None)
+        told = event.result
         if view is not None:
-            view.done_at, view.ok, view.result = now, event.ok, event.result
+            # By the name that the trial has on every screen.
+            told = told.replace(view.target, view.label) if view.target else told
+            view.done_at, view.ok, view.result = now, event.ok, told
             if view.verb == "type" and not event.ok:
                 self._list(view)
             if trial := state.trials.get(view.target):
@@ -340,7 +345,9 @@ class Fold:
                 ]
                 trial.pending = others[-1].verb if others and trial.live else ""
         if not event.ok:
-            self._note(now, "warning", event.result)
+            what = "" if view is None else f"{verb_words(view.verb)} refused: "
+            # Whoever asked is told at once; nobody else has to do anything about it.
+            self._note(now, "info", f"{what}{told}")
 
     def _list(self, command: CommandView) -> None:
         self.state.commands.append(command)

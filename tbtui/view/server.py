@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -112,6 +112,10 @@ class PolicyView:
     """Time and completion tokens drawn until then, over the last `RATE_SEC`; oldest first."""
     server: ServerView | None = None
     """Where the policy is somebody else's server."""
+
+    def ended(self) -> PolicyView:
+        """After the run: what it was at last asked for nobody waits any more."""
+        return replace(self, activity="ended", in_flight=0, running=0, drawn=())
 
     def tokens_per_sec(self, now: float) -> float | None:
         """A mean over the last `RATE_SEC`; it falls while nothing comes."""

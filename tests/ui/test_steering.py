@@ -209,16 +209,18 @@ async def test_a_refusal_is_told_and_so_quietly_is_success(
         view = await choose(pilot, trial)
         await pilot.press("z")
         await later(pilot, simulated, 0.0)
-        assert ("information", f"{trial} is frozen") in toasts(pilot)
+        assert ("information", f"{view.label} is frozen") in toasts(pilot)
         # It ends in the engine before the app has heard of it.
         other = simulated.simulation.acting()[1]
-        assert (await choose(pilot, other)).live
+        late = await choose(pilot, other)
+        assert late.live
         while other in simulated.simulation.acting():
             simulated.advance(0.2)
         await pilot.press("space")
         await settle(app)
         refusals = [text for severity, text in toasts(pilot) if severity == "warning"]
-        assert refusals == [simulated.simulation.refusal(other, "pause")]
+        refusal = simulated.simulation.refusal(other, "pause")
+        assert refusals == [refusal.replace(other, late.label)]
         count = len(toasts(pilot))
         await later(pilot, simulated, 0.2)
         assert len(toasts(pilot)) == count

@@ -93,7 +93,12 @@ def test_a_command_is_pending_until_the_engine_says_so() -> None:
     refused = CommandDone(command="c", ok=False, result="t1 is still queued: nothing to pause")
     state = folded([*events, refused])
     assert state.trials["t1"].pending == ""
-    assert state.notes[-1].text == refused.result
+    # By the name that people know it by; and a refusal needs nobody.
+    label = state.trials["t1"].label
+    assert label != "t1"
+    told = f"{label} is still queued: nothing to pause"
+    assert state.commands[-1].result == told
+    assert (state.notes[-1].level, state.notes[-1].text) == ("info", f"pause refused: {told}")
 
 
 def measured(
@@ -137,6 +142,14 @@ def test_tokens_per_second_come_from_two_measurements() -> None:
 def tokens_per_sec(state: RunState, later: float = 0.0) -> float | None:
     assert state.policy_now is not None
     return state.policy_now.tokens_per_sec(state.time + later)
+
+
+def test_when_the_run_has_ended_its_policy_does_nothing_any_more() -> None:
+    state = folded([measured(0), measured(120), RunFinished(status="finished", reason="1 step")])
+    assert state.policy_now is not None
+    assert (state.policy_now.activity, state.policy_now.in_flight) == ("ended", 0)
+    assert state.policy_now.completed == 1
+    assert tokens_per_sec(state) is None
 
 
 def test_tokens_per_second_fall_while_nothing_comes() -> None:
