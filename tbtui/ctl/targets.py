@@ -54,7 +54,9 @@ def choose_run(run: str | None, logs_dir: Path | None = None) -> RunDirectory:
 
 def _only(live: list[RunDirectory], where: Path) -> RunDirectory:
     if not live:
-        raise TargetError(f"no live run, of yours here or in {where}; name one")
+        raise TargetError(
+            f"no live run, of yours here or in {where}: tbtui run --detach starts one"
+        )
     if len(live) > 1:
         raise TargetError(f"{len(live)} live runs, so name one: {_paths(live)}")
     return live[0]

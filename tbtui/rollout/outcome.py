@@ -87,7 +87,7 @@ def _policys_doing(facts: TrialFacts, verdict: float, said: str) -> tuple[Outcom
     cut = facts.last_truncated
     match facts.finish:
         case "completed" if verdict >= 1.0:
-            return Outcome.SOLVED, f"solved in {_turns(facts)}"
+            return Outcome.SOLVED, f"done after {_turns(facts)}"
         case "completed":
             return Outcome.FAILED, f"the agent said it was done after {_turns(facts)}{said}"
         case "terminal_ended":

@@ -45,7 +45,7 @@ def by_index(pool: FakePool, spec: TrialSpec) -> object:
 async def test_a_step_trains_on_what_its_groups_teach(bench: Bench) -> None:
     bench.script = by_index
     summary = await bench.engine(max_steps=2).run()
-    assert summary == "2 steps, held-out pass rate 1.00 -> 1.00"
+    assert summary == "2 steps, held-out pass rate 1.00 → 1.00"
     assert [step.step for step in bench.events(StepFinished)] == [1, 2]
     assert len(bench.policy.trained) == 2
     data, _ = bench.policy.trained[0]

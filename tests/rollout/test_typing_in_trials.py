@@ -106,7 +106,7 @@ async def test_a_person_solves_it_and_the_agent_sees_that(
     decision = decide(facts)
     assert decision.outcome is Outcome.HUMAN_TOUCHED
     assert (decision.verdict, decision.reward) == (1.0, 1.0)
-    assert decision.reason.startswith("a person typed in its terminal; solved in")
+    assert decision.reason.startswith("a person typed in its terminal; done after")
     first, later = seen.of(SampleWanted)[0], seen.of(SampleWanted)[-1]
     told = first.messages[-1][1]
     assert "Since then a person has typed in this terminal.\n\nNew Terminal Output:" in told

@@ -374,7 +374,7 @@ class GrpoEngine:
             return f"{steps}; nothing was evaluated"
         if not self.step:
             return f"held-out pass rate {before:.2f}"
-        return f"{steps}, held-out pass rate {before:.2f} -> {after:.2f}"
+        return f"{steps}, held-out pass rate {before:.2f} → {after:.2f}"
 
     @property
     def config(self) -> RunConfig:

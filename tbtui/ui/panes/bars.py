@@ -206,7 +206,7 @@ class Summary(Line):
         if held_out:
             first, last = held_out[0][1], held_out[-1][1]
             rates = [
-                (f"{rate(first)} → ", palette.muted),
+                (f"{rate(first)} → " if len(held_out) > 1 else "", palette.muted),
                 (rate(last), palette.strong),
                 (interval(state), palette.muted),
                 (f"  {step_of(state.step, state.max_steps)} ", palette.muted),

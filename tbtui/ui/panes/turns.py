@@ -300,7 +300,8 @@ def _verdict(transcript: Transcript, palette: Palette, width: int) -> Iterable[S
         split_row(
             width,
             [
-                (f" {glyph} {str(finished.outcome).replace('_', ' ')} ", style),
+                (f" {glyph} {str(finished.outcome).replace('_', ' ')}", style),
+                (" · ", palette.faint),
                 (finished.reason, palette.text),
             ],
             [],
