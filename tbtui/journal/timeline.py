@@ -187,6 +187,7 @@ def find_trial(run: RunDirectory, name: str) -> str:
         raise TrialNameError(f"{name}: no such trial in {run.name}; write its label (copy-03/2)")
     if len(found) > 1:
         names = [f"{trial} ({label}, step {step})" for trial, label, step in found[:_SHOWN]]
+        which = f"{name}: {len(found)} trials are called so; write which"
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise TrialNameError(f"{name}: {len(found)} trials are called so: {', '.join(names)}{more}")
+        raise TrialNameError(f"{which}: {', '.join(names)}{more}")
     return found[0][0]

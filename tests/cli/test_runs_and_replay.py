@@ -88,7 +88,10 @@ def test_two_runs_are_compared(console: CliRunner) -> None:
     [
         (["replay", "frist"], "did you mean 'first'?"),
         (["replay", "first", "copy-02"], "no such trial in first"),
-        (["replay", "first", "copy-01"], "2 trials are called so: trial-1 (copy-01/1, step 1)"),
+        (
+            ["replay", "first", "copy-01"],
+            "2 trials are called so; write which: trial-1 (copy-01/1, step 1)",
+        ),
         (["replay", "first"], "replay needs a terminal"),
         (["compare", "first", "nothing-like-it"], "no such run"),
         (["runs", "search", "saw", "frist"], "did you mean 'first'?"),
