@@ -213,8 +213,13 @@ def test_penalties_that_were_in_force_shape_the_rewards(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(
-    run: Path, tmp_path: Path, arguments: list[str], complaint: str
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    complaint: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where the tests are run from there may be runs
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "run.db").write_bytes(b"not a database, however long it may be" * 9)

@@ -25,6 +25,14 @@ def nobodys_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
+def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures show every colour and one name, whatever terminal the tests are run in, and by
+    whom."""
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("LOGNAME", "ann")
+
+
+@pytest.fixture(autouse=True)
 def fixed_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -47,7 +47,7 @@ class PaintedApp(TbtuiApp):
     [
         ("enter", ("Look for it first.", "group ✗")),
         ("g", ("they part at turn 1", "mv notes.md")),
-        ("?", ("everywhere", "Next theme")),
+        ("?", ("cockpit", "Open the selected trial")),
         ("c", ("nobody has asked",)),
     ],
 )
