@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, override
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.dom import DOMNode
 from textual.driver import Driver
@@ -15,6 +16,7 @@ from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.theme import Theme
+from textual.widgets import Input
 
 from tbtui.resources import themes_dir
 from tbtui.ui.driver import PromptDriver
@@ -22,7 +24,7 @@ from tbtui.ui.eight_bit import EightBit
 from tbtui.ui.keys import Key, Scope
 from tbtui.ui.perform import perform
 from tbtui.ui.preferences import write_preferences
-from tbtui.ui.text import visible, visible_lines
+from tbtui.ui.text import first_line, visible, visible_lines
 from tbtui.ui.theme import VARIABLE_DEFAULTS, Palette, load_themes, textual_theme
 from tbtui.ui.user import User
 
@@ -113,6 +115,13 @@ class BaseApp[Result](App[Result]):
         return self._palettes.get(self.theme) or self._palettes[self._first_theme()]
 
     @override
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Paste) and isinstance(self.focused, Input):
+            # Textual's boxes take escapes, too, and would send them to the terminal.
+            event.text = first_line(event.text)
+        await super().on_event(event)
+
+    @override
     def notify(
         self,
         message: str,
@@ -166,6 +175,13 @@ class BaseApp[Result](App[Result]):
 
         here = self.screen.SCOPES if isinstance(self.screen, ScopedScreen) else ()
         self.push_screen(HelpDialog(self.keys_met(self.user.keys.keys), here))
+
+    @override
+    def action_command_palette(self) -> None:
+        from tbtui.ui.screens.palette import CommandPalette
+
+        if self.use_command_palette and not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette(id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         from tbtui.ui.screens.base import ScopedScreen

@@ -15,6 +15,12 @@ def visible_lines(text: str) -> list[str]:
     return [visible(line.expandtabs(4)) for line in re.split(r"\r\n|\r|\n", text)]
 
 
+def first_line(text: str) -> str:
+    """What a box of one line takes of a paste: nothing that can't be typed."""
+    line = re.split(r"[\r\n]", text, maxsplit=1)[0].replace("\t", " ")
+    return "".join(char for char in line if char.isprintable())
+
+
 def clip(text: str, width: int) -> str:
     """`text` in at most `width` cells, with `…` where it is cut."""
     if width <= 0:

@@ -34,6 +34,7 @@ from tbtui.journal.events import (
     EvalStarted,
     GroupRefilled,
     GroupScored,
+    HumanTyped,
     Noted,
     Outcome,
     PhaseSeconds,
@@ -55,6 +56,7 @@ from tbtui.journal.events import (
     TaskRecord,
     TrialExcluded,
     TrialFinished,
+    TrialGivenBack,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
@@ -72,6 +74,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
+from tbtui.journal.typed import from_arguments
 from tbtui.journal.writer import JournalWriter
 from tbtui.ui.host import RunEnd
 
@@ -195,6 +198,8 @@ class SimTrial:
     paused: bool = False
     frozen: bool = False
     stop: bool = False
+    typist: str = ""
+    """Who types in it."""
     excluded: bool = False
     ending: str = ""
     """Asked to end now: `cancel` or `retry`."""
@@ -378,21 +383,34 @@ class Simulation:
             trial.paused = trial.frozen = False
             self._release(trial.gate)
         elif command.verb == "freeze":
-            trial.frozen, trial.gate = True, Gate()
+            trial.frozen = True
+            self._shut(trial)
             self._pause(trial, frozen=True)
             self._done(command, True, f"{trial.trial} is frozen")
         elif command.verb == "take_over":
-            trial.paused, trial.gate = True, Gate()
+            trial.paused, trial.frozen, trial.typist = True, False, command.actor
+            self._shut(trial)
             self._pause(trial)
             self._write(TrialTakenOver(trial=trial.trial, actor=command.actor))
             self._done(command, True, f"{trial.trial} is {command.actor}'s to type in")
+        elif command.verb == "type" and trial.typist:
+            parts = from_arguments(command.arguments)
+            self._write(HumanTyped(trial=trial.trial, actor=command.actor, parts=tuple(parts)))
+            self._done(command, True, f"typed in {trial.trial}")
+        elif trial.typist and command.verb in ("give_back", "resume"):
+            self._write(TrialGivenBack(trial=trial.trial, actor=trial.typist))
+            trial.typist, trial.paused = "", False
+            self._resume(trial)
+            self._release(trial.gate)
+            self._done(command, True, f"{trial.trial} is the agent's again")
         elif command.verb == "resume" and trial.frozen:
             trial.frozen = trial.paused = False
             self._resume(trial)
             self._release(trial.gate)
             self._done(command, True, f"{trial.trial} is running")
         elif command.verb == "pause":
-            trial.paused, trial.gate = True, Gate()
+            trial.paused = True
+            self._shut(trial)
             self._schedule(self._acknowledge(command, trial), 0.6)
         elif command.verb == "resume":
             trial.paused = False
@@ -403,6 +421,13 @@ class Simulation:
             trial.paused = False
             self._release(trial.gate)
             self._done(command, True, f"{trial.trial} is stopped and verified")
+        else:
+            self._done(command, False, f"{trial.trial}: nothing to {command.verb}")
+
+    def _shut(self, trial: SimTrial) -> None:
+        """Whoever waits at its gate already goes on waiting there."""
+        if not trial.gate.waiting:
+            trial.gate = Gate()
 
     def _pause(self, trial: SimTrial, frozen: bool = False) -> None:
         trial.marks.append(("paused", self.now))

@@ -27,4 +27,4 @@ class CommandScreen(LiveScreen):
         yield KeyBar("keys", *self.SCOPES)
 
     def action_back(self) -> None:
-        self.app.pop_screen()
+        self.dismiss()

@@ -74,4 +74,4 @@ class CompareScreen(LiveScreen):
         if self.full:
             self.action_full(0)
         else:
-            self.app.pop_screen()
+            self.dismiss()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from textual import events
-from textual.screen import Screen
+
+from tbtui.ui.left_once import LeftOnce
 
 
-class FirstPaint[Result](Screen[Result]):
+class FirstPaint[Result](LeftOnce[Result]):
     """Not painted before its widgets have drawn themselves.
 
     Textual lays a new screen out and paints it; only then are its widgets told their sizes, and

@@ -60,7 +60,7 @@ class GroupScreen(LiveScreen):
         return siblings(trial, state)
 
     def action_back(self) -> None:
-        self.app.pop_screen()
+        self.dismiss()
 
     def action_open(self) -> None:
         pane = self.query_one(SiblingsPane)

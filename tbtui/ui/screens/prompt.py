@@ -96,7 +96,7 @@ class PromptScreen(LiveScreen):
             field.value, field.display = "", False
             self.set_focus(self.query_one(PromptPane))
         else:
-            self.app.pop_screen()
+            self.dismiss()
 
     def action_copy(self) -> None:
         said = copy(self.app, self.query_one(PromptPane).contents)

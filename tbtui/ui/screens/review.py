@@ -90,7 +90,7 @@ class ReviewScreen(LiveScreen):
     # What people do
 
     def action_back(self) -> None:
-        self.app.pop_screen()
+        self.dismiss()
 
     def action_next_review(self) -> None:
         """Another step that waits too."""

@@ -149,7 +149,7 @@ class RunsScreen(LiveScreen):
             pane.marked = None
             self.post_message(Redraw())
         else:
-            self.app.pop_screen()
+            self.dismiss()
 
 
 def _stands(run: RunDirectory) -> Hashable:

@@ -90,7 +90,7 @@ class SearchScreen(LiveScreen):
         self.post_message(self.Wanted(event.hit))
 
     def action_back(self) -> None:
-        self.app.pop_screen()
+        self.dismiss()
 
     def action_edit(self) -> None:
         self.query_one("#filter").focus()

@@ -292,14 +292,14 @@ class TrialScreen(LiveScreen):
         if self.full:
             self.action_full(0)
         else:
-            self.app.pop_screen()
+            self.dismiss()
 
     def action_open_group(self) -> None:
         """Back to the group, where it was opened from there."""
         from tbtui.ui.screens.group import GroupScreen
 
         if isinstance(self.app.screen_stack[-2], GroupScreen):
-            self.app.pop_screen()
+            self.dismiss()
         else:
             cast("TbtuiApp", self.app).action_open_group()
 

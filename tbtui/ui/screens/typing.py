@@ -94,9 +94,8 @@ class TypingScreen(LiveScreen):
                 self.notify(each.result, title="not typed", severity="warning", markup=False)
 
     def _leave(self) -> None:
-        # Textual calls a screen under a dialog current, too; this one leaves when that is closed.
-        if self.app.screen is self:
-            self.app.pop_screen()
+        # Under a dialog it stays, and leaves when that is closed.
+        self.dismiss()
 
     def on_typing_pane_entered(self, event: TypingPane.Entered) -> None:
         self._tbtui.steering.submit(

@@ -1,0 +1,44 @@
+"""Whatever people do, in whatever order: the app goes on, and so does the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ui.walk import following, walk, wandering
+from tests.ui.worlds import WORLDS
+
+
+@pytest.mark.parametrize("kind", ["steered", "replayed"])
+async def test_a_short_walk(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # what is exported goes here
+    await walk(kind, tmp_path, wandering(1, actions=40))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_walk(
+    kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await walk(kind, tmp_path, wandering(seed, actions=120))
+
+
+# What walks have found.
+
+
+async def test_keys_that_come_fast_leave_one_screen_once(tmp_path: Path) -> None:
+    fast = ("press", "enter", "enter", "enter")
+    await walk("replayed", tmp_path, following([("press", "ctrl+p"), fast, ("home",)]))
+
+
+async def test_a_double_click_in_the_palette_does_it_once(tmp_path: Path) -> None:
+    actions = [("press", "ctrl+p"), ("type", "choose tasks"), ("click", 12, 8, 2), ("home",)]
+    await walk("steered", tmp_path, following(actions))
+
+
+async def test_what_is_pasted_in_a_box_is_no_escape(tmp_path: Path) -> None:
+    pasted = "a\x1b[2J\tb\nc"
+    await walk("replayed", tmp_path, following([("press", "slash"), ("paste", pasted)]))
