@@ -82,8 +82,12 @@ class LiveRun:
         async with asyncio.timeout(20):
             return await self._task
 
+    @property
+    def going(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     async def stop(self) -> None:
-        if self._task is not None and not self._task.done():
+        if self._task is not None and self.going:
             self._task.cancel()
             await self.end()
 

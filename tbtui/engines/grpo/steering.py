@@ -153,6 +153,8 @@ class Steering:
                 else:
                     self._waiting.add(command)
                     self._pool.control(trial, verb, _by(command, "asked"))
+            case _:
+                self._waiting.refuse(command, f"{verb} is nothing that a trial could do")
 
     def _resume(self, place: Place, attempt: Attempt, command: Command) -> None:
         attempt.held = False

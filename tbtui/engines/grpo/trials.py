@@ -179,6 +179,7 @@ class TrialRunner[P: Pool]:
                 end = await attempt.ended
         except (asyncio.CancelledError, PolicyLostError):
             self._journal.append(_unfinished(trial, self._cut_off_by))
+            self._waiting.over(trial, Outcome.CANCELLED)
             raise
         finally:
             if attempt.slot is not None:
