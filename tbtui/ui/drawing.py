@@ -136,7 +136,8 @@ class Drawing:
         self, beat: int, terminal_budget: float = TERMINAL_BUDGET_SEC, *, only_new: bool = False
     ) -> None:
         app = self._app
-        if not app.screen_stack:
+        if not app.is_running or not app.screen_stack:
+            # It is being left: timers go on while the screens lose their panes.
             return
         for visit in {app.own, app.shown}:
             app.steering.tell(visit.run.state)

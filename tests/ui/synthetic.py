@@ -1072,7 +1072,8 @@ class SyntheticHost:
         self._directory = RunDirectory.create(path)
         self._options = options
         self._thread = threading.Thread(target=self._play, name="engine", daemon=True)
-        self._commands: list[Command] = []
+        self.commands: list[Command] = []
+        self._carried_out = 0
         self._interrupted = threading.Event()
         self._end: RunEnd | None = None
         self._over = threading.Event()
@@ -1085,7 +1086,10 @@ class SyntheticHost:
         self._thread.start()
 
     def submit(self, command: Command) -> None:
-        self._commands.append(command)
+        self.commands.append(command)
+
+    def take_controls(self) -> None:
+        """Nobody else has them."""
 
     def interrupt(self) -> None:
         self._interrupted.set()
@@ -1116,8 +1120,9 @@ class SyntheticHost:
         stopping = False
         while simulation.end is None:
             simulation.advance(time.time())
-            while self._commands:
-                simulation.command(self._commands.pop(0))
+            while self._carried_out < len(self.commands):
+                simulation.command(self.commands[self._carried_out])
+                self._carried_out += 1
             if self._interrupted.is_set() and not stopping:
                 stopping = True
                 simulation.interrupt()

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.screens.cockpit import Cockpit
+from tests.ui.opening import Opener
 from tests.ui.walk import following, walk, wandering
 from tests.ui.worlds import WORLDS
 
@@ -23,7 +26,7 @@ async def test_a_walk(
     kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    await walk(kind, tmp_path, wandering(seed, actions=120))
+    await walk(kind, tmp_path, wandering(seed, actions=80))
 
 
 # What walks have found.
@@ -42,3 +45,20 @@ async def test_a_double_click_in_the_palette_does_it_once(tmp_path: Path) -> Non
 async def test_what_is_pasted_in_a_box_is_no_escape(tmp_path: Path) -> None:
     pasted = "a\x1b[2J\tb\nc"
     await walk("replayed", tmp_path, following([("press", "slash"), ("paste", pasted)]))
+
+
+async def test_a_tick_while_the_screens_are_taken_away_breaks_nothing(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = []
+
+    def tick(screen: Cockpit) -> None:
+        ticks.append(len(screen.children))
+        app = screen.app
+        assert isinstance(app, TbtuiApp)
+        app.tick()
+
+    monkeypatch.setattr(Cockpit, "on_unmount", tick, raising=False)
+    async with opened((80, 24)):
+        pass
+    assert ticks == [0]

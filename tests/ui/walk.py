@@ -225,7 +225,7 @@ class Walk:
                 await self._home()
             case _:
                 selected = self._selected()
-                self.world.happen(action)
+                await self.world.happen(action)
                 self.app.tick()
                 await self.rest()
                 if selected is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from tests.ui.hostile import HOSTILE, hostile_run
 from tests.ui.opening import SimulatedHost
 from tests.ui.picture import PastHost
 from tests.ui.review_run import ReviewedRun, ReviewHost
-from tests.ui.synthetic import START, Simulation, write_run
+from tests.ui.synthetic import START, Simulation, SyntheticHost, write_run
 
 
 class World:
@@ -44,7 +45,7 @@ class World:
         """Something that happens by itself."""
         return ("advance", rng.choice((0.1, 0.5, 1.0, 3.0, 10.0)))
 
-    def happen(self, event: tuple[Any, ...]) -> None:
+    async def happen(self, event: tuple[Any, ...]) -> None:
         match event:
             case ("advance", float() | int() as seconds):
                 self.seconds += seconds
@@ -141,7 +142,7 @@ class _Steered(World):
                 return (kind,)
         return super().any_event(rng)
 
-    def happen(self, event: tuple[Any, ...]) -> None:
+    async def happen(self, event: tuple[Any, ...]) -> None:
         match event:
             case ("note", int() as number):
                 self._simulation._write(Noted(level="warning", text=HOSTILE[number]))
@@ -160,7 +161,7 @@ class _Steered(World):
             case ("controls",):
                 self._host.read_only = "" if self._host.read_only else "ada has the controls"
             case _:
-                super().happen(event)
+                await super().happen(event)
         if event[0] == "advance" and self._simulation.end is None:
             self._host.advance(event[1])
 
@@ -176,6 +177,22 @@ class _Steered(World):
 
     def close(self) -> None:
         self._simulation.close()
+
+
+class _Live(World):
+    """A run that goes on by itself, in an app whose timers run."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__([])
+        self._host = SyntheticHost(directory / "runs" / "own", steps=3, tempo=8.0)
+        self.commands = self._host.commands
+        self.app = TbtuiApp(self._host, library=_library, trial_tools=make_trial_tools)
+
+    async def happen(self, event: tuple[Any, ...]) -> None:
+        await asyncio.sleep(min(0.5, event[1]))
+
+    def close(self) -> None:
+        self._host.interrupt()
 
 
 class _CarefulReviewHost(ReviewHost):
@@ -235,6 +252,7 @@ def _library(run: RunDirectory) -> CatalogLibrary:
 WORLDS: Mapping[str, Callable[[Path], World]] = {
     "steered": _Steered,
     "replayed": _Replayed,
+    "live": _Live,
     "reviewed": _Reviewed,
     "hostile": _Hostile,
     "guest": _Guest,

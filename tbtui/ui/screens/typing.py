@@ -48,7 +48,8 @@ class TypingScreen(LiveScreen):
     @property
     @override
     def typing(self) -> bool:
-        return self.is_mounted and self.query_one(TypingPane).open
+        # None before it is mounted, nor while it is taken away.
+        return any(pane.open for pane in self.query(TypingPane))
 
     def on_mount(self) -> None:
         super().on_mount()
