@@ -35,6 +35,8 @@ class PromptDriver(LinuxDriver):
                             self.process_message(message)
                     wait = constants.ESCAPE_DELAY
                 else:
+                    # Never while there is more to be read: the app may have held this thread up
+                    # for longer than an escape is waited with, between the halves of a sequence.
+                    for message in parser.tick():
+                        self.process_message(message)
                     wait = _IDLE_SEC
-                for message in parser.tick():
-                    self.process_message(message)

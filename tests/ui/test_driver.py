@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import closing, contextmanager
 from queue import Queue
 from threading import Thread
 
+import pytest
 from textual import events
 from textual.app import App
 from textual.message import Message
@@ -62,6 +64,21 @@ async def test_an_escape_alone_is_a_key_and_before_more_it_is_not() -> None:
         assert [driver.key() for _ in range(3)] == ["a", "down", "b"]
         os.write(sink, b"\x1b")
         assert driver.key() == "escape"
+
+
+async def test_what_has_come_belongs_together_however_long_the_app_has_held_up_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Each look at the clock is a minute later.
+    monkeypatch.setattr("textual._parser.get_time", itertools.count(step=60).__next__)
+    with heard() as (driver, sink):
+        # More than is read at once, which ends in the middle of an arrow,
+        os.write(sink, b"x" * 4095 + b"\x1b[A")
+        assert [driver.key() for _ in range(4096)][-1] == "up"
+        # and in the middle of a paste's end.
+        os.write(sink, b"\x1b[200~" + b"y" * (4096 - 6 - 3) + b"\x1b[201~" + b"z")
+        assert isinstance(driver.heard.get(timeout=20), events.Paste)
+        assert driver.key() == "z"
 
 
 async def test_a_character_may_come_in_two_pieces_and_a_broken_one_harms_nothing() -> None:
