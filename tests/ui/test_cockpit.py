@@ -8,12 +8,24 @@ import pytest
 from textual.pilot import Pilot
 
 from tbtui.journal.commands import RUN
+from tbtui.journal.events import RunPhaseChanged
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.vocabulary import RunPhase
+from tbtui.journal.writer import JournalWriter
 from tbtui.ui.pane import Pane
 from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import HelpDialog, HelpText
 from tbtui.ui.screens.trial import TrialScreen
 from tests.ui.opening import Opener, app_of, commands, pane, run_at
 from tests.ui.picture import settle
+from tests.ui.synthetic import START
+
+
+@pytest.fixture(scope="module")
+def many_trials(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Of 64 at a time."""
+    return run_at(tmp_path_factory.mktemp("many") / "run", 39.0, parallel=64, groups=8)
 
 
 def selected(pilot: Pilot[int]) -> str:
@@ -213,11 +225,50 @@ async def test_windows_of_every_size_are_survived(opened: Opener) -> None:
         assert pane(pilot, "trials").text
 
 
+async def test_the_selected_tile_is_in_sight_whatever_becomes_of_the_window(
+    opened: Opener, many_trials: RunDirectory
+) -> None:
+    async with opened((220, 60), directory=many_trials) as pilot:
+        await pilot.press("end")
+        await settle(app_of(pilot))
+        trial = app_of(pilot).live_run.state.trials[selected(pilot)]
+        for size in ((80, 16), (220, 60), (80, 18)):
+            await pilot.resize_terminal(*size)
+            await settle(app_of(pilot))
+            grid = pane(pilot, "trials")
+            rows = range(grid.scrollable_content_region.height)
+            shown = "\n".join(grid.render_line(y).text for y in rows)
+            assert f" {trial.label} " in shown, size
+
+
+async def test_where_no_trial_is_shown_none_can_be_chosen(opened: Opener) -> None:
+    async with opened() as pilot:
+        before = selected(pilot)
+        await pilot.press("slash", *"nothing like it", "enter")
+        await settle(app_of(pilot))
+        assert "no trial matches" in pane(pilot, "trials").text
+        await pilot.press("right", "down", "end")
+        await pilot.click("#trials", offset=(60, 9), times=2)
+        await settle(app_of(pilot))
+        assert selected(pilot) == before
+        assert isinstance(app_of(pilot).screen, Cockpit)
+
+
+async def test_what_the_start_is_at_is_said_where_trials_will_be(
+    opened: Opener, tmp_path: Path
+) -> None:
+    run = run_at(tmp_path / "new", 0.5)
+    async with opened(directory=run, clock=lambda: START + 60.0) as pilot:
+        assert "Harbor to be loaded" in pane(pilot, "trials").text
+        with JournalWriter(run, lambda: START + 1.0, continues=True) as writer:
+            writer.append(RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail="the model"))
+        await settle(app_of(pilot))
+        assert "the model" in pane(pilot, "trials").text
+
+
 async def test_before_the_journal_exists_it_says_what_will_come(
     opened: Opener, tmp_path: Path
 ) -> None:
-    from tbtui.journal.rundir import RunDirectory
-
     directory = RunDirectory.create(tmp_path / "new")
     async with opened(directory=directory) as pilot:
         assert "starting" in pane(pilot, "status").text
@@ -231,8 +282,6 @@ async def test_before_the_journal_exists_it_says_what_will_come(
 
 
 async def test_a_file_that_is_no_journal_is_named(opened: Opener, tmp_path: Path) -> None:
-    from tbtui.journal.rundir import RunDirectory
-
     directory = RunDirectory.create(tmp_path / "broken")
     directory.database.write_bytes(b"not a database" * 100)
     async with opened(directory=directory) as pilot:

@@ -105,6 +105,16 @@ async def test_the_trial_screen_is_made_before_it_is_asked_for(
         assert app.screen.styles.background == Color.parse(app.palette.file.colors.background)
 
 
+async def test_the_app_may_end_while_the_trial_screen_is_being_made(
+    run_directory: RunDirectory,
+) -> None:
+    app = PaintedApp(run_directory)
+    async with app.run_test(size=(160, 45)):
+        await settle(app)
+        assert app.spare.prepare()
+    assert app.crash is None
+
+
 async def _spare(app: TbtuiApp) -> TrialScreen:
     """Once there is one: a screen that runs, though nobody sees it."""
     while True:

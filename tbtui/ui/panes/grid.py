@@ -69,6 +69,8 @@ class TrialGrid(Pane):
         self._tiles: list[list[Strip]] = []
         self._tile_keys: list[Hashable] = []
         self._layout_now = TileLayout(1, 1, 1)
+        self._room = Size(0, 0)
+        """That the tiles were laid out for."""
         self._trials: list[TrialView] = []
         self._index = 0
         self._message: list[Strip] = []
@@ -124,14 +126,15 @@ class TrialGrid(Pane):
         keys = [
             self._tile_key(trial, frame, layout, trial.trial == chosen) for trial in frame.listed
         ]
-        if layout != self._layout_now or len(keys) != len(self._tile_keys):
-            self._layout_now = layout
+        moved = (layout, size) != (self._layout_now, self._room)
+        if moved or len(keys) != len(self._tile_keys):
+            self._layout_now, self._room = layout, size
             self._tile_keys, self._tiles = [None] * len(keys), [[] for _ in keys]
             height = -(-len(keys) // layout.columns) * layout.height
             self.extend(Size(size.width, height))
             self.refresh()
         for index, (trial, key) in enumerate(zip(frame.listed, keys, strict=True)):
-            if trial.trial == chosen and index != self._index:
+            if trial.trial == chosen and (moved or index != self._index):
                 self._index = index
                 self._reveal_tile()
             if key != self._tile_keys[index]:
@@ -158,10 +161,10 @@ class TrialGrid(Pane):
             hint = f"they appear when there are any; {frame.keys.name_of('overview')} shows all"
         elif frame.state.status is not None:
             words, hint = "the run is over", "no trial was started"
-        key = (words, size, palette.name)
+        key = (words, hint, size, palette.name)
         if key != self._key:
             self._key = key
-            self._tiles, self._tile_keys = [], []
+            self._trials, self._tiles, self._tile_keys = [], [], []
             self._message = [
                 row(size.width, (f" {words}", palette.muted)),
                 row(size.width, (f" {hint}", palette.faint)),
@@ -343,7 +346,7 @@ class TrialGrid(Pane):
         _, y = self._layout_now.place(self._index)
         top, room = round(self.scroll_y), self.scrollable_content_region.height
         if not top <= y <= top + room - self._layout_now.height:
-            self.scroll_to(y=max(0, y - room // 2), animate=False)
+            self.move_to(max(0, y - room // 2))
 
     def on_click(self, event: events.Click) -> None:
         at, layout = self.place_of(event), self._layout_now

@@ -143,8 +143,8 @@ class LiveScreen(ScopedScreen, Ground):
         )
 
     def _arrange(self) -> None:
-        if not self.display:
-            # It was left before it was seen, and loses its panes.
+        if not (self.display and self.app.is_running):
+            # It, or the app, was left before it was seen: it loses its panes.
             return
         size = self.room
         tiny = size.width < SMALLEST[0] or size.height < SMALLEST[1]
