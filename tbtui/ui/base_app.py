@@ -30,6 +30,9 @@ from tbtui.ui.user import User
 
 DARK, SIXTEEN = "tbtui-dark", "tbtui-16"
 
+Look = tuple[str, Mapping[str, str]]
+"""A theme's name, and its variables."""
+
 
 class BaseApp[Result](App[Result]):
     """Themes are those of the app and the person's own, which replace others of their name."""
@@ -98,9 +101,14 @@ class BaseApp[Result](App[Result]):
         return dict(VARIABLE_DEFAULTS)
 
     @property
-    def _look(self) -> tuple[str, Mapping[str, str]]:
+    def _look(self) -> Look:
         """What the stylesheet depends on."""
         return self.theme, self.get_css_variables()
+
+    @property
+    def styled_for(self) -> Look:
+        """What a new widget is styled for: a moment behind the theme."""
+        return self._styled_for
 
     @override
     def refresh_css(self, animate: bool = True) -> None:

@@ -105,6 +105,19 @@ async def test_the_trial_screen_is_made_before_it_is_asked_for(
         assert app.screen.styles.background == Color.parse(app.palette.file.colors.background)
 
 
+async def test_a_trial_screen_that_is_made_while_the_theme_changes_is_no_use(
+    run_directory: RunDirectory,
+) -> None:
+    app = PaintedApp(run_directory)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await settle(app)
+        app.use_theme("tbtui-light")
+        app.spare.prepare()
+        await settle(app)
+        await pilot.press("enter")
+        assert app.screen.styles.background == Color.parse(app.palette.file.colors.background)
+
+
 async def test_the_app_may_end_while_the_trial_screen_is_being_made(
     run_directory: RunDirectory,
 ) -> None:
