@@ -18,6 +18,7 @@ from tbtui.journal.events import CommandDone
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, writer
 from tbtui.journal.vocabulary import CommandVerb
+from tbtui.view.estimate import Outlook
 from tbtui.view.waiting import doing, duration, waiting_for
 
 DONE, FAILED = 0, 1
@@ -66,7 +67,7 @@ def change_run(verb: CommandVerb, run: str | None, manner: Manner) -> int:
         already = run_is_so(verb, reading.state) if reading.live else ""
         if verb == "stop" and not reading.live:
             already = f"{directory.name} is over already ({reading.status})"
-        now = waiting_for(reading.state, reading.now)
+        now = waiting_for(Outlook(reading.state, reading.now))
         change = _Change(directory, verb, RUN, already, f"waits for {now}")
         _require_live(reading, change)
     return _carry_out(change, manner)
@@ -122,7 +123,7 @@ def accept_step(step: int | None, run: str | None, manner: Manner) -> int:
     """As `change_run`. `step`: None is the earliest under review."""
     directory = choose_run(run)
     with read_run(directory) as reading:
-        now = waiting_for(reading.state, reading.now)
+        now = waiting_for(Outlook(reading.state, reading.now))
         arguments = {} if step is None else {"step": step}
         change = _Change(directory, "accept", RUN, "", f"waits for {now}", arguments)
         _require_live(reading, change)

@@ -11,6 +11,7 @@ from typing import Any
 from tbtui.ctl.reading import RunReading
 from tbtui.journal.events import Entry
 from tbtui.journal.rundir import RunDirectory
+from tbtui.view.estimate import Outlook
 from tbtui.view.server import PolicyView
 from tbtui.view.state import RunState, TaskView, TrialView
 from tbtui.view.waiting import doing, retry_wait, waiting_for
@@ -55,7 +56,7 @@ def run_row(run: RunReading, *, content: bool = False) -> Row:
         "policy": state.policy,
         "model": state.model_name,
         "phase": str(state.phase) if run.live else None,
-        "waiting_for": waiting_for(state, run.now) if run.live else None,
+        "waiting_for": waiting_for(Outlook(state, run.now)) if run.live else None,
         "step": state.step,
         "max_steps": state.max_steps,
         "pass_rate": state.evals[-1].pass_rate if state.evals else None,

@@ -13,6 +13,7 @@ from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.screens.base import LiveScreen, ScopedScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.view.current import current_trials
+from tbtui.view.estimate import Outlook
 
 if TYPE_CHECKING:
     from tbtui.ui.application import TbtuiApp
@@ -120,7 +121,7 @@ class Drawing:
         own = run is app.own_run
         return Frame(
             run,
-            run.now,
+            Outlook(run.state, run.now),
             app.palette,
             shown,
             selected,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from textual.worker import Worker, WorkerState
 
 from tbtui.ui.host import RunEnd
+from tbtui.view.estimate import Outlook
 from tbtui.view.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -158,6 +159,6 @@ class Life:
             return " · ".join(filter(None, (self._app.own.ending, leaves)))
         if self._leaving:
             trials = len(run.state.live_trials())
-            what = f"{trials} trials" if trials else waiting_for(run.state, run.now)
+            what = f"{trials} trials" if trials else waiting_for(Outlook(run.state, run.now))
             return f"cleaning up: {what} ({keys.name_of('interrupt')} leaves at once)"
         return ""

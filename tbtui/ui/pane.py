@@ -20,6 +20,7 @@ from tbtui.ui.live import LiveRun
 from tbtui.ui.painted import Painted, cropped
 from tbtui.ui.text import visible
 from tbtui.ui.theme import Palette
+from tbtui.view.estimate import Outlook
 from tbtui.view.listing import Listing
 from tbtui.view.state import RunState, TrialView
 
@@ -29,7 +30,7 @@ class Frame:
     """All that a pane may draw from at one moment."""
 
     run: LiveRun
-    now: float
+    outlook: Outlook
     palette: Palette
     shown: list[TrialView]
     """The trials under way."""
@@ -50,6 +51,10 @@ class Frame:
     @property
     def state(self) -> RunState:
         return self.run.state
+
+    @property
+    def now(self) -> float:
+        return self.outlook.now
 
 
 class Redraw(Message):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 
 from tbtui.journal.vocabulary import TrialPhase
 from tbtui.view.current import active_seconds, awaited
@@ -46,21 +48,29 @@ def time_left(seconds: float) -> str:
     return f"~{whole // 60}:{whole % 60:02d}"
 
 
-def holding_up(state: RunState, now: float) -> list[TrialView]:
-    """The live trials of the batch under way, whoever is expected to end last first.
+@dataclass(frozen=True)
+class Outlook:
+    """A run at one moment. What is expected of it is worked out once, when it is asked for."""
 
-    A trial that has already outlasted all that is known comes before any estimate; without
-    estimates it is the oldest first. What is still queued comes last, what is paused not at all.
-    Trials that are sampled ahead, for a later step, come after all of those.
-    """
-    batch = [trial for trial in state.trials.values() if trial.live and not trial.paused]
-    first = awaited(state)
+    state: RunState
+    now: float
 
-    def wait(trial: TrialView) -> tuple[bool, bool, bool, float, float]:
-        later = first is not None and (trial.step, trial.purpose) != first
-        if trial.started_at is None:
-            return later, True, False, 0.0, trial.queued_at
-        remaining = remaining_sec(trial, state, now)
-        return later, False, remaining is not None, -(remaining or 0.0), trial.started_at
+    @cached_property
+    def holding_up(self) -> list[TrialView]:
+        """The live trials of the batch under way, whoever is expected to end last first.
 
-    return sorted(batch, key=wait)
+        A trial that has already outlasted all that is known comes before any estimate; without
+        estimates it is the oldest first. What is still queued comes last, what is paused not at
+        all. Trials that are sampled ahead, for a later step, come after all of those.
+        """
+        live = (trial for trial in self.state.trials.values() if trial.live and not trial.paused)
+        first = awaited(self.state)
+
+        def wait(trial: TrialView) -> tuple[bool, bool, bool, float, float]:
+            later = first is not None and (trial.step, trial.purpose) != first
+            if trial.started_at is None:
+                return later, True, False, 0.0, trial.queued_at
+            remaining = remaining_sec(trial, self.state, self.now)
+            return later, False, remaining is not None, -(remaining or 0.0), trial.started_at
+
+        return sorted(live, key=wait)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbtui.journal.vocabulary import RunPhase, TrialPhase
-from tbtui.view.estimate import holding_up, remaining_sec, time_left
+from tbtui.view.estimate import Outlook, remaining_sec, time_left
 from tbtui.view.server import PolicyLostView
-from tbtui.view.state import RunState, TrialView
+from tbtui.view.state import TrialView
 
 _DOING = {
     TrialPhase.SETUP: "setting up",
@@ -62,8 +62,9 @@ def doing(trial: TrialView) -> str:
     )
 
 
-def waiting_for(state: RunState, now: float) -> str:
+def waiting_for(outlook: Outlook) -> str:
     """One phrase for the status line: who or what holds the run up at this moment."""
+    state, now = outlook.state, outlook.now
     if state.status is not None:
         return state.reason
     if state.policy_lost is not None:
@@ -77,7 +78,7 @@ def waiting_for(state: RunState, now: float) -> str:
         case RunPhase.STARTING:
             return f"{state.phase_detail or 'starting'} ({since})"
         case RunPhase.SAMPLING | RunPhase.EVALUATING:
-            return _waiting_for_trials(state, now)
+            return _waiting_for_trials(outlook)
         case RunPhase.REVIEWING:
             return f"somebody's review ({since})"
         case RunPhase.TRAINING:
@@ -104,7 +105,8 @@ def retry_wait(trial: TrialView, now: float) -> str:
     return f"retry in {max(1, round(left))} s" if left > 0 else ""
 
 
-def _waiting_for_trials(state: RunState, now: float) -> str:
+def _waiting_for_trials(outlook: Outlook) -> str:
+    state, now = outlook.state, outlook.now
     running = state.running_trials()
     paused = [trial for trial in running if trial.paused]
     if running and len(paused) == len(running):
@@ -121,7 +123,7 @@ def _waiting_for_trials(state: RunState, now: float) -> str:
     if state.paused:
         left = len(running) - len(paused)
         return f"{left} trial{'s' if left > 1 else ''} to reach the end of a turn"
-    last = holding_up(state, now)[0]
+    last = outlook.holding_up[0]
     remaining = remaining_sec(last, state, now)
     how_long = (
         duration(now - (last.started_at or now))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tbtui.journal.vocabulary import RunPhase
-from tbtui.view.estimate import holding_up
+from tbtui.view.estimate import Outlook
 from tbtui.view.spending import breakdown
 from tbtui.view.state import SPENDINGS, RunState, Spending, TrialView
 
@@ -30,16 +30,17 @@ class StepWait:
         return {name: seconds / total for name, seconds in self.seconds.items()} if total else {}
 
 
-def step_wait(state: RunState, now: float) -> StepWait | None:
+def step_wait(outlook: Outlook) -> StepWait | None:
     """What the step under way waits for, or what the latest one waited for."""
+    state = outlook.state
     if not state.steps:
         return None
     step = next(iter(state.open_steps()), None)
     if state.phase is RunPhase.SAMPLING and step is not None:
         batch = (step.step, "train")
-        members = [t for t in holding_up(state, now) if (t.step, t.purpose) == batch]
+        members = [t for t in outlook.holding_up if (t.step, t.purpose) == batch]
         if members:
-            return StepWait(step.step, _with_earlier_attempts(members[0], state, now), True)
+            return StepWait(step.step, _with_earlier_attempts(members[0], state, outlook.now), True)
     return next(
         (
             waited

@@ -22,6 +22,7 @@ from tbtui.journal.events import (
     WorkerStarted,
 )
 from tbtui.view.current import attempts, siblings
+from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_COMMANDS, RECENT_REWARDS, RunState
 from tbtui.view.waiting import doing, retry_wait, waiting_for
@@ -53,7 +54,7 @@ def test_frozen_is_a_state_of_its_own() -> None:
     state = folded([*events, TrialPaused(trial="t1"), frozen])
     trial = state.trials["t1"]
     assert (trial.paused, trial.frozen, doing(trial)) == (True, True, "frozen")
-    assert waiting_for(state, state.time) == "copy-01/1 to be resumed"
+    assert waiting_for(Outlook(state, state.time)) == "copy-01/1 to be resumed"
     state = folded([*events, TrialPaused(trial="t1"), frozen, TrialResumed(trial="t1")])
     trial = state.trials["t1"]
     assert (trial.paused, trial.frozen) == (False, False)
@@ -106,7 +107,7 @@ def test_attempts_are_linked_and_the_wait_is_told() -> None:
     events = [*sampling("t1"), finished("t1", None), retried]
     state = folded(events)
     assert retry_wait(state.trials["t1"], state.time) == "retry in 4 s"
-    assert waiting_for(state, state.time) == "copy-01/1 (retry in 4 s)"
+    assert waiting_for(Outlook(state, state.time)) == "copy-01/1 (retry in 4 s)"
     assert retry_wait(state.trials["t1"], state.time + 4) == ""
     state = folded([*events, queued("t1b")])
     first, second = state.trials["t1"], state.trials["t1b"]

@@ -25,6 +25,7 @@ from tbtui.journal.events import (
     TrialResumed,
 )
 from tbtui.view.current import current_trials
+from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_FINISHED_TRIALS, RunState
 from tbtui.view.transcript import Transcript
@@ -173,14 +174,16 @@ def test_the_server_is_seen_as_it_was_measured() -> None:
     assert (server.words, server.held_up, server.since) == ("paused: no capacity", True, 998.5)
     assert server.oldest_at == state.time - 7.0
     assert (server.cache_share, server.failed, server.retries) == (0.75, 1, 3)
-    assert waiting_for(state, state.time + 30) == "the server, paused: no capacity (32s)"
+    assert waiting_for(Outlook(state, state.time + 30)) == "the server, paused: no capacity (32s)"
 
 
 def test_a_server_that_holds_nobody_up_is_not_waited_for() -> None:
-    assert "server" not in waiting_for(folded([measured(state="active", oldest=1.0)]), 1001)
-    assert "server" not in waiting_for(folded([measured(state="unreachable")]), 1001)
+    assert "server" not in waiting_for(
+        Outlook(folded([measured(state="active", oldest=1.0)]), 1001)
+    )
+    assert "server" not in waiting_for(Outlook(folded([measured(state="unreachable")]), 1001))
     paused = [RunPaused(), measured(state="paused_capacity", oldest=7.0)]
-    assert "server" not in waiting_for(folded(paused), 1001)
+    assert "server" not in waiting_for(Outlook(folded(paused), 1001))
 
 
 def test_a_lost_policy_is_seen_until_a_new_one_works() -> None:
@@ -188,8 +191,8 @@ def test_a_lost_policy_is_seen_until_a_new_one_works() -> None:
     phase = RunPhaseChanged(phase=RunPhase.STARTING, step=3)
     state = folded([lost, phase])
     assert state.notes[-1].text == "policy lost at step 3: the run was deleted"
-    assert waiting_for(state, 1002) == "the lost policy; a new one in 11s"
-    assert waiting_for(state, 1023) == "the lost policy; a new one (since 10s)"
+    assert waiting_for(Outlook(state, 1002)) == "the lost policy; a new one in 11s"
+    assert waiting_for(Outlook(state, 1023)) == "the lost policy; a new one (since 10s)"
     again = RunPhaseChanged(phase=RunPhase.SAMPLING, step=3)
     assert folded([lost, phase, again]).policy_lost is None
     ended = RunFinished(status="failed", reason="lost too often")
@@ -237,7 +240,7 @@ def test_the_status_names_the_oldest_trial() -> None:
             *turn("t1", 1),
         ]
     )
-    assert waiting_for(state, state.time + 60) == "copy-01/1 (turn 1, acting, 1m05s)"
+    assert waiting_for(Outlook(state, state.time + 60)) == "copy-01/1 (turn 1, acting, 1m05s)"
 
 
 def test_a_paused_run_waits_for_a_person() -> None:
@@ -250,7 +253,7 @@ def test_a_paused_run_waits_for_a_person() -> None:
             RunPaused(),
         ]
     )
-    assert waiting_for(state, state.time) == "the run to be resumed"
+    assert waiting_for(Outlook(state, state.time)) == "the run to be resumed"
 
 
 def test_a_transcript_is_one_trials_own() -> None:

@@ -24,7 +24,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.planned_steps import planned_steps
 from tbtui.view.current import active_seconds, attempts, awaited, current_trials
-from tbtui.view.estimate import holding_up
+from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
 from tbtui.view.waits import step_wait
@@ -72,8 +72,8 @@ def test_the_run_waits_for_the_step_that_is_trained_next() -> None:
     state = folded(sampled_ahead())
     assert awaited(state) == (1, "train")
     # b2 runs longer, but nothing waits for it yet.
-    assert [trial.trial for trial in holding_up(state, state.time + 5)] == ["a2", "b2"]
-    wait = step_wait(state, state.time + 5)
+    assert [trial.trial for trial in Outlook(state, state.time + 5).holding_up] == ["a2", "b2"]
+    wait = step_wait(Outlook(state, state.time + 5))
     assert wait is not None
     assert (wait.step, wait.live) == (1, True)
 
@@ -82,7 +82,7 @@ def test_an_evaluation_is_waited_for_while_the_next_steps_are_sampled() -> None:
     evaluating = RunPhaseChanged(phase=RunPhase.EVALUATING, step=0)
     state = folded([*sampled_ahead(), evaluating, queued("e1", "move-07", "e", 0)])
     assert awaited(state) == (0, "eval")
-    assert holding_up(state, state.time)[0].trial == "e1"
+    assert Outlook(state, state.time).holding_up[0].trial == "e1"
 
 
 def test_every_step_under_way_stays_in_the_grid_whole() -> None:

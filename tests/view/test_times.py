@@ -18,7 +18,7 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialRetried,
 )
-from tbtui.view.estimate import holding_up, remaining_sec, time_left
+from tbtui.view.estimate import Outlook, remaining_sec, time_left
 from tbtui.view.fold import Fold
 from tbtui.view.spending import breakdown
 from tbtui.view.state import Duration, RunState
@@ -144,13 +144,13 @@ def test_who_is_expected_last_is_waited_for() -> None:
         ]
     )
     # Nothing is known: the oldest.
-    assert [t.trial for t in holding_up(state, state.time)] == ["a", "b", "d"]
+    assert [t.trial for t in Outlook(state, state.time).holding_up] == ["a", "b", "d"]
     # Of those that are estimated the youngest ends last.
     state.durations.append(Duration(9, 50.0))
-    assert [t.trial for t in holding_up(state, state.time)] == ["b", "a", "d"]
+    assert [t.trial for t in Outlook(state, state.time).holding_up] == ["b", "a", "d"]
     # One that has outlasted all that is known comes first.
     state.trials["a"].started_at = state.time - 55
-    assert [t.trial for t in holding_up(state, state.time)] == ["a", "b", "d"]
+    assert [t.trial for t in Outlook(state, state.time).holding_up] == ["a", "b", "d"]
 
 
 def test_a_step_waits_for_its_last_trial_and_that_ones_earlier_attempts() -> None:
@@ -167,7 +167,7 @@ def test_a_step_waits_for_its_last_trial_and_that_ones_earlier_attempts() -> Non
         phase("t1b", TrialPhase.MODEL),
     ]
     state = folded(step)
-    wait = step_wait(state, state.time + 5)
+    wait = step_wait(Outlook(state, state.time + 5))
     assert wait is not None
     assert (wait.step, wait.live) == (1, True)
     assert wait.seconds == {"queue": 1, "build": 2, "sampling": 5}
@@ -175,7 +175,7 @@ def test_a_step_waits_for_its_last_trial_and_that_ones_earlier_attempts() -> Non
     over = StepFinished(
         step=1, weights_version=1, metrics={"time/wait/sampling": 3.0, "time/wait/queue": 1.0}
     )
-    wait = step_wait(folded([*step, finished("t1b", 1.0), over]), 0.0)
+    wait = step_wait(Outlook(folded([*step, finished("t1b", 1.0), over]), 0.0))
     assert wait is not None
     assert not wait.live
     assert wait.shares == {"queue": 0.25, "sampling": 0.75}

@@ -84,12 +84,12 @@ class StatusLine(Line):
         elif frame.run.behind:
             left += [dot, (f"reading the journal, {frame.run.progress():.0%}", palette.muted)]
         elif state.status is None:
-            waiting = waiting_for(state, frame.now)
+            waiting = waiting_for(frame.outlook)
             left += [dot]
             if width >= 110:
                 left.append(("waiting for ", palette.muted))
             left.append((waiting, palette.text))
-            wait = step_wait(state, frame.now)
+            wait = step_wait(frame.outlook)
             if width >= 150 and wait is not None and wait.live and (words := in_words(wait)):
                 left += [dot, (words, palette.muted)]
         right = review_notice(frame, self.screen)

@@ -14,7 +14,7 @@ from tbtui.ui.growing import GrowingPane
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.text import visible_lines, wrap
 from tbtui.view.current import time_shares
-from tbtui.view.estimate import holding_up, remaining_sec, time_left
+from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.state import SPENDINGS, Spending
 from tbtui.view.waits import StepWait, step_wait
 
@@ -25,7 +25,7 @@ class TimesPane(Pane):
     EVERY = 10
 
     def title(self, frame: Frame) -> str:
-        wait = step_wait(frame.state, frame.now)
+        wait = step_wait(frame.outlook)
         if wait is None:
             return "where trials' time went"
         return f"what step {wait.step} {'waits' if wait.live else 'waited'} for"
@@ -36,7 +36,7 @@ class TimesPane(Pane):
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
-        wait = step_wait(state, frame.now)
+        wait = step_wait(frame.outlook)
         trials = time_shares(state.trials.values())
         waited = wait.shares if wait is not None else {}
         if not trials and not waited:
@@ -67,7 +67,7 @@ class TimesPane(Pane):
         if wait is None or not wait.live:
             return []
         spans: list[Span] = []
-        for trial in holding_up(frame.state, frame.now)[:2]:
+        for trial in frame.outlook.holding_up[:2]:
             remaining = remaining_sec(trial, frame.state, frame.now)
             spans.append((f" {trial.label}", palette.text))
             if remaining is not None:

@@ -14,7 +14,7 @@ from tbtui.ui.charts import stacked
 from tbtui.ui.draw import Span, row, split_row
 from tbtui.ui.pane import Frame, Pane
 from tbtui.ui.theme import Palette
-from tbtui.view.estimate import holding_up, remaining_sec, time_left
+from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.state import RunState
 from tbtui.view.timeline import ACTIVITIES, Activity, StepTimes, step_times
 from tbtui.view.waiting import duration, waiting_for
@@ -88,10 +88,10 @@ def _waiting(frame: Frame, width: int) -> list[Strip]:
         return []
     spans: list[Span] = [
         (" now: ", palette.muted),
-        (waiting_for(state, frame.now), palette.text),
+        (waiting_for(frame.outlook), palette.text),
     ]
     if state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING) and not state.paused:
-        for trial in holding_up(state, frame.now)[1 : 1 + _AFTERS]:
+        for trial in frame.outlook.holding_up[1 : 1 + _AFTERS]:
             remaining = remaining_sec(trial, state, frame.now)
             left = "" if remaining is None else f" {time_left(remaining)}"
             spans.append((f", {trial.label}{left}", palette.muted))

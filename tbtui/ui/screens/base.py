@@ -50,6 +50,7 @@ class LiveScreen(ScopedScreen, Ground):
         self.replayed = False
         """What is shown is at some time of a recorded run."""
         self._shown = False
+        self._panes: list[Pane] = []
 
     def compose(self) -> ComposeResult:
         # Before there are panes: they are styled once, as this window wants them.
@@ -87,12 +88,13 @@ class LiveScreen(ScopedScreen, Ground):
         self.set_class(self.replayed, "-replay")
         transport = self.query_one(TransportLine)
         transport.display, transport.trial = self.replayed, self.trial
-        for pane in self.query(Pane):
+        for pane in self._panes:
             if beat % pane.EVERY == 0 or not self._shown:
                 pane.show(frame)
         self._shown = True
 
     def on_mount(self) -> None:
+        self._panes = list(self.query(Pane))
         self._arrange()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
