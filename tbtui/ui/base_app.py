@@ -81,6 +81,13 @@ class BaseApp[Result](App[Result]):
         return self._current_theme
 
     @property
+    @override
+    def _background_screens(self) -> list[Screen[Any]]:
+        # Textual goes on laying out and drawing the screen below one that nothing shines through,
+        # and paints the upper one anew each time.
+        return super()._background_screens if self.screen.styles.background.a < 1 else []
+
+    @property
     def _color_system(self) -> str | None:
         # Nobody in particular gets the same everywhere.
         return None if self.user.remembered_in is None else self.console.color_system

@@ -16,6 +16,8 @@ class Ground(Painted):
     a paint of the whole screen costs.
     """
 
+    BLANK = True
+
     def render_lines(self, crop: Region) -> list[Strip]:
         if not crop.height:
             return []

@@ -65,6 +65,44 @@ async def test_the_first_paint_of_a_screen_has_what_it_has_to_say(
             assert text in painted
 
 
+async def test_the_way_back_is_painted_once(run_directory: RunDirectory) -> None:
+    app = PaintedApp(run_directory)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await settle(app)
+        cockpit = app.screen
+        for key in ("enter", "g", "?"):
+            await pilot.press(key)
+            await settle(app)
+            app.paints.clear()
+            await pilot.press("escape")
+            assert app.screen is cockpit
+            await settle(app)
+            await asyncio.sleep(0.1)  # for what would come once the other screen has gone
+            assert [screen for screen, _ in app.paints] == [cockpit], key
+            assert "trials" in app.paints[0][1]
+
+
+async def test_a_screen_that_nobody_sees_is_not_drawn(run_directory: RunDirectory) -> None:
+    app = PaintedApp(run_directory)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await settle(app)
+        cockpit = app.screen
+        await pilot.press("enter")
+        await settle(app)
+        await pilot.pause(0.1)
+        app.paints.clear()
+        cockpit.refresh(layout=True)
+        await pilot.pause(0.1)
+        assert not app.paints
+        # It has the window's size when it is seen again.
+        await pilot.resize_terminal(100, 30)
+        await settle(app)
+        await pilot.press("escape")
+        await settle(app)
+        assert cockpit.size == (100, 30)
+        assert cockpit.has_class("-compact")
+
+
 async def test_a_screen_that_goes_before_it_was_painted_leaves_no_dark_screen_behind(
     run_directory: RunDirectory,
 ) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import override
 
 from textual import events
+from textual.await_remove import AwaitRemove
 
 from tbtui.ui.left_once import LeftOnce
 
@@ -39,6 +41,11 @@ class FirstPaint[Result](LeftOnce[Result]):
         # and this one again, with what its widgets have drawn, and paints it.
         self._laid_out = True
         self._unpainted.close()
+
+    @override
+    def remove(self) -> AwaitRemove:
+        # Textual's own lays out and paints the screen below once more: it has just been painted.
+        return self.app._prune(self)
 
     def on_screen_suspend(self) -> None:
         self._unpainted.close()
