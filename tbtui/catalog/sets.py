@@ -54,11 +54,7 @@ def load_set(name: str) -> TaskSet:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        known = set_names()
-        hint = nearest(name, known) or (
-            f"; there are {', '.join(known)}" if known else "; save one with `tbtui tasks browse`"
-        )
-        raise CatalogError(f"no set {SET_MARK}{name} in {sets_dir()}{hint}") from error
+        raise _no_such(name) from error
     except OSError as error:
         raise CatalogError(f"{path}: can't be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
@@ -66,6 +62,14 @@ def load_set(name: str) -> TaskSet:
     except tomllib.TOMLDecodeError as error:
         raise CatalogError(f"{path}: not TOML ({error})") from error
     return _read(name, path, document)
+
+
+def _no_such(name: str) -> CatalogError:
+    known = set_names()
+    hint = nearest(name, known) or (
+        f"; there are {', '.join(known)}" if known else "; save one with `tbtui tasks browse`"
+    )
+    return CatalogError(f"no set {SET_MARK}{name} in {sets_dir()}{hint}")
 
 
 def _read(name: str, path: Path, document: dict[str, Any]) -> TaskSet:
@@ -105,11 +109,16 @@ def save_set(chosen: TaskSet) -> Path:
 
 
 def delete_set(name: str) -> None:
-    """Raises `CatalogError` when there is none of that name, or it can't be removed."""
-    load_set(name)
+    """Whatever its file says: one that can't be used is deleted, too.
+
+    Raises:
+        CatalogError: there is none of that name, or it can't be removed.
+    """
     path = _path(name)
     try:
         path.unlink()
+    except FileNotFoundError as error:
+        raise _no_such(name) from error
     except OSError as error:
         raise CatalogError(f"{path}: can't be removed ({error.strerror})") from error
 

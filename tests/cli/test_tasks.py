@@ -33,6 +33,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["browse"], 2, "needs a terminal"),
         (["sets", "none"], 2, "no set @none"),
+        (["sets", "none", "--delete"], 2, "no set @none"),
         (["sets", "--delete"], 2, "--delete is of a set"),
         (["fetch"], 2, "name one data set"),
         (["fetch", "x", "--list"], 2, "name one data set"),
@@ -71,8 +72,9 @@ def test_sets_are_listed_and_deleted() -> None:
     first, second = CliRunner().invoke(app, ["tasks", "sets"]).stdout.splitlines()
     assert first.startswith(f"@broken unreadable: {broken}: not TOML")
     assert second == "@few        2 tasks  of /tasks"
-    broken.unlink()
-    assert CliRunner().invoke(app, ["tasks", "sets", "few", "--delete"]).exit_code == 0
+    for name in ("broken", "few"):
+        deleted = CliRunner().invoke(app, ["tasks", "sets", name, "--delete"])
+        assert (deleted.exit_code, deleted.stdout) == (0, f"@{name} is deleted\n"), deleted.stderr
     assert "no set is saved" in CliRunner().invoke(app, ["tasks", "sets"]).stdout
 
 
