@@ -425,6 +425,27 @@ async def test_commands_that_no_engine_ever_took_are_answered(tmp_path: Path) ->
     assert isinstance(run.whole.entries()[-1].event, RunFinished)
 
 
+async def test_what_is_asked_of_trials_that_never_come_is_answered_when_the_run_ends(
+    tmp_path: Path,
+) -> None:
+    fate = Fate()
+    run = night(tmp_path / "run", fate, eval_every=0, eval_group_size=1)
+    run.run.submit(Command("pause", RUN))  # before there is any trial
+    task = asyncio.create_task(run.run.run())
+    await until(lambda: fate.made)
+    await until(lambda: run.events(RunPaused))
+    run.run.submit(Command("exclude", "s0001-copy-0-1", id="x"))
+    run.run.submit(Command("accept", RUN, id="a"))
+    await until(lambda: len(run.events(CommandIssued)) == 3)
+    task.cancel()
+    assert (await task).status == "interrupted"
+    assert [(event.command, event.ok, event.result) for event in run.events(CommandDone)][1:] == [
+        ("x", False, "the run ended first"),
+        ("a", False, "the run ended first"),
+    ]
+    assert isinstance(run.whole.entries()[-1].event, RunFinished)
+
+
 async def test_a_monitor_that_breaks_is_said_and_costs_the_run_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,12 @@ class RunCommands:
         for command in early:
             self._control_batch(command)
 
+    def end(self, why: str) -> None:
+        """Refuse what still waits for trials: there will be none."""
+        early, self._early = self._early or [], None
+        for command in early:
+            self._done(command, False, why)
+
     def pause(self, verb: Literal["pause", "freeze"]) -> None:
         """The whole run."""
         self._pause.begin()

@@ -29,7 +29,12 @@ from tbtui.engines.grpo.live_settings import changed_config, differences, in_wor
 from tbtui.engines.grpo.pausing import Pause, comes_before, running
 from tbtui.engines.grpo.places import BatchRules
 from tbtui.engines.grpo.recipe import Recipe
-from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
+from tbtui.engines.grpo.recorded import (
+    POLICY_LOST_FIRST,
+    RUN_ENDED_FIRST,
+    RecordedBatch,
+    StartingPoint,
+)
 from tbtui.engines.grpo.review import ReviewGate
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.scoring import ScoredGroup
@@ -120,13 +125,20 @@ class GrpoEngine:
             PolicyLostError: it can, with a new policy and a new engine.
             PolicyError, CheckpointError, JournalError
         """
-        with one_cause():
-            async with asyncio.TaskGroup() as sampling:
-                try:
-                    return await self._train(sampling)
-                except PolicyLostError:
-                    self._runner.policy_lost()
-                    raise
+        ending = RUN_ENDED_FIRST
+        try:
+            with one_cause():
+                async with asyncio.TaskGroup() as sampling:
+                    try:
+                        return await self._train(sampling)
+                    except PolicyLostError:
+                        self._runner.policy_lost()
+                        raise
+        except PolicyLostError:
+            ending = POLICY_LOST_FIRST
+            raise
+        finally:
+            self._commands.end(ending)
 
     async def _train(self, sampling: asyncio.TaskGroup) -> str:
         before = after = await self._evaluate(0)
