@@ -128,6 +128,15 @@ class JournalReader:
         )
         return float(row[0]) if row else None
 
+    def time_before(self, seq: int | None) -> float | None:
+        """When the event was written that stands before number `seq`, or last (None); None: there
+        is none."""
+        row = self._db.row(
+            "SELECT time FROM events WHERE ? IS NULL OR seq < ? ORDER BY seq DESC LIMIT 1",
+            (seq, seq),
+        )
+        return float(row[0]) if row else None
+
     def seq_at(self, time: float) -> int:
         """Number of the last event told no later than `time`; 0: none."""
         return self._times.seq_at(time)

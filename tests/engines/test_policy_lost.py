@@ -466,6 +466,7 @@ async def test_a_monitor_that_breaks_is_said_and_costs_the_run_nothing(
 # With a review open
 
 FRESH, AHEAD, TRAINING = "a fresh trial", "a step sampled ahead", "a step in training"
+WHOLE_TIMEOUT = 3600.0
 
 
 def opened(run: Night, step: int) -> list[ReviewOpened]:
@@ -475,7 +476,7 @@ def opened(run: Night, step: int) -> list[ReviewOpened]:
 async def reviewed(where: Path, case: str, *, lost: bool, meanwhile: bool = False) -> Night:
     """Two steps under review; of the first one trial is left out, and one gets another reward.
 
-    `meanwhile`: the first is accepted while there is no policy.
+    `meanwhile`: the first is accepted while there is no policy, and until its time is up.
     """
     fate, gate = Fate(), asyncio.Event()
     accept = Command("accept", RUN, "ada", arguments={"step": 1})
@@ -487,6 +488,7 @@ async def reviewed(where: Path, case: str, *, lost: bool, meanwhile: bool = Fals
     run = night(
         where, fate, while_waiting=between, review="always", eval_every=0, eval_group_size=1,
         save_every=1, max_steps=2, group_size=3, max_steps_off_policy=0 if case == FRESH else 1,
+        review_timeout_sec=WHOLE_TIMEOUT,
     )  # fmt: skip
 
     async def later(pool: FakePool, spec: TrialSpec) -> None:
@@ -516,6 +518,9 @@ async def reviewed(where: Path, case: str, *, lost: bool, meanwhile: bool = Fals
     await ask(Command("relabel", second, "ada", "odd", {"reward": 0.25}))
     if case == TRAINING:
         await opens(2)
+    if meanwhile:
+        timeout = {"review_timeout_sec": 0.001}
+        await ask(Command("set", RUN, "ada", arguments=timeout))
     if lost:
         call = "accumulate" if case == TRAINING else "sample"
         fate.at = frozenset({(call, fate.asked[call] + 1)})
@@ -528,8 +533,8 @@ async def reviewed(where: Path, case: str, *, lost: bool, meanwhile: bool = Fals
         await opens(1, times=1 + lost)
     if not meanwhile:
         await ask(accept)
-    await opens(2, times=1 + (lost and case == TRAINING))
-    await ask(Command("accept", RUN, "ada", arguments={"step": 2}))
+        await opens(2, times=1 + (lost and case == TRAINING))
+        await ask(Command("accept", RUN, "ada", arguments={"step": 2}))
     assert (await task).status == "finished"
     return run
 
@@ -555,12 +560,18 @@ async def test_lost_while_a_review_is_open_it_opens_again_as_it_was(
         assert list(after.groups[0].trials)[2].endswith("-retry2")
     else:
         assert (after.groups, after.undecided) == (before.groups, before.undecided)
+    # Nor does its time begin anew, unless there is something new to be looked at.
+    times = [event.timeout_sec for event in opened(run, after.step)]
+    assert times[0] == WHOLE_TIMEOUT
+    assert times[1] is not None
+    assert times[1] == WHOLE_TIMEOUT if case == FRESH else times[1] < WHOLE_TIMEOUT
 
 
 async def test_a_step_is_accepted_while_there_is_no_policy(tmp_path: Path) -> None:
     run = await reviewed(tmp_path / "run", AHEAD, lost=True, meanwhile=True)
     require_order(run.whole)
-    assert [event.step for event in run.events(ReviewClosed)] == [1, 2]
+    closed = [(event.step, event.how) for event in run.events(ReviewClosed)]
+    assert closed == [(1, "accepted"), (2, "timeout")]
     # It opens again first: nobody accepts what is not there to be looked at.
     assert len(opened(run, 1)) == 2
     assert all(event.ok for event in run.events(CommandDone))

@@ -20,6 +20,7 @@ from tbtui.engines.grpo.recovery import recover
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AgentCommand,
+    AnyEvent,
     CommandDone,
     CommandIssued,
     CommandVerb,
@@ -31,8 +32,12 @@ from tbtui.journal.events import (
     ReviewChanged,
     ReviewClosed,
     ReviewOpened,
+    RunContinued,
+    RunFinished,
+    RunPaused,
     RunPhase,
     RunPhaseChanged,
+    RunResumed,
     StepFinished,
     TrialExcluded,
     TrialFinished,
@@ -40,6 +45,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import TrialDone, TrialSpec, TurnUnderstood
 
 from .conftest import TASKS, Bench, until
@@ -552,6 +558,13 @@ def again(whole: Attended, engine: GrpoEngine, group: GroupUnderReview) -> None:
     engine.submit(Command("exclude" if retried else "retry", first, "ada"))
 
 
+ENDED = RunFinished(status="interrupted", reason="everything is cleaned up")
+CONTINUED = RunContinued(
+    pid=1, host="h", tbtui_version="", harbor_version="", checkpoint=None, step=0, replayed=(),
+    reused=0, requeued=(), settings={},
+)  # fmt: skip
+
+
 async def attended(where: Path, decide: Any, script: Script, **settings: object) -> Any:
     directory = RunDirectory.create(where / "attended")
     whole = Attended(directory, {"eval_every": 0, **settings}, script, decide)
@@ -567,6 +580,37 @@ async def test_a_review_that_changes_nothing_changes_nothing(tmp_path: Path) -> 
     assert len(whole.events(ReviewClosed)) == 3
     assert whole.outcome() == alone.outcome()
     assert reviewed.policy.weights == part.policy.weights
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "left"),
+    [
+        ([(1000, ENDED)], 2600),
+        ([(200, RunPaused()), (700, RunResumed()), (1000, ENDED)], 3100),
+        ([(1000, RunPaused()), (3000, ENDED)], 2600),  # resumed, it isn't paused any more
+        ([(1000, ENDED), (90_000, CONTINUED), (90_100, ENDED)], 2500),  # nobody could answer
+        ([(9000, ENDED)], 0),
+    ],
+)
+async def test_a_review_that_a_resumed_run_opens_again_has_the_time_that_was_left(
+    tmp_path: Path, meanwhile: list[tuple[float, AnyEvent]], left: float
+) -> None:
+    whole, _ = await attended(
+        tmp_path, lambda *_: None, by_what_it_says,
+        review="always", review_timeout_sec=3600.0, max_steps=1,
+    )  # fmt: skip
+    (opened,) = [e for e in whole.entries() if isinstance(e.event, ReviewOpened)]
+    copy = whole.cut(tmp_path / "copy", opened.seq)
+    times = iter([opened.time + seconds for seconds, _ in meanwhile])
+    with JournalWriter(copy.directory, lambda: next(times), continues=True) as journal:
+        for _, event in meanwhile:
+            journal.append(event)
+    if not left:
+        copy = Whole(copy.directory, copy.settings, copy.script)  # nobody comes
+    await copy.resume()
+    assert copy.events(ReviewOpened)[-1].timeout_sec == pytest.approx(left)
+    (closed,) = copy.events(ReviewClosed)
+    assert closed.how == ("accepted" if left else "timeout")
 
 
 async def require_same_wherever_it_ends(

@@ -43,6 +43,11 @@ class RunCommands:
         self._early: list[Command] | None = []
         """On trials and their review, before there were any to be found; None: there are."""
 
+    @property
+    def up_to_date(self) -> bool:
+        """Nothing waits for the trials that it is about."""
+        return not self._early
+
     def submit(self, command: Command) -> None:
         self._journal.append(issued(command))
         if command.target == RUN and command.verb != "accept":

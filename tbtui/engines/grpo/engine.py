@@ -98,7 +98,8 @@ class GrpoEngine:
             self._recipe,
             keeper.directory.review_rules,
             journal,
-            lambda: runner.steering.open,
+            # Who decided in time is heard, even if its time was up before there was an engine.
+            lambda: runner.steering.open and self._commands.up_to_date,
             self._review_waits,
         )
         self._begun = self.step

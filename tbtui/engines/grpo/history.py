@@ -11,6 +11,7 @@ from tbtui.journal.events import (
     CommandDone,
     CommandIssued,
     CommandVerb,
+    Entry,
     EvalFinished,
     EvalStarted,
     GroupAdded,
@@ -82,6 +83,10 @@ class PastReview:
     """Rules had decided something."""
     opened: bool = False
     closed: bool = False
+    waits_since: float | None = None
+    """In seconds of the run's own: see `_LivedSeconds`."""
+    waited_sec: float = 0.0
+    """Since it opened for the trials that it has now."""
     decided: set[str] = field(default_factory=set)
     """Trials that somebody had decided upon."""
     refilled: set[str] = field(default_factory=set)
@@ -136,23 +141,60 @@ class History:
     @classmethod
     def read(cls, reader: JournalReader, since: int = 0) -> History:
         """Memory: of the order of the events after step `since`; no tokens are read."""
-        fold = _Fold(cls(since))
+        fold = _Fold(cls(since), reader)
         after = 0
         while entries := reader.read_kinds(_KINDS, after):
             for entry in entries:
-                fold.apply(entry.event, entry.seq)
+                fold.apply(entry)
             after = entries[-1].seq
+        fold.end()
         return fold.history
 
 
+class _LivedSeconds:
+    """A clock that stands still while the run is paused, and while there is no process."""
+
+    def __init__(self, reader: JournalReader) -> None:
+        self._reader = reader
+        self._last: float | None = None
+        self.now = 0.0
+
+    def advance(self, entry: Entry, *, paused: bool) -> None:
+        """To the time of an event."""
+        if isinstance(entry.event, RunContinued):
+            self.advance_to_end(entry.seq, paused=paused)
+            self._last = entry.time
+        else:
+            self._advance(entry.time, paused)
+
+    def advance_to_end(self, before: int | None = None, *, paused: bool) -> None:
+        """To the last event of the journal, of whatever kind, or of its part up to `before`."""
+        if (last := self._reader.time_before(before)) is not None:
+            self._advance(last, paused)
+
+    def _advance(self, time: float, paused: bool) -> None:
+        if self._last is not None and not paused:
+            self.now += max(0.0, time - self._last)  # a machine's clock may be set back
+        self._last = time
+
+
 class _Fold:
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, reader: JournalReader) -> None:
         self.history = history
+        self._clock = _LivedSeconds(reader)
         self._trials: dict[str, tuple[PastBatch, PastAttempt]] = {}
         """Those whose batch is kept."""
 
-    def apply(self, event: AnyEvent, seq: int) -> None:
-        history = self.history
+    def end(self) -> None:
+        """There is no further event."""
+        self._clock.advance_to_end(paused=self.history.paused)
+        for batch in self.history.batches.values():
+            if batch.review.waits_since is not None:
+                batch.review.waited_sec = self._clock.now - batch.review.waits_since
+
+    def apply(self, entry: Entry) -> None:
+        history, event = self.history, entry.event
+        self._clock.advance(entry, paused=history.paused)
         match event:
             case RunStarted():
                 history.started = event
@@ -177,6 +219,7 @@ class _Fold:
             case GroupRefilled(step=step, group=group):
                 if batch := history.batches.get(step):
                     batch.refilled.add(group)
+                    batch.review.waits_since = None
                     for trial in event.trials:
                         batch.places.setdefault(place_of(trial, group), [])
                     if (asked := self._being_done("refill", group)) and is_rule(asked.actor):
@@ -185,6 +228,8 @@ class _Fold:
             case ReviewOpened(step=step):
                 if batch := history.batches.get(step):
                     batch.review.opened = True
+                    if batch.review.waits_since is None:
+                        batch.review.waits_since = self._clock.now
             case ReviewClosed(step=step):
                 if batch := history.batches.get(step):
                     batch.review.closed = True
@@ -210,7 +255,7 @@ class _Fold:
             case CommandDone():
                 self._answered(event)
             case _:
-                self._apply_to_trial(event, seq)
+                self._apply_to_trial(event, entry.seq)
 
     def _apply_to_trial(self, event: AnyEvent, seq: int) -> None:
         match event:
@@ -219,6 +264,7 @@ class _Fold:
                 if batch := self._batch(event.step, event.purpose):
                     attempt = PastAttempt(trial, group, event.attempt)
                     batch.places.setdefault(place_of(trial, group), []).append(attempt)
+                    batch.review.waits_since = None
                     self._trials[trial] = batch, attempt
             case TrialFinished(trial=trial):
                 self.history.unfinished.pop(trial, None)
@@ -227,6 +273,7 @@ class _Fold:
             case TrialRetried(trial=trial):
                 if found := self._trials.get(trial):
                     found[1].retried = event
+                    found[0].review.waits_since = None
             case TrialExcluded(trial=trial):
                 if found := self._trials.get(trial):
                     (found[0].excluded.add if event.excluded else found[0].excluded.discard)(trial)

@@ -37,11 +37,16 @@ class Pause:
 
 
 async def unpaused(seconds: float, goes_on: Callable[[], bool]) -> None:
-    """Wait for so long; seconds in which the run does not go on don't count."""
-    while seconds > 0:
-        await asyncio.sleep(min(seconds, _TICK_SEC))
+    """Wait for so long; seconds in which the run does not go on don't count.
+
+    However short that is, it is over only while the run goes on.
+    """
+    while True:
+        await asyncio.sleep(min(seconds, _TICK_SEC) or _TICK_SEC)
         if goes_on():
             seconds -= _TICK_SEC
+            if seconds <= 0:
+                return
 
 
 @contextlib.asynccontextmanager

@@ -38,6 +38,8 @@ class RecordedReview:
     opened: bool = False
     """People had been asked."""
     closed: bool = False
+    waited_sec: float = 0.0
+    """How long it has been open while the run went on; fresh trials begin that anew."""
     decided: frozenset[str] = frozenset()
     """Trials that somebody, or a rule, had decided upon."""
     refilled: frozenset[str] = frozenset()

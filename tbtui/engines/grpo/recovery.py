@@ -223,6 +223,7 @@ def _recovered(
             begun=past.review.ruled or past.review.opened,
             opened=past.review.opened,
             closed=past.review.closed,
+            waited_sec=past.review.waited_sec,
             decided=frozenset(past.review.decided),
             refilled=frozenset(past.review.refilled),
             to_refill=past.review.to_refill,

@@ -69,7 +69,7 @@ class ReviewGate:
         Args:
             config: the settings in force now.
             rules: the file of rules, if it is there, of settings that name none.
-            goes_on: the run is not paused.
+            goes_on: the run is not paused, and nobody's decision waits to be carried out.
             on_waiting: is told of a step whose review begins to wait, or waits no more because
                 fresh trials are under way.
         """
@@ -118,6 +118,8 @@ class Review:
         self._was_scored = bool(recorded.scored) or recorded.finished
         """It had been handed over, reviewed or not, when the run was interrupted."""
         self._opened = before.opened
+        self._waited_sec = before.waited_sec
+        """For somebody, before this process or this policy: that time isn't given again."""
         self._refilled = set(before.refilled)
         """Groups that rules had refilled: once each, so that it ends."""
         self._to_refill = dict(before.to_refill)
@@ -224,6 +226,8 @@ class Review:
     def _open(self, batch: UnderReview) -> None:
         self.begun = self._opened = self.waits = True
         timeout = self._gate.config().review_timeout_sec
+        if timeout is not None:
+            timeout = max(0.0, timeout - self._waited_sec)
         self._told = groups, undecided = self._groups(batch), self._undecided(batch)
         self._gate.journal.append(
             ReviewOpened(step=self._step, groups=groups, undecided=undecided, timeout_sec=timeout)
@@ -254,6 +258,7 @@ class Review:
 
     def _stop_waiting(self) -> None:
         self.waits = False
+        self._waited_sec = 0.0  # what it opens for next is new
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
