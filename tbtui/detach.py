@@ -8,26 +8,21 @@ gets an exit status other than 0 has no run.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable
 
 import typer
 
 from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED
 from tbtui.engines.request import RunRequest
+from tbtui.interruption import TOO_EARLY, Interrupted, interruptible
 from tbtui.journal.rundir import RunDirectory
 
 _POLL_SEC = 0.05
-
-
-class _Interrupted(Exception):
-    """Whoever waits for the run wants it no more."""
 
 
 def detached(request: RunRequest, start: Callable[[], int], *, as_json: bool) -> int:
@@ -46,9 +41,9 @@ def detached(request: RunRequest, start: Callable[[], int], *, as_json: bool) ->
             _leave_terminal(output.fileno())
             return start()
         try:
-            with _interruptible():
+            with interruptible():
                 status = _wait(directory, pid, before)
-        except _Interrupted:
+        except Interrupted:
             os.kill(pid, signal.SIGTERM)
             os.waitpid(pid, 0)
             status = EXIT_INTERRUPTED
@@ -123,25 +118,9 @@ def _reason(said: str, status: int) -> str:
     """The last line of what the run printed says why it ended."""
     lines = said.strip().splitlines()
     if status == EXIT_INTERRUPTED:
-        return "interrupted before the run had begun"
+        return TOO_EARLY
     if status < 0:
         return f"the run's process was killed by {signal.Signals(-status).name}"
     if not lines:
         return f"the run ended with status {status} and said nothing"
     return lines[-1].removeprefix("tbtui: ").removeprefix("failed: ")
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Raises `_Interrupted` on what ends a program."""
-
-    def interrupt(number: int, frame: object) -> NoReturn:
-        raise _Interrupted
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

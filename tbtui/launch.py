@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +16,7 @@ from tbtui.command_line import EXIT
 from tbtui.config import RunConfig
 from tbtui.config.secrets import load_secrets
 from tbtui.engines.request import REFUSED, RunRequest, request_run
+from tbtui.interruption import TOO_EARLY, Interrupted, interruptible
 
 if TYPE_CHECKING:
     from tbtui.journal.events import Entry
@@ -75,8 +76,16 @@ def _run(request: RunRequest, view: View, fps: int | None) -> int:
     )
     status: int | None = None
     try:
-        status = _in_app(request, fps) if view == "app" else _in_console(request, view)
+        # Until the event loop sees to signals: what is imported before takes seconds.
+        with interruptible() as heed:
+            if view == "app":
+                status = _in_app(request, fps, heed)
+            else:
+                status = _in_console(request, view, heed)
         return status
+    except Interrupted:
+        typer.echo(f"tbtui: {TOO_EARLY}", err=True)
+        return EXIT["interrupted"]
     finally:
         if status == EXIT["refused"] or not request.directory.database.exists():
             # It never began, and its name stays free.
@@ -88,15 +97,16 @@ def _refused(error: object) -> int:
     return EXIT["refused"]
 
 
-def _in_app(request: RunRequest, fps: int | None) -> int:
+def _in_app(request: RunRequest, fps: int | None, heed: Callable[[], None]) -> int:
     from tbtui.engines.host import EngineThread
     from tbtui.show_run import show_run
 
+    heed()
     # The rest of the preparation is the engine's, and comes after the first frame.
     return show_run(EngineThread(request), fps=fps)
 
 
-def _in_console(request: RunRequest, view: View) -> int:
+def _in_console(request: RunRequest, view: View, heed: Callable[[], None]) -> int:
     from tbtui.engines.make_run import BAD_INPUT, prepare
 
     try:
@@ -121,9 +131,11 @@ def _in_console(request: RunRequest, view: View) -> int:
         last = entry
         return human.lines(entry) if view == "lines" else iter([json_line(entry)])
 
+    run = ControlledRun(make(), request.directory)
+    heed()
     try:
         end = run_headless(
-            ControlledRun(make(), request.directory).run(),
+            run.run(),
             lambda complete: follow(request.directory, complete, lines, sys.stdout, before),
         )
     except BrokenPipeError:

@@ -195,6 +195,29 @@ def test_an_interruption_is_heard_before_the_first_trial(start: Callable[..., Li
     gone(run)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_that_is_interrupted_before_it_has_begun_is_none(
+    start: Callable[..., LiveRun], number: int
+) -> None:
+    run = start("--no-ui")
+    run.until(lambda: "start" in run.text())  # the engine is imported next
+    run.process.send_signal(number)
+    assert run.wait() == 130, run.text()
+    assert run.text().splitlines()[1:] == ["tbtui: interrupted before the run had begun"]
+    assert not run.directory.path.parent.exists()
+
+
+def test_nor_is_one_before_the_app_is_there(start: Callable[..., LiveRun]) -> None:
+    parent, child = pty.openpty()
+    run = start(terminal=child)
+    run.until(run.directory.log.exists)  # the app is imported next
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 130, run.text()
+    assert not run.directory.path.parent.exists()
+    os.close(parent)
+    os.close(child)
+
+
 @pytest.mark.slow
 def test_a_killed_worker_costs_its_trials_only(start: Callable[..., LiveRun]) -> None:
     run = start("--no-ui", "max_steps=3")
