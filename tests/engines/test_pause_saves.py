@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,11 @@ def notes(bench: Bench) -> list[str]:
     return [event.text for event in bench.events(Noted)]
 
 
-async def paused_in_step_2(bench: Bench, **settings: object) -> tuple[GrpoEngine, Any]:
+async def paused_in_step_2(
+    bench: Bench, script: Callable[[FakePool, TrialSpec], object] = two_turns, **settings: object
+) -> tuple[GrpoEngine, Any]:
     """Step 1 is trained; the trials of step 2 are in their first turn, and the run is paused."""
-    bench.script = two_turns
+    bench.script = script
 
     def hold(event: StepFinished | EvalFinished) -> Sequence[AlarmRaised]:
         # As step 1 ends, so that no answer of step 2 is given before the pause.
@@ -118,6 +120,18 @@ async def test_a_step_that_can_be_trained_is_trained_before_it_is_saved(bench: B
     bench.policy.before_training.set()
     await until(lambda: notes(bench))
     assert notes(bench) == ["paused and saved at step 1"]
+    engine.submit(Command("resume", RUN))
+    await run
+
+
+async def test_a_step_whose_last_trials_end_in_the_pause_is_trained_before_it_is_saved(
+    bench: Bench,
+) -> None:
+    engine, run = await paused_in_step_2(bench, by_index)
+    assert bench.policy.thinking
+    bench.policy.thinking.set()
+    await until(lambda: notes(bench))
+    assert notes(bench) == ["paused and saved at step 2"]
     engine.submit(Command("resume", RUN))
     await run
 

@@ -36,12 +36,15 @@ async def test_goes_on_after_a_hold() -> None:
 
 
 async def test_is_shared_by_several_runs() -> None:
-    budget = Budget(0.1)
-    async with budget.spending():
-        await asyncio.sleep(0.06)
+    budget = Budget(0.05)
     with pytest.raises(TimeoutError):
         async with budget.spending():
             await asyncio.Event().wait()
+    # Nothing is left for another, which ends where it first waits.
+    with pytest.raises(TimeoutError):
+        async with budget.spending():
+            for _ in range(10):
+                await asyncio.sleep(0)
     assert budget.spent
 
 

@@ -101,6 +101,17 @@ async def test_a_hold_ends_before_the_sandbox_does(monkeypatch: pytest.MonkeyPat
     assert held.refusals() == ["resumed: its sandbox has 997 s left and can't be extended"]
 
 
+async def test_nothing_is_done_in_a_frozen_sandbox() -> None:
+    held = Held(MortalSandbox(None))
+    held.control.obey("freeze")
+    await held.until(lambda: any(isinstance(m, PauseEntered) for m in held.posted))
+    next_command = asyncio.create_task(held.control.thawed())
+    await asyncio.sleep(0.05)
+    assert not next_command.done()
+    held.control.obey("resume")
+    await next_command
+
+
 async def test_one_without_a_lifetime_is_asked_once() -> None:
     sandbox = MortalSandbox(None)
     held = Held(sandbox)

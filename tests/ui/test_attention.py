@@ -47,7 +47,10 @@ def test_an_alarm_calls_once_as_the_person_wants_it(notify: Notify, written: lis
 
 
 def test_what_happened_before_the_app_was_opened_is_no_news() -> None:
-    assert looked("desktop", alarmed(4), alarmed(4)) == []
+    for from_start, calls in ((False, []), (True, ["\a"])):
+        written: list[str] = []
+        Attention(written.append, "bell", from_start=from_start).look(alarmed(4))
+        assert [each for each in written if not each.startswith("\x1b")] == calls
 
 
 def test_a_run_that_pauses_itself_calls_and_one_that_was_paused_does_not() -> None:

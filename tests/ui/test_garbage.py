@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
+from rich.segment import Segment
 from textual.events import MouseMove
 
 from tbtui.ui.app import TbtuiApp
@@ -51,6 +52,16 @@ def test_a_row_is_cut_as_any_strip_is() -> None:
 
 
 @pytest.mark.usefixtures("no_collector")
+def test_a_row_goes_after_it_was_cropped_to_what_it_is() -> None:
+    def rows() -> int:
+        return sum(isinstance(each, PaintedRow) for each in gc.get_objects())
+
+    before = rows()
+    assert cropped(PaintedRow([Segment("wide")], 4), 0, 4).text == "wide"
+    assert rows() == before
+
+
+@pytest.mark.usefixtures("no_collector")
 def test_a_terminal_that_nobody_shows_takes_no_memory() -> None:
     emulator = Emulator(160, 40)
     emulator.feed("\x1b[31mhello\r\n" * 100 + "\x1b[?1049h")
@@ -66,8 +77,10 @@ def test_a_terminal_that_nobody_shows_takes_no_memory() -> None:
 def test_the_collector_comes_when_nobody_waits() -> None:
     now = 0.0
     quiet = Quiet(lambda: now)
+    frozen = gc.get_freeze_count()
     quiet.begin()
     assert gc.isenabled()
+    assert gc.get_freeze_count() > frozen  # what has been made before is not looked at
     made: list[list[None]] = []
 
     def collections() -> list[int]:

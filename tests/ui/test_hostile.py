@@ -73,6 +73,7 @@ async def test_a_terminal_may_misbehave_only_within_itself(opened: Opener, tmp_p
         screen = app_of(pilot).live_run.recordings.screen("hostile")
         assert screen is not None
         assert (screen.columns, screen.rows) == (160, 40)
+        assert screen.row(0, app_of(pilot).palette).cell_length == 160
         assert screen.plain(0).startswith("after")
         assert "after" in pane(pilot, "terminal").text
         check_screen(pilot)
