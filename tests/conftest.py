@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from hypothesis import HealthCheck, settings
+
+# The tests start hundreds of processes: each would compile everything anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Harbor's LiteLLM would otherwise try the network three times at import.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
