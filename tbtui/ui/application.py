@@ -197,6 +197,7 @@ class TbtuiApp(BaseApp[int]):
             raise worker.error
 
     async def on_unmount(self) -> None:
+        self.quiet.end()
         await self.visiting.end()
 
     async def on_event(self, event: events.Event) -> None:

@@ -30,6 +30,8 @@ class Quiet:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._disturbed = self._looked_through = monotonic()
+        self._thresholds = gc.get_threshold()
+        """Of the process, before and after."""
 
     def begin(self) -> None:
         """From here on the collector comes when it is called, or when it is high time."""
@@ -37,7 +39,13 @@ class Quiet:
         gc.collect()
         # What has been made by now stays: let the collector look at new things only.
         gc.freeze()
+        self._thresholds = gc.get_threshold()
         gc.set_threshold(5 * _YOUNG, 10, 20)
+
+    def end(self) -> None:
+        """From here on the collector comes by itself again. What was there when this began stays
+        for good: to look through it once more would take a fifth of a second of every exit."""
+        gc.set_threshold(*self._thresholds)
 
     def disturb(self) -> None:
         """Somebody wants something."""

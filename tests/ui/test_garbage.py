@@ -10,11 +10,13 @@ import pytest
 from rich.segment import Segment
 from textual.events import MouseMove
 
+from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.emulator import Emulator
 from tbtui.ui.painted import PaintedRow, cropped
 from tbtui.ui.quiet import QUIET_SEC, Quiet
-from tests.ui.picture import settle
+from tests.ui.picture import PastHost, settle
+from tests.ui.synthetic import START
 
 
 @pytest.fixture
@@ -108,6 +110,19 @@ def test_the_collector_comes_when_nobody_waits() -> None:
     assert clear_up() == [0, 0, 0]
     now += 200
     assert clear_up() == [0, 0, 1]
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_an_app_that_has_ended_leaves_the_collector_to_itself(
+    run_directory: RunDirectory,
+) -> None:
+    before = gc.get_threshold()
+    app = TbtuiApp(PastHost(run_directory), clock=lambda: START + 40.0)
+    async with app.run_test() as pilot:
+        while gc.get_threshold() == before:
+            await pilot.pause(0.01)
+    assert gc.isenabled()
+    assert gc.get_threshold() == before
 
 
 async def test_a_key_and_the_mouse_disturb(past_app: Callable[..., TbtuiApp]) -> None:
