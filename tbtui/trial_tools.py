@@ -75,7 +75,7 @@ def _policy(run: RunDirectory) -> tuple[str, str, dict[str, Any]]:
     from tbtui.journal.events import RunStarted
     from tbtui.journal.reader import JournalReader
 
-    with closing(JournalReader(run)) as reader:
+    with closing(JournalReader(run, lenient=True)) as reader:
         for entry in reader.read_kinds(["run_started"], 0, 1):
             if isinstance(entry.event, RunStarted):
                 return entry.event.policy, entry.event.model_name, entry.event.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,6 +79,15 @@ def entries_of(run: RunDirectory) -> Sequence[Entry]:
 
 def events_of[E: AnyEvent](run: RunDirectory, kind: type[E]) -> list[E]:
     return [entry.event for entry in entries_of(run) if isinstance(entry.event, kind)]
+
+
+HALF_WRITTEN = '{"seq": '
+
+
+def spoil(run: RunDirectory, seq: int, body: str | bytes = HALF_WRITTEN) -> None:
+    """Put something else in the place of an event's JSON."""
+    with contextlib.closing(sqlite3.connect(run.database)) as db, db:
+        db.execute("UPDATE events SET body = CAST(? AS TEXT) WHERE seq = ?", (body, seq))
 
 
 def damage(run: RunDirectory) -> None:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +27,8 @@ def print_comparison(first: str, second: str, *, as_json: bool) -> None:
     """
     logs_dir = parse_settings([]).logs_dir
     comparison = compare_runs(find_run(first, logs_dir), find_run(second, logs_dir))
+    for trouble in comparison.troubles:
+        typer.echo(f"tbtui: {trouble}", err=True)
     if as_json:
         sys.stdout.write(json.dumps(document(comparison), indent=1) + "\n")
         return

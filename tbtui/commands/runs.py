@@ -42,6 +42,9 @@ def print_runs(logs_dirs: Sequence[Path], *, as_json: bool) -> None:
         console.print(f"no run in {', '.join(map(str, places))}", markup=False, soft_wrap=True)
         return
     console.print(_table(summaries, console.width))
+    for each in summaries:
+        if each.standing == "unreadable":
+            typer.echo(f"tbtui: {visible(each.reason)}", err=True)
 
 
 def document(summary: RunSummary) -> dict[str, Any]:

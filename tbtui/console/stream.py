@@ -40,7 +40,7 @@ def follow(
         if complete.is_set():
             return
         complete.wait(_POLL_SEC)
-    reader = JournalReader(directory)
+    reader = JournalReader(directory, lenient=True)
     try:
         seq = 0
         while True:

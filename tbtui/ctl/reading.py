@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import typer
+
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, writer
 from tbtui.view.reading import state_at_end
@@ -39,9 +41,11 @@ class RunReading:
 def read_run(directory: RunDirectory) -> Iterator[RunReading]:
     """Raises `JournalError` and `RunDirectoryError`."""
     pid = writer(directory)
-    reader = JournalReader(directory)
+    reader = JournalReader(directory, lenient=True)
     try:
         state = state_at_end(reader)
+        if reader.trouble:
+            typer.echo(f"tbtui: {reader.trouble}", err=True)
         now = time.time() if pid is not None else state.finished_at or state.time
         yield RunReading(directory, reader, state, pid, now)
     finally:

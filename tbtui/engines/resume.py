@@ -11,6 +11,7 @@ from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.places import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, parse_settings, to_json, to_toml
 from tbtui.engines.fixed_settings import FIXED
+from tbtui.engines.grpo.history_kinds import HISTORY_KINDS
 from tbtui.engines.honoured import require_consistent
 from tbtui.engines.request import RunRequest
 from tbtui.journal.events import (
@@ -52,6 +53,8 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     new = _same(old, absolute(new), directory)
     reader = JournalReader(directory)
     try:
+        # Told now, not when the policy is loaded.
+        reader.require_sound(HISTORY_KINDS)
         progress = _Progress.read(reader)
     finally:
         reader.close()

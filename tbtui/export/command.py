@@ -9,8 +9,7 @@ from pathlib import Path
 from tbtui.config import parse_settings
 from tbtui.export.record import ExportError, read_advantages, read_trial
 from tbtui.export.trial import export_trial, rendered
-from tbtui.journal.database import require_format
-from tbtui.journal.events import TrialFinished
+from tbtui.journal.database import JournalError, require_format
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, find_run
 from tbtui.journal.timeline import find_trial
@@ -60,22 +59,25 @@ def _all(run: RunDirectory, format: ExportFormat, out: Path | None, *, overwrite
         raise ExportError(f"{directory}: a file; name a trial, or a directory for all of them")
     advantages = read_advantages(run)
     written, without = 0, 0
+    unreadable: list[JournalError] = []
     for trial in _finished(run):
         if format == "cast" and not run.recording(trial).is_file():
             without += 1
             continue
         path = directory / file_name(trial, format)
-        export_trial(run, trial, format, path, overwrite=overwrite, advantages=advantages)
+        try:
+            export_trial(run, trial, format, path, overwrite=overwrite, advantages=advantages)
+        except JournalError as error:
+            unreadable.append(error)
+            continue
         written += 1
     rest = f"; {without} without a recording" if without else ""
-    return f"wrote {written} trials to {directory}{rest}"
+    said = f"wrote {written} trials to {directory}{rest}"
+    if unreadable:
+        raise ExportError(f"{said}; not {len(unreadable)} more: {unreadable[0]}")
+    return said
 
 
 def _finished(run: RunDirectory) -> list[str]:
-    trials: list[str] = []
-    after = 0
     with closing(JournalReader(run)) as reader:
-        while entries := reader.read_kinds(["trial_finished"], after):
-            after = entries[-1].seq
-            trials += [e.event.trial for e in entries if isinstance(e.event, TrialFinished)]
-    return list(dict.fromkeys(trials))
+        return reader.trials("trial_finished")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from tbtui.journal.database import Database
-from tbtui.journal.events import EVENT_TYPES, Entry
+from tbtui.journal.database import Database, in_body
+from tbtui.journal.events import EVENT_TYPES, Entry, Noted
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, unpack_floats, unpack_ids, unpack_texts
 from tbtui.journal.times import EventTimes
@@ -37,8 +39,13 @@ class JournalReader:
     when the file can't be read, or is not a journal of this version.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, *, lenient: bool = False) -> None:
+        """With `lenient` an event whose row is spoilt is an error that is `Noted` in its place, and
+        `left_out` knows of it; for whoever shows a run. Else it is a `JournalError`."""
         self.run = run
+        self.left_out: dict[int, str] = {}
+        """Number -> kind of events that could not be read so far."""
+        self._lenient = lenient
         self._db = Database(run)
         self._times = EventTimes(self._db)
 
@@ -48,7 +55,7 @@ class JournalReader:
             "SELECT seq, time, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
             (after, limit),
         )
-        return [_entry(row) for row in rows]
+        return self._entries(rows)
 
     def read_kinds(self, kinds: Sequence[str], after: int, limit: int = 1000) -> list[Entry]:
         """As `read`, of these kinds of events alone."""
@@ -58,7 +65,7 @@ class JournalReader:
             " ORDER BY seq LIMIT ?",
             (*kinds, after, limit),
         )
-        return [_entry(row) for row in rows]
+        return self._entries(rows)
 
     def read_lasting(self, after: int, until: int, trials: Collection[str]) -> list[Entry]:
         """The events after `after` up to `until`, without those of `PASSING_KINDS`.
@@ -74,7 +81,33 @@ class JournalReader:
             " AND seq > ? AND seq <= ? ORDER BY seq",
             (*_LASTING_KINDS, after, until, *trials, after, until),
         )
-        return [_entry(row) for row in rows]
+        return self._entries(rows)
+
+    @property
+    def trouble(self) -> str:
+        """What could not be read so far, in one line; empty: nothing."""
+        if not self.left_out:
+            return ""
+        first = min(self.left_out)
+        others = len(self.left_out) - 1
+        more = f" and {others} other{'s' * (others > 1)}" if others else ""
+        are = "are" if others else "is"
+        where = f"row {first} ({self.left_out[first]}){more} of {self.run.database}"
+        return f"{where} {are} spoilt, and left out here"
+
+    def require_sound(self, kinds: Collection[str]) -> None:
+        """Raise `JournalError` when an event of these kinds is no JSON."""
+        if (error := self._db.first_spoilt(kinds)) is not None:
+            raise error
+
+    def trials(self, kind: str) -> list[str]:
+        """Those with an event of this kind, in the order of these; nothing is read of it."""
+        rows = self._db.rows(
+            "SELECT trial FROM events WHERE kind = ? AND trial IS NOT NULL GROUP BY trial"
+            " ORDER BY min(seq)",
+            (kind,),
+        )
+        return [trial for (trial,) in rows]
 
     def nth_last(self, kind: str, n: int, until: int) -> int:
         """Number of the `n`th last event of a kind up to number `until`; 0: there are fewer."""
@@ -89,14 +122,14 @@ class JournalReader:
         number `at` was written: of a step that was not trained then, or of the newest trials."""
         begun = max(self.nth_last("step_started", 1, at), self.nth_last("eval_started", 1, at))
         started = self._db.rows(
-            "SELECT seq, json_extract(body, '$.step') FROM events"
+            f"SELECT seq, {in_body('$.step')} FROM events"
             " WHERE kind = 'step_started' AND seq <= ? ORDER BY seq DESC",
             (at,),
         )
         for seq, step in started:
             trained = self._db.rows(
                 "SELECT 1 FROM events WHERE kind = 'step_finished' AND seq > ? AND seq <= ?"
-                " AND json_extract(body, '$.step') = ?",
+                f" AND {in_body('$.step')} = ?",
                 (seq, at, step),
             )
             if trained:
@@ -119,7 +152,7 @@ class JournalReader:
             "SELECT seq, time, kind, body FROM events WHERE trial = ? AND seq > ? ORDER BY seq",
             (trial, after),
         )
-        return [_entry(row) for row in rows]
+        return self._entries(rows)
 
     def last_time(self, trial: str) -> float | None:
         """When the trial was last heard of, seconds since the epoch; None: never."""
@@ -161,29 +194,30 @@ class JournalReader:
         tail: tuple[int, ...] = ()
         for row in self._db.rows(
             "SELECT turn, carried, new_prompt_ids, completion_ids, logprobs, pieces, prompt_text,"
-            " stop_reason, weights_version, temperature, seconds, summary"
+            " stop_reason, weights_version, temperature, seconds, summary, id"
             " FROM samples WHERE trial = ? ORDER BY id LIMIT ?",
             (trial, limit),
         ):
-            prompt = tail[: row[1]] + unpack_ids(row[2])
-            completion = unpack_ids(row[3])
-            tail = prompt + completion
-            records.append(
-                SampleRecord(
-                    trial=trial,
-                    turn=row[0],
-                    prompt_ids=prompt,
-                    completion_ids=completion,
-                    logprobs=np.asarray(unpack_floats(row[4]), np.float32),
-                    pieces=unpack_texts(row[5]),
-                    prompt_text=unpack_texts(row[6])[0],
-                    stop_reason=row[7],
-                    weights_version=row[8],
-                    temperature=row[9],
-                    seconds=row[10],
-                    summary=bool(row[11]),
+            with self._sound_sample(row[12]):
+                prompt = tail[: row[1]] + unpack_ids(row[2])
+                completion = unpack_ids(row[3])
+                tail = prompt + completion
+                records.append(
+                    SampleRecord(
+                        trial=trial,
+                        turn=row[0],
+                        prompt_ids=prompt,
+                        completion_ids=completion,
+                        logprobs=np.asarray(unpack_floats(row[4]), np.float32),
+                        pieces=unpack_texts(row[5]),
+                        prompt_text=unpack_texts(row[6])[0],
+                        stop_reason=row[7],
+                        weights_version=row[8],
+                        temperature=row[9],
+                        seconds=row[10],
+                        summary=bool(row[11]),
+                    )
                 )
-            )
         return records
 
     def trained_logprobs(self, trial: str, step: int) -> npt.NDArray[np.float32] | None:
@@ -193,7 +227,12 @@ class JournalReader:
         row = self._db.row(
             "SELECT logprobs FROM trained WHERE trial = ? AND step = ?", (trial, step)
         )
-        return None if row is None else np.asarray(unpack_floats(row[0]), np.float32)
+        if row is None:
+            return None
+        try:
+            return np.asarray(unpack_floats(row[0]), np.float32)
+        except ValueError as error:
+            raise self._db.spoilt(step, f"trained, {trial}") from error
 
     def calls_until(self, sample: int) -> list[SampleRecord]:
         """The model calls of a sample's trial up to that one; empty when there is no such."""
@@ -210,7 +249,8 @@ class JournalReader:
         row = self._db.row("SELECT pieces, logprobs FROM samples WHERE id = ?", (sample,))
         if row is None:
             return []
-        return list(zip(unpack_texts(row[0]), unpack_floats(row[1]), strict=True))
+        with self._sound_sample(sample):
+            return list(zip(unpack_texts(row[0]), unpack_floats(row[1]), strict=True))
 
     def turn_of(self, sample: int) -> int | None:
         """The turn that a completion is of; None: there is no such sample."""
@@ -220,8 +260,34 @@ class JournalReader:
     def close(self) -> None:
         self._db.close()
 
+    @contextmanager
+    def _sound_sample(self, id: int) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, zlib.error) as error:
+            raise self._db.spoilt(id, "a model call's tokens") from error
+
+    def _entries(self, rows: list[tuple[int, float, str, str]]) -> list[Entry]:
+        try:
+            return [_entry(row) for row in rows]
+        except (KeyError, ValueError):
+            return [self._sound(row) for row in rows]
+
+    def _sound(self, row: tuple[int, float, str, str]) -> Entry:
+        """The event; in its place that it can't be read, or an error."""
+        try:
+            return _entry(row)
+        except (KeyError, ValueError) as error:
+            seq, time, kind, _ = row
+            if not self._lenient:
+                raise self._db.spoilt(seq, kind) from error
+            self.left_out[seq] = kind
+            text = f"row {seq} of the journal ({kind}) is spoilt: what it said is missing here"
+            return Entry(seq, time, Noted(level="error", text=text))
+
 
 def _entry(row: tuple[int, float, str, str]) -> Entry:
+    """Raises `KeyError` or `ValueError` when that is not what was written."""
     seq, time, kind, body = row
     # The body is stored without its kind, which has a column of its own and is every class's own.
     # The class's own validator: going through its methods takes half as long again.

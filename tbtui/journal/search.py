@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tbtui.journal.database import Database
+from tbtui.journal.database import Database, JournalError, in_body
 from tbtui.journal.rundir import RunDirectory
 
 _FIELDS: dict[str, dict[str, str]] = {
@@ -67,20 +67,23 @@ class Progress:
 def search(run: RunDirectory, text: str) -> Iterator[Progress]:
     """Look through a run from its start. ASCII letters match in either case; at most `MOST` hits.
 
-    Raises `JournalError` when the journal can't be read. Giving up the iterator ends the search.
+    Raises `JournalError` when the journal can't be read, and at the end when a row was passed over
+    that may have the text, and is spoilt. Giving up the iterator ends the search.
     """
     with contextlib.closing(Database(run)) as db:
         (last,) = db.row("SELECT coalesce(max(seq), 0) FROM events")
         edges = [*range(0, last, _RANGE), last]
         found = 0
         seen: set[tuple[str, int | None]] = set()
+        passed_over: list[JournalError] = []
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
             pending = [
                 threads.submit(_rows, run, text, after, until) for after, until in pairwise(edges)
             ]
             try:
                 for rows, (_, until) in zip(pending, pairwise(edges), strict=True):
-                    hits = tuple(_hits(run, db, rows.result(), text, seen, MOST - found))
+                    read = _read(db, rows.result(), passed_over)
+                    hits = tuple(_hits(run, db, read, text, seen, MOST - found))
                     found += len(hits)
                     yield Progress(until / last, hits)
                     if found >= MOST:
@@ -88,6 +91,8 @@ def search(run: RunDirectory, text: str) -> Iterator[Progress]:
             finally:
                 for each in pending:
                     each.cancel()
+    if passed_over:
+        raise passed_over[0]
 
 
 def _rows(
@@ -107,20 +112,31 @@ def _rows(
         )
 
 
+def _read(
+    db: Database,
+    rows: list[tuple[int, float, str, str, str]],
+    passed_over: list[JournalError],
+) -> Iterator[tuple[int, float, str, str, dict[str, Any]]]:
+    for seq, time, kind, trial, body in rows:
+        try:
+            yield seq, time, kind, trial, json.loads(body)
+        except ValueError:
+            passed_over.append(db.spoilt(seq, kind))
+
+
 def _hits(
     run: RunDirectory,
     db: Database,
-    rows: list[tuple[int, float, str, str, str]],
+    events: Iterator[tuple[int, float, str, str, dict[str, Any]]],
     text: str,
     seen: set[tuple[str, int | None]],
     most: int,
 ) -> Iterator[Hit]:
     """One a turn: what was said is there again in what was understood of it."""
     labels: dict[str, tuple[str, int]] = {}
-    for seq, time, kind, trial, body in rows:
+    for seq, time, kind, trial, event in events:
         if most <= 0:
             return
-        event = json.loads(body)
         turn = event.get("turn")
         excerpt = _excerpt(kind, event, text)
         if excerpt is None or (trial, turn) in seen:
@@ -148,8 +164,8 @@ def _excerpt(kind: str, event: dict[str, Any], text: str) -> tuple[str, str, str
 
 def _label(db: Database, trial: str) -> tuple[str, int]:
     row = db.row(
-        "SELECT json_extract(body, '$.label'), json_extract(body, '$.step') FROM events"
+        f"SELECT {in_body('$.label')}, {in_body('$.step')} FROM events"
         " WHERE trial = ? AND +kind = 'trial_queued'",
         (trial,),
     )
-    return (trial, 0) if row is None else (str(row[0]), int(row[1]))
+    return (trial, 0) if row is None or row[0] is None else (str(row[0]), int(row[1]))

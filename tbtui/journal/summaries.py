@@ -78,16 +78,17 @@ def summarise(run: RunDirectory) -> RunSummary:
             return _summary(run, db, live=live)
     except (JournalError, RunDirectoryError) as error:
         return RunSummary(run, "unreadable", str(error))
-    except ValueError as error:
-        return RunSummary(run, "unreadable", f"{run.database}: can't be read ({error})")
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"{run.database}: a row is not what was written ({error!r})"
+        return RunSummary(run, "unreadable", reason)
 
 
 def _summary(run: RunDirectory, db: Database, *, live: bool) -> RunSummary:
-    first = _body(db, "run_started", "ASC")
+    first = _body(db, "run_started", "ASC", "settings", "tasks")
     if first is None:
         return RunSummary(run, "live" if live else "killed", "nothing is recorded yet")
     seq, started_at, begun = first
-    settings: dict[str, Any] = begun.get("settings", {})
+    settings: dict[str, Any] = begun["settings"]
     if (continued := _body(db, "run_continued", "DESC")) is not None:
         seq, settings = continued[0], continued[2].get("settings", settings)
     changes = db.rows(
@@ -97,13 +98,13 @@ def _summary(run: RunDirectory, db: Database, *, live: bool) -> RunSummary:
     )
     for (changed,) in changes:
         settings |= json.loads(changed)
-    train_tasks = sum(task["split"] == "train" for task in begun.get("tasks", ()))
+    train_tasks = sum(task["split"] == "train" for task in begun["tasks"])
     standing: Standing = "live" if live else "killed"
     reason = ""
-    ended = _body(db, "run_finished", "DESC")
+    ended = _body(db, "run_finished", "DESC", "status", "reason")
     if ended is not None and ended[0] > seq:
         standing, reason = ended[2]["status"], ended[2]["reason"]
-    step = _body(db, "step_finished", "DESC")
+    step = _body(db, "step_finished", "DESC", "step")
     evaluations = [
         rate
         for (rate,) in db.rows(
@@ -132,13 +133,22 @@ def _summary(run: RunDirectory, db: Database, *, live: bool) -> RunSummary:
 
 
 def _body(
-    db: Database, kind: str, order: Literal["ASC", "DESC"]
+    db: Database, kind: str, order: Literal["ASC", "DESC"], *needed: str
 ) -> tuple[int, float, dict[str, Any]] | None:
-    """The first or the last event of a kind."""
+    """The first or the last event of a kind, with the fields that are `needed` of it."""
     row = db.row(
         f"SELECT seq, time, body FROM events WHERE kind = ? ORDER BY seq {order} LIMIT 1", (kind,)
     )
-    return None if row is None else (row[0], row[1], json.loads(row[2]))
+    if row is None:
+        return None
+    seq, time, body = row
+    try:
+        fields = json.loads(body)
+    except ValueError as error:
+        raise db.spoilt(seq, kind) from error
+    if not isinstance(fields, dict) or not fields.keys() >= set(needed):
+        raise db.spoilt(seq, kind)
+    return seq, time, fields
 
 
 def newest_first(summaries: Iterable[RunSummary]) -> list[RunSummary]:

@@ -6,26 +6,24 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbtui.journal.database import Database
+from tbtui.journal.database import Database, in_body
 from tbtui.journal.rundir import RunDirectory
 
 _STARTED = (
-    "SELECT time, json_extract(body, '$.tasks_dir'), json_extract(body, '$.settings.agent')"
+    f"SELECT time, {in_body('$.tasks_dir')}, {in_body('$.settings.agent')}"
     " FROM events WHERE kind = 'run_started' ORDER BY seq LIMIT 1"
 )
 _TIMED = ("build", "setup", "sampling", "commands", "verifying")
-_SECONDS = " + ".join(
-    f"coalesce(json_extract(ended.body, '$.seconds.{name}'), 0)" for name in _TIMED
-)
+_SECONDS = " + ".join(f"coalesce({in_body(f'$.seconds.{name}', 'ended')}, 0)" for name in _TIMED)
 _HISTORY = f"""
     WITH relabelled AS (
         -- Of the last such event: so SQLite takes the columns beside a max().
-        SELECT trial, json_extract(body, '$.reward') AS reward, max(seq)
+        SELECT trial, {in_body("$.reward")} AS reward, max(seq)
         FROM events WHERE kind = 'trial_relabelled' GROUP BY trial
     ),
     finished AS (
-        SELECT json_extract(queued.body, '$.task') AS task,
-            iif(relabelled.trial IS NULL, json_extract(ended.body, '$.reward'), relabelled.reward)
+        SELECT {in_body("$.task", "queued")} AS task,
+            iif(relabelled.trial IS NULL, {in_body("$.reward", "ended")}, relabelled.reward)
                 AS reward,
             {_SECONDS} AS seconds
         FROM events AS queued
@@ -35,7 +33,7 @@ _HISTORY = f"""
     )
     SELECT task, count(*), count(reward), coalesce(sum(reward), 0), coalesce(sum(reward >= 1), 0),
         avg(seconds)
-    FROM finished GROUP BY task
+    FROM finished WHERE task IS NOT NULL GROUP BY task
 """
 
 
@@ -69,7 +67,7 @@ def read_history(run: RunDirectory) -> RunHistory | None:
     """
     with contextlib.closing(Database(run)) as db:
         started = db.row(_STARTED)
-        if started is None or started[2] == "oracle":
+        if started is None or started[1] is None or started[2] == "oracle":
             return None
         tasks = tuple(TaskHistory(*row) for row in db.rows(_HISTORY))
     return RunHistory(started[0], Path(started[1]), tasks)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf, nextafter
 from typing import Literal
 
-from tbtui.journal.database import Database
+from tbtui.journal.database import Database, in_body
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.times import EventTimes
 from tbtui.journal.vocabulary import Outcome
@@ -81,7 +81,7 @@ class Timeline:
     def step_end(self, step: int) -> float | None:
         """When an optimiser step was done."""
         return self._first_told(
-            "kind = 'step_finished' AND json_extract(body, '$.step') = ? ORDER BY seq", step
+            f"kind = 'step_finished' AND {in_body('$.step')} = ? ORDER BY seq", step
         )
 
     def event(self, time: float, direction: Direction, trial: str | None = None) -> Moment | None:
@@ -105,12 +105,12 @@ class Timeline:
             self._nearest(
                 time,
                 direction,
-                "kind = 'noted' AND json_extract(body, '$.level') IN ('warning', 'error')",
+                f"kind = 'noted' AND {in_body('$.level')} IN ('warning', 'error')",
             ),
             self._nearest(
                 time,
                 direction,
-                f"kind = 'trial_finished' AND json_extract(body, '$.outcome') IN ({broken})",
+                f"kind = 'trial_finished' AND {in_body('$.outcome')} IN ({broken})",
                 _BROKEN,
             ),
         ]
@@ -122,14 +122,15 @@ class Timeline:
         return self._nearest(
             time,
             direction,
-            f"kind = 'trial_finished' AND json_extract(body, '$.outcome') NOT IN ({others})",
+            f"kind = 'trial_finished' AND {in_body('$.outcome')} NOT IN ({others})",
             _NO_FAILURE,
         )
 
     def find_trials(self, name: str) -> list[tuple[str, str, int]]:
         """Trials of this id or label, or whose label begins with it: id, label, step."""
         rows = self._db.rows(
-            "SELECT trial, json_extract(body, '$.label') AS label, json_extract(body, '$.step')"
+            f"SELECT trial, coalesce({in_body('$.label')}, trial) AS label,"
+            f" coalesce({in_body('$.step')}, 0)"
             " FROM events WHERE kind = 'trial_queued'"
             " AND (trial = :name OR substr(label, 1, length(:name)) = :name) ORDER BY seq",
             {"name": name},
@@ -154,8 +155,8 @@ class Timeline:
             edge = self._times.seq_at(nextafter(time, -inf))
             place = "seq <= ? ORDER BY seq DESC"
         row = self._db.row(
-            "SELECT seq, time, kind, trial, coalesce(json_extract(body, '$.text'),"
-            " json_extract(body, '$.reason'), json_extract(body, '$.step'), '')"
+            f"SELECT seq, time, kind, trial, coalesce({in_body('$.text')}, {in_body('$.reason')},"
+            f" {in_body('$.step')}, '')"
             f" FROM events WHERE {where} AND {place} LIMIT 1",
             (*values, edge),
         )

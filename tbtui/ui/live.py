@@ -38,6 +38,8 @@ class LiveRun:
         """Nobody runs it any more, whether or not its journal says so."""
         self.trouble = ""
         """Why the journal can't be read, in one line; empty while it can."""
+        self._spoilt = ""
+        """What is wrong with a model call that somebody wanted to see."""
         self.behind = False
         """There is more in the journal than has been read."""
         self.terminals_behind = False
@@ -95,7 +97,7 @@ class LiveRun:
                 self.behind = self.state.seq < target
             # Its start may only now be known, and with it how far to read.
             self.behind = self.state.seq < self._target(reading)
-            self.trouble = ""
+            self.trouble = self._spoilt or reading.trouble
         except JournalError as error:
             self.trouble = str(error)
         return self.state.seq != before
@@ -123,7 +125,7 @@ class LiveRun:
         return self.state.seq / max(1, self._reader.last_seq())
 
     def tokens(self, sample: int) -> list[tuple[str, float]]:
-        return self._reader.sample_tokens(sample) if self._reader else []
+        return self._of_call(lambda reader: reader.sample_tokens(sample))
 
     def turn_of(self, sample: int) -> int | None:
         return self._reader.turn_of(sample) if self._reader else None
@@ -135,7 +137,19 @@ class LiveRun:
 
     def prompt(self, sample: int) -> list[PromptPart]:
         """The exact prompt of a model call."""
-        return prompt_parts(self._reader.calls_until(sample)) if self._reader else []
+        return prompt_parts(self._of_call(lambda reader: reader.calls_until(sample)))
+
+    def _of_call[T](self, read: Callable[[JournalReader], list[T]]) -> list[T]:
+        """What there is of a model call: nothing, where that is spoilt."""
+        if self._reader is None:
+            return []
+        try:
+            return read(self._reader)
+        except JournalError as error:
+            # Whose it is, is on the screen.
+            self._spoilt = str(error).removeprefix(f"{self.directory.database}: ")
+            self.trouble = self._spoilt
+            return []
 
     def read_on(self, trial: str, transcript: Transcript) -> bool:
         """Bring a trial's transcript up to date; says whether anything was new."""
@@ -179,7 +193,7 @@ class LiveRun:
             from tbtui.view.reading import Reading
 
             try:
-                self._reader = JournalReader(self.directory)
+                self._reader = JournalReader(self.directory, lenient=True)
                 self._reader.last_seq()
             except JournalError as error:
                 # The engine may be in the middle of making it: tried again at the next tick.

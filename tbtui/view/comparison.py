@@ -68,6 +68,8 @@ class Comparison:
     settings: tuple[SettingDifference, ...]
     tasks: tuple[TaskDifference, ...]
     """Those with a scored trial in either: largest changes first, then what one of them tried."""
+    troubles: tuple[str, ...] = ()
+    """What of them could not be read, and is missing here."""
 
     @property
     def last_step(self) -> float:

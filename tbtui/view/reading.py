@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -51,6 +51,11 @@ class Reading:
         """Nothing was passed over that a fold would have to know: it may be kept and gone on."""
         return self.fold.state.seq >= self._shortcut.until
 
+    @property
+    def trouble(self) -> str:
+        """What of the journal could not be read, in one line; empty: nothing."""
+        return self._reader.trouble
+
     def restart(self, fold: Fold) -> None:
         """Go on from another fold."""
         self.fold = fold
@@ -94,10 +99,14 @@ def state_at_end(reader: JournalReader) -> RunState:
 
 
 def compare_runs(first: RunDirectory, second: RunDirectory) -> Comparison:
-    """Read both runs to their ends and compare them.
+    """Read both runs to their ends and compare them, as far as their rows are sound.
 
     Raises `JournalError` when one can't be read.
     """
-    with closing(JournalReader(first)) as one, closing(JournalReader(second)) as other:
-        names = first.name, second.name
-        return compare(state_at_end(one), state_at_end(other), names)
+    with (
+        closing(JournalReader(first, lenient=True)) as one,
+        closing(JournalReader(second, lenient=True)) as other,
+    ):
+        comparison = compare(state_at_end(one), state_at_end(other), (first.name, second.name))
+        troubles = tuple(filter(None, (one.trouble, other.trouble)))
+    return replace(comparison, troubles=troubles)

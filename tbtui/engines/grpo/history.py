@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tbtui.algorithm.costs import Spent
+from tbtui.engines.grpo.history_kinds import HISTORY_KINDS
 from tbtui.journal.commands import is_rule
 from tbtui.journal.events import (
     AnyEvent,
@@ -34,29 +35,6 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 
-_EVENTS: tuple[type[AnyEvent], ...] = (
-    CommandDone,
-    CommandIssued,
-    EvalFinished,
-    EvalStarted,
-    GroupAdded,
-    GroupRefilled,
-    GroupScored,
-    ReviewClosed,
-    ReviewOpened,
-    RunContinued,
-    RunPaused,
-    RunResumed,
-    RunStarted,
-    StepFinished,
-    StepStarted,
-    TrialExcluded,
-    TrialFinished,
-    TrialQueued,
-    TrialRelabelled,
-    TrialRetried,
-)
-_KINDS = tuple(str(event.model_fields["kind"].default) for event in _EVENTS)
 _DECISIONS = frozenset({"exclude", "include", "relabel", "accept"})
 """Commands that decide upon a trial."""
 
@@ -143,7 +121,7 @@ class History:
         """Memory: of the order of the events after step `since`; no tokens are read."""
         fold = _Fold(cls(since), reader)
         after = 0
-        while entries := reader.read_kinds(_KINDS, after):
+        while entries := reader.read_kinds(HISTORY_KINDS, after):
             for entry in entries:
                 fold.apply(entry)
             after = entries[-1].seq

@@ -68,6 +68,8 @@ class CompareScreen(LiveScreen):
         else:
             for pane in self.query(ComparedPane):
                 pane.comparison = comparison
+            for trouble in comparison.troubles:
+                self.app.notify(trouble, severity="warning", markup=False)
         self.post_message(Redraw())
 
     def action_back(self) -> None:
