@@ -16,6 +16,7 @@ from tbtui.journal.events import (
     TaskRecord,
     TrialFinished,
     TrialQueued,
+    TurnSampled,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -53,6 +54,23 @@ def trial_queued(trial: str, **changes: Any) -> TrialQueued:
         "budget_sec": 60,
     }
     return TrialQueued(trial=trial, **(fields | changes))
+
+
+def turn_sampled(trial: str, **changes: Any) -> TurnSampled:
+    """The answer to a trial's first model call, of two tokens."""
+    fields = {
+        "turn": 1,
+        "sample": 1,
+        "text": "",
+        "prompt_tokens": 1,
+        "completion_tokens": 2,
+        "mean_logprob": -0.5,
+        "min_logprob": -0.5,
+        "stop_reason": "stop",
+        "weights_version": 0,
+        "seconds": 0.1,
+    }
+    return TurnSampled(trial=trial, **(fields | changes))
 
 
 def trial_finished(trial: str, reward: float | None, **changes: Any) -> TrialFinished:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -40,6 +41,18 @@ from .fakes import FakePool, facts
 def by_index(pool: FakePool, spec: TrialSpec) -> object:
     """The first sibling solves its task, the others fail."""
     return pool.end(spec, facts(1.0 if spec.trial.endswith("-1") else 0.0))
+
+
+def by_index_but_first(held: list[TrialSpec]) -> Callable[[FakePool, TrialSpec], object]:
+    """The same, but the first trial of the first step does not end: it is in `held` then."""
+
+    def script(pool: FakePool, spec: TrialSpec) -> object:
+        if spec.trial.startswith("s0001") and not held:
+            held.append(spec)
+            return True
+        return by_index(pool, spec)
+
+    return script
 
 
 async def test_a_step_trains_on_what_its_groups_teach(bench: Bench) -> None:

@@ -50,7 +50,7 @@ from tbtui.rollout.messages import TrialDone, TrialSpec, TurnUnderstood
 
 from .conftest import TASKS, Bench, until
 from .fakes import FakePool, facts
-from .test_engine import by_index
+from .test_engine import by_index, by_index_but_first
 from .test_resume import (
     Part,
     Script,
@@ -241,14 +241,7 @@ async def test_typed_in_and_trained_it_can_have_another_reward(bench: Bench) -> 
 
 async def test_without_a_review_a_reward_can_be_changed_too(bench: Bench) -> None:
     held: list[TrialSpec] = []
-
-    def one_waits(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial.startswith("s0001") and not held:
-            held.append(spec)
-            return True
-        return by_index(pool, spec)
-
-    bench.script = one_waits
+    bench.script = by_index_but_first(held)
     async with under_review(bench, review="off", batch_size=1) as review:
         await until(
             lambda: len([e for e in bench.events(TrialFinished) if "s0001" in e.trial]) == 2
@@ -398,14 +391,7 @@ async def test_a_run_can_be_paused_and_saved_under_review(bench: Bench) -> None:
 
 async def test_a_pause_stops_the_clock(bench: Bench) -> None:
     held: list[TrialSpec] = []
-
-    def one_waits(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial.startswith("s0001") and not held:
-            held.append(spec)
-            return True
-        return by_index(pool, spec)
-
-    bench.script = one_waits
+    bench.script = by_index_but_first(held)
     async with under_review(bench, review_timeout_sec=0.005) as review:
         await until(lambda: held)
         review.ask("pause")

@@ -29,7 +29,7 @@ from tbtui.rollout.messages import TrialSpec
 
 from .conftest import TASKS, Bench, until
 from .fakes import FakePool, facts
-from .test_engine import by_index
+from .test_engine import by_index, by_index_but_first
 
 
 def weight(bench: Bench) -> list[float]:
@@ -55,14 +55,7 @@ async def test_substeps_are_optimiser_steps(bench: Bench, stream: bool) -> None:
 async def test_groups_train_as_they_finish(bench: Bench) -> None:
     """The first group's gradient is computed while a trial of another still runs."""
     held: list[TrialSpec] = []
-
-    def one_waits(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial.startswith("s0001") and not held:
-            held.append(spec)
-            return True
-        return by_index(pool, spec)
-
-    bench.script = one_waits
+    bench.script = by_index_but_first(held)
     running = asyncio.create_task(bench.engine(batch_size=3, stream=True, eval_every=0).run())
     await until(lambda: bench.policy.calls.count("accumulate") == 2)
     assert "apply" not in bench.policy.calls
@@ -92,14 +85,7 @@ async def test_streaming_takes_the_same_step(bench: Bench) -> None:
 
 async def test_what_is_being_trained_on_is_out_of_peoples_hands(bench: Bench) -> None:
     held: list[TrialSpec] = []
-
-    def one_waits(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial.startswith("s0001") and not held:
-            held.append(spec)
-            return True
-        return by_index(pool, spec)
-
-    bench.script = one_waits
+    bench.script = by_index_but_first(held)
     engine = bench.engine(batch_size=2, stream=True, eval_every=0)
     running = asyncio.create_task(engine.run())
     await until(lambda: "accumulate" in bench.policy.calls)
@@ -146,14 +132,7 @@ async def test_the_next_batch_is_sampled_while_one_trains(bench: Bench) -> None:
 async def test_a_complete_batch_can_be_steered_until_its_turn_has_come(bench: Bench) -> None:
     """Step 2 has all of its trials while step 1 still samples."""
     held: list[TrialSpec] = []
-
-    def one_waits(pool: FakePool, spec: TrialSpec) -> object:
-        if spec.trial.startswith("s0001") and not held:
-            held.append(spec)
-            return True
-        return by_index(pool, spec)
-
-    bench.script, bench.heldout = one_waits, 0
+    bench.script, bench.heldout = by_index_but_first(held), 0
     engine = bench.engine(max_steps=2, max_steps_off_policy=1, group_size=3)
     running = asyncio.create_task(engine.run())
 

@@ -25,6 +25,7 @@ from tbtui.journal.rundir import (
 )
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
+from tests.events import turn_sampled
 
 
 @pytest.fixture
@@ -150,19 +151,7 @@ def test_another_format_is_refused_in_one_line(run: RunDirectory) -> None:
 
 def test_calls_that_were_answered_after_an_event_can_be_left_out(run: RunDirectory) -> None:
     def sampled(row: int) -> TurnSampled:
-        return TurnSampled(
-            trial="a",
-            turn=1,
-            sample=row,
-            text="",
-            prompt_tokens=1,
-            completion_tokens=2,
-            mean_logprob=0,
-            min_logprob=0,
-            stop_reason="stop",
-            weights_version=0,
-            seconds=0,
-        )
+        return turn_sampled("a", sample=row)
 
     with JournalWriter(run) as journal:
         journal.append(sampled(journal.add_sample(sample("a", (1,)))))

@@ -283,6 +283,21 @@ def services() -> list[str]:
     return [name for name in names if name.startswith("rollout worker")]
 
 
+async def kill_and_stop(
+    engine: ScriptedEngine, halfway: asyncio.Event, go_on: asyncio.Event | threading.Event
+) -> None:
+    """Stop the pool while it is `halfway` in seeing to the end of its only worker."""
+    (pid,) = engine.pool.pids.values()
+    os.kill(pid, signal.SIGKILL)
+    await halfway.wait()
+    stopping = asyncio.create_task(engine.pool.stop())
+    await asyncio.sleep(0)
+    go_on.set()
+    await stopping
+    assert not engine.pool.pids
+    assert not services()
+
+
 async def test_a_worker_that_is_lost_while_all_are_stopped_has_no_successor(
     new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,16 +312,8 @@ async def test_a_worker_that_is_lost_while_all_are_stopped_has_no_successor(
 
     monkeypatch.setattr(pool, "reap_leftovers", reap_slowly)
     engine.pool.start_trial(spec("t", "wait"))
-    (pid,) = engine.pool.pids.values()
-    os.kill(pid, signal.SIGKILL)
-    await looking.wait()
-    stopping = asyncio.create_task(engine.pool.stop())
-    await asyncio.sleep(0)
-    go_on.set()
-    await stopping
+    await kill_and_stop(engine, looking, go_on)
     assert not engine.lost
-    assert not engine.pool.pids
-    assert not services()
 
 
 async def test_a_worker_that_is_being_started_is_stopped(
@@ -323,15 +330,7 @@ async def test_a_worker_that_is_being_started_is_stopped(
         return await over(sock)
 
     monkeypatch.setattr(pool.Channel, "over", slowly)
-    (pid,) = engine.pool.pids.values()
-    os.kill(pid, signal.SIGKILL)
-    await starting.wait()
-    stopping = asyncio.create_task(engine.pool.stop())
-    await asyncio.sleep(0)
-    go_on.set()
-    await stopping
-    assert not engine.pool.pids
-    assert not services()
+    await kill_and_stop(engine, starting, go_on)
 
 
 @pytest.mark.slow

@@ -16,12 +16,12 @@ from tbtui.journal.events import (
     TrialQueued,
     TurnObserved,
     TurnParsed,
-    TurnSampled,
     TurnStarted,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
+from tests.events import turn_sampled
 from tests.ui.opening import run_at
 
 HOSTILE = [
@@ -73,18 +73,14 @@ def hostile_run(path: Path, text: str) -> RunDirectory:
         )
     )
     writer.append(
-        TurnSampled(
-            trial=name,
-            turn=1,
+        turn_sampled(
+            name,
             sample=sample,
             text=text,
             prompt_tokens=2,
-            completion_tokens=2,
             mean_logprob=-2.0,
             min_logprob=-4.0,
             stop_reason="length",
-            weights_version=0,
-            seconds=0.1,
         )
     )
     writer.append(

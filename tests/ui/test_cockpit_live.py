@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tbtui.journal.events import TurnSampled
 from tbtui.journal.samples import SampleRecord
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.screens.dialogs import HelpDialog
+from tests.events import turn_sampled
 from tests.ui.opening import Opener, SimulatedHost, app_of, pane
 from tests.ui.picture import settle
 
@@ -54,19 +54,13 @@ async def test_tokens_are_of_the_turn_that_they_were_sampled_in(
             )
         )
         simulated.simulation._write(
-            TurnSampled(
-                trial=trial.trial,
+            turn_sampled(
+                trial.trial,
                 turn=trial.turn,
                 purpose="summarize",
                 sample=sample,
                 text="so far",
-                prompt_tokens=1,
                 completion_tokens=1,
-                mean_logprob=-0.5,
-                min_logprob=-0.5,
-                stop_reason="stop",
-                weights_version=0,
-                seconds=0.1,
             )
         )
         await settle(app)

@@ -28,10 +28,9 @@ from tbtui.journal.events import (
     TrialScore,
     TurnObserved,
     TurnParsed,
-    TurnSampled,
     TurnStarted,
 )
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import run_started, trial_finished, trial_queued, turn_sampled
 
 
 def entries(events: Iterator[AnyEvent] | list[AnyEvent], start: float = 1000.0) -> list[Entry]:
@@ -73,18 +72,14 @@ def finished(trial: str, reward: float | None, outcome: Outcome | None = None) -
 def turn(trial: str, number: int, text: str = "{}") -> Iterator[AnyEvent]:
     yield TrialPhaseChanged(trial=trial, phase=TrialPhase.MODEL)
     yield TurnStarted(trial=trial, turn=number)
-    yield TurnSampled(
-        trial=trial,
+    yield turn_sampled(
+        trial,
         turn=number,
         sample=number,
         text=text,
         prompt_tokens=40,
         completion_tokens=10,
-        mean_logprob=-0.5,
         min_logprob=-3.0,
-        stop_reason="stop",
-        weights_version=0,
-        seconds=0.1,
     )
     yield TurnParsed(
         trial=trial,

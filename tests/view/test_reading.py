@@ -20,7 +20,6 @@ from tbtui.journal.events import (
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
-    TurnSampled,
     TurnStarted,
 )
 from tbtui.journal.reader import JournalReader
@@ -31,7 +30,7 @@ from tbtui.view.fold import Fold
 from tbtui.view.reading import Reading, state_at_end
 from tbtui.view.replay import Snapshots
 from tbtui.view.state import RunState
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import run_started, trial_finished, trial_queued, turn_sampled
 
 TRIALS = 700
 """More than a state keeps."""
@@ -70,19 +69,7 @@ def _play(writer: JournalWriter, trial: str, step: int, *, paused: bool) -> None
     writer.append(TrialPhaseChanged(trial=trial, phase=TrialPhase.MODEL))
     writer.append(TurnStarted(trial=trial, turn=1))
     writer.append(
-        TurnSampled(
-            trial=trial,
-            turn=1,
-            sample=1,
-            text="said",
-            prompt_tokens=1,
-            completion_tokens=4,
-            mean_logprob=-0.5,
-            min_logprob=-1,
-            stop_reason="stop",
-            weights_version=step,
-            seconds=1,
-        )
+        turn_sampled(trial, text="said", completion_tokens=4, weights_version=step, seconds=1)
     )
     writer.append(
         PolicyMeasured(

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from tbtui.journal.events import Entry, TurnParsed, TurnSampled, TurnStarted
 from tbtui.view.transcript import Transcript
+from tests.events import turn_sampled
 
 
 def sampled(sample: int, text: str, purpose: str) -> TurnSampled:
-    return TurnSampled(
-        trial="t",
-        turn=3,
-        purpose=purpose,
-        sample=sample,
-        text=text,
-        prompt_tokens=10,
-        completion_tokens=2,
-        mean_logprob=-0.5,
-        min_logprob=-0.6,
-        stop_reason="stop",
-        weights_version=0,
-        seconds=1.0,
-    )
+    return turn_sampled("t", turn=3, purpose=purpose, sample=sample, text=text, prompt_tokens=10)
 
 
 def test_a_call_that_summarises_is_no_turn() -> None:
