@@ -16,7 +16,7 @@ from tests.ui.worlds import WORLDS
 @pytest.mark.parametrize("kind", ["steered", "replayed"])
 async def test_a_short_walk(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # what is exported goes here
-    await walk(kind, tmp_path, wandering(1, actions=40))
+    await walk(kind, tmp_path, wandering(1, actions=30))
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ async def test_a_walk(
     kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    await walk(kind, tmp_path, wandering(seed, actions=80))
+    await walk(kind, tmp_path, wandering(seed, actions=50))
 
 
 # What walks have found.
