@@ -9,6 +9,7 @@ from typing import Any, override
 
 from textual import events
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
@@ -190,6 +191,13 @@ class BaseApp[Result](App[Result]):
 
         here = self.screen.SCOPES if isinstance(self.screen, ScopedScreen) else ()
         self.push_screen(HelpDialog(self.keys_met(self.user.keys.keys), here))
+
+    @override
+    def pop_screen(self) -> AwaitComplete:
+        # Textual would only do that once the screen has lost its panes, and what is read for them
+        # on a thread may come before.
+        self.workers.cancel_node(self.screen)
+        return super().pop_screen()
 
     @override
     def action_command_palette(self) -> None:

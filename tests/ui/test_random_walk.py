@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from tbtui.config import RunConfig
+from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
+from tbtui.ui.library import TaskEntry
+from tbtui.ui.panes.library_tree import LibraryTree
 from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.screens.tasks import TaskBrowser
 from tests.ui.opening import Opener
 from tests.ui.walk import following, walk, wandering
 from tests.ui.worlds import WORLDS
@@ -62,3 +68,29 @@ async def test_a_tick_while_the_screens_are_taken_away_breaks_nothing(
     async with opened((80, 24)):
         pass
     assert ticks == [0]
+
+
+async def test_a_screen_that_is_left_reads_no_more_for_panes_that_go(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(CatalogLibrary):
+        def entries(self) -> list[TaskEntry]:
+            read.wait()
+            return []
+
+    reading: list[str] = []
+
+    def note(tree: LibraryTree) -> None:
+        reading.extend(each.name for each in tree.app.workers if not each.is_cancelled)
+
+    read = threading.Event()
+    monkeypatch.setattr(LibraryTree, "on_unmount", note, raising=False)
+    async with opened((80, 24), library=lambda run: Slow([], RunConfig())) as pilot:
+        await pilot.press("T")
+        while not isinstance(pilot.app.screen, TaskBrowser):
+            await pilot.pause()
+        assert "library" in [each.name for each in pilot.app.workers]
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, Cockpit)
+        read.set()
+    assert "library" not in reading
