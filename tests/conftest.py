@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# As in the policy's own process: with few numbers, threads wait for each other more than they help.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Harbor's LiteLLM would otherwise try the network three times at import.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
