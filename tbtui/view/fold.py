@@ -176,6 +176,10 @@ class Fold:
                 state.policy_lost = None
                 if (policy := state.policy_now) is not None:
                     state.policy_now = policy.ended()
+                # What was measured last is of processes that have ended.
+                state.workers.clear()
+                state.gpus.clear()
+                state.processes = ()
             case WorkerStarted():
                 state.workers[event.worker] = event.pid
             case WorkerRecycled():

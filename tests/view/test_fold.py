@@ -7,10 +7,13 @@ import pytest
 from tbtui.journal.events import (
     CommandDone,
     CommandIssued,
+    GpusMeasured,
     Outcome,
     PolicyLost,
     PolicyMeasured,
+    ProcessMeasured,
     RequestsMeasured,
+    ResourcesMeasured,
     RunFinished,
     RunPaused,
     RunPhase,
@@ -23,6 +26,7 @@ from tbtui.journal.events import (
     TrialPhase,
     TrialPhaseChanged,
     TrialResumed,
+    WorkerStarted,
 )
 from tbtui.view.current import current_trials
 from tbtui.view.estimate import Outlook
@@ -151,6 +155,21 @@ def test_when_the_run_has_ended_its_policy_does_nothing_any_more() -> None:
     assert (state.policy_now.activity, state.policy_now.in_flight) == ("ended", 0)
     assert state.policy_now.completed == 1
     assert tokens_per_sec(state) is None
+
+
+def test_when_the_run_has_ended_nothing_that_was_measured_last_stands() -> None:
+    worker = ProcessMeasured(role="worker 0", pid=7, rss_mb=120.0, cpu=0.5)
+    at_work = [
+        WorkerStarted(worker=0, pid=7),
+        ResourcesMeasured(processes=(worker,), engine_lag_ms=1.0),
+        GpusMeasured(host="here", gpus=()),
+    ]
+    state = folded(at_work)
+    assert state.workers
+    assert state.processes
+    assert state.gpus
+    state = folded([*at_work, RunFinished(status="finished", reason="1 step")])
+    assert (state.workers, state.processes, state.gpus) == ({}, (), {})
 
 
 def test_tokens_per_second_fall_while_nothing_comes() -> None:
