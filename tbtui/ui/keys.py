@@ -305,7 +305,10 @@ KEYS: tuple[Key, ...] = (
         *("overview", "cockpit", "escape", "esc", "back", "overview"),
         "Back to the overview; there, from the trials of a filter to all",
     ),
-    Key(*("all-panes", "cockpit", "0", "0", "full(0)", "overview"), "Back to the overview"),
+    Key(
+        *("all-panes", "cockpit", "0", "0", "full(0)", "overview", "Back to the overview"),
+        palette=False,
+    ),
     Key(
         *("filter", "cockpit", "slash", "/", "filter", "filter"),
         "Show only trials with these words: of their task, state or outcome",

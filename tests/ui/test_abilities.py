@@ -72,6 +72,15 @@ async def shown(directory: RunDirectory, how: str) -> AsyncIterator[Pilot[int]]:
         yield pilot
 
 
+async def test_a_command_of_a_live_run_is_offered_once(run_directory: RunDirectory) -> None:
+    async with shown(run_directory, "own") as pilot:
+        app = app_of(pilot)
+        titles = [each.title for each in app.get_system_commands(app.screen)]
+        labels = [title.rpartition(" (")[0] for title in titles if title.endswith(")")]
+        assert "overview" in labels
+        assert len(set(labels)) == len(labels)
+
+
 @pytest.mark.parametrize("how", NEEDS)
 async def test_only_what_makes_sense_is_offered(run_directory: RunDirectory, how: str) -> None:
     async with shown(run_directory, how) as pilot:
