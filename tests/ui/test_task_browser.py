@@ -138,6 +138,9 @@ async def test_space_selects_a_task_a_kind_and_a_data_set(library: Tasks) -> Non
         assert "◧" in tree[0]
         assert "◧" in tree[1]
         assert "□" in tree[2]
+        # How many are selected stands beside the name, not in the column of difficulties.
+        assert tree[0].startswith(" ▾ ◧ starter  8/72 ")
+        assert tree[1].startswith("   ▾ ◧ append  8/9 ")
         assert "8 tasks, 3 of them held out · 8 rollouts each" in line(pilot, "#library-totals")
         assert "unknown" in line(pilot, "#library-totals")
 

@@ -128,7 +128,10 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
             (f"{HELD_OUT_MARK} " if held_out else "", palette.held_out),
             (each.name, palette.held_out if held_out else name),
         ]
-        right = self._facts(each, count, width)
+        if each.level != "task":
+            counted = palette.accent if count else palette.muted
+            left.append((f"  {count}/{len(each.ids)}", counted))
+        right = self._facts(each, width)
         base: Style = palette.ground
         if under and self.has_focus:
             base = palette.selected
@@ -137,8 +140,8 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
             base = palette.on_raised
         return split_row(width, left, right, base)
 
-    def _facts(self, each: Row, count: int, width: int) -> list[Span]:
-        """Counts, difficulty, pass rate, seconds, size; in columns, the first gone when narrow."""
+    def _facts(self, each: Row, width: int) -> list[Span]:
+        """Difficulty of a task, pass rate, seconds, size; in columns, the last gone when narrow."""
         palette, choice = self._palette, self._choice
         entries = [choice.entries[id] for id in each.ids]
         records = [choice.record(id) for id in each.ids]
@@ -146,14 +149,10 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         timed = [record.seconds for record in records if record.seconds is not None]
         passed = sum(scored) / len(scored) if scored else None
         seconds = about(sum(timed) / len(timed)) if timed else "–"
-        if each.level == "task":
-            first: Span = (f"{entries[0].difficulty:>10} ", palette.muted)
-        else:
-            counts = f"{count}/{len(each.ids)}"
-            first = (f"{counts:>10} ", palette.accent if count else palette.muted)
+        difficulty = entries[0].difficulty if each.level == "task" else ""
         size = size_text(sum(entry.size for entry in entries))
         spans: list[Span] = [
-            first,
+            (f"{difficulty:>10} ", palette.muted),
             (f" {rate(passed)} ", palette.text if passed is not None else palette.faint),
             (f"{seconds:>6} ", palette.muted if timed else palette.faint),
         ]
