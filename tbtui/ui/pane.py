@@ -139,6 +139,9 @@ class Pane(ScrollView, Painted, can_focus=True):
         self._scroll_update(extent)
 
     def retitle(self, title: str) -> None:
+        if title and not self.styles.border_left[0]:
+            # Beside a corner Textual leaves a cell on either side itself.
+            title = f" {title} "
         if title != self._title:
             self._title = title
             # Content, not str: a string would be read as markup.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.geometry import Region
 from textual.pilot import Pilot
 
 from tbtui.journal.commands import RUN
@@ -55,12 +56,28 @@ async def test_every_pane_of_the_wide_cockpit_tells_its_part(opened: Opener) -> 
         assert "environment: sandbox" in pane(pilot, "notes").text
 
 
+@pytest.mark.parametrize(
+    ("size", "above"), [((80, 24), "─ trials · "), ((160, 45), "╭─ trials · ")]
+)
+async def test_a_title_stands_apart_from_the_line_that_it_is_in(
+    opened: Opener, size: tuple[int, int], above: str
+) -> None:
+    async with opened(size) as pilot:
+        trials = pane(pilot, "trials")
+        (top,) = trials.render_lines(Region(0, 0, trials.outer_size.width, 1))
+        assert top.text.startswith(above)
+        assert " done ─" in top.text
+
+
 async def test_a_small_window_shows_trials_and_one_line_each_of_the_rest(opened: Opener) -> None:
     async with opened((80, 24)) as pilot:
         visible = {each.id for each in pilot.app.screen.query(Pane) if each.region}
         assert visible == {"status", "trials", "summary", "keys"}
         summary = pane(pilot, "summary").text
         assert [line.split()[0] for line in summary.splitlines()] == ["reward", "held", "queue"]
+        # The step under way stands above; here, the one that the held-out tasks came after.
+        assert "step 2 of 6" in pane(pilot, "status").text
+        assert summary.splitlines()[1].endswith("after step 0")
         assert "1-6 panes" in pane(pilot, "keys").text
 
 

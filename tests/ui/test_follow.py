@@ -79,7 +79,7 @@ async def test_turns_stay_where_they_were_scrolled_to_and_count_what_comes(
         assert at < turns.max_scroll_y
         await until(pilot, begun, lambda: len(turns.transcript.turns) > chosen + 1)
         assert (turns.chosen, turns.scroll_y) == (chosen, at)
-        assert str(turns.border_title).endswith(f" · {turns.unseen} new")
+        assert str(turns.border_title).rstrip().endswith(f" · {turns.unseen} new")
         assert turns.unseen == len(turns.transcript.turns) - chosen - 1
 
         turns.focus()
@@ -126,7 +126,7 @@ async def test_notes_and_commands_count_what_comes_below(
         app.steering.submit("resume", trial, "one")
         await later(pilot, simulated, 0.0)
         assert given.scroll_y == at
-        assert str(given.border_title).endswith(" · 1 new")
+        assert str(given.border_title).rstrip().endswith(" · 1 new")
         await wheel(pilot, "#given", 9)
         assert given.follow
         await later(pilot, simulated, 0.0)

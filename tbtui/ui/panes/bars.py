@@ -209,7 +209,7 @@ class Summary(Line):
                 (f"{rate(first)} → " if len(held_out) > 1 else "", palette.muted),
                 (rate(last), palette.strong),
                 (interval(state), palette.muted),
-                (f"  {step_of(state.step, state.max_steps)} ", palette.muted),
+                (f"  after step {held_out[-1][0]:.0f} ", palette.muted),
             ]
             if stale := state.latest_metric(STALENESS):
                 rates.insert(3, (f"  stale {stale:.0f}", palette.attention))
