@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 Scope = Literal[
     "everywhere",
     "panes",
+    "words",
     "steering",
     "cockpit",
     "trials",
@@ -46,6 +47,7 @@ run, to browse tasks, to open other runs, to write files and start programs."""
 SCOPE_TITLES: dict[Scope, str] = {
     "everywhere": "everywhere",
     "panes": "a pane that scrolls",
+    "words": "typing the words of a filter or a search",
     "steering": "the selected or opened trial",
     "cockpit": "cockpit",
     "trials": "trials",
@@ -113,6 +115,13 @@ class Key:
 
 
 KEYS: tuple[Key, ...] = (
+    Key(
+        *("keep-words", "words", "enter", "enter", "app.simulate_key('enter')", "keep"),
+        "Keep the words, and go on to what they have left",
+        bar=1,
+        palette=False,
+        bound=False,
+    ),
     Key("open", "cockpit", "enter", "enter", "open", "open", "Open the selected trial", bar=1),
     Key("back", "trial", "escape", "esc", "back", "back", "Back to the cockpit", bar=1),
     Key("leave-group", "group", "escape", "esc", "back", "back", "Back", bar=1),

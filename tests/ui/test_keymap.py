@@ -48,7 +48,7 @@ def test_whatever_a_screen_can_do_has_a_key_a_palette_entry_or_both() -> None:
     }
     assert len(found) > 40
     assert found - in_table == set(PARTS)
-    textuals_own = {"focus_next"}
+    textuals_own = {"focus_next", "simulate_key"}
     assert in_table - found == textuals_own
     assert all(hasattr(App, f"action_{each}") for each in textuals_own)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.pane import Pane
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.words import WordsLine
 from tbtui.view.state import TrialView
 from tests.events import trial_finished
 from tests.ui.opening import Opener, SimulatedHost
@@ -57,6 +58,26 @@ async def test_slash_filters_while_typing_enter_keeps_esc_shows_all(opened: Open
         assert len(listed(pilot)) == len(solved)
         await press(pilot, "escape")
         assert len(listed(pilot)) == everyone
+
+
+async def test_while_words_are_typed_the_keys_shown_are_those_that_work_then(
+    opened: Opener,
+) -> None:
+    async with opened((80, 24)) as pilot:
+        bar = pilot.app.screen.query_one("#keys", Pane)
+        assert "space pause" in bar.text
+        await press(pilot, "slash", *"solved")
+        assert bar.text.split() == ["enter", "keep", "esc", "show", "all", "^p", "more"]
+        # What the words are for is still said when there are some.
+        line = pilot.app.screen.query_one(WordsLine)
+        assert str(line.query_one(Static).render()) == "filter"
+        assert line.query_one(Static).region
+        solved = len(listed(pilot))
+        await pilot.click("#keys", offset=(2, 0))
+        await settle(app_of(pilot))
+        assert not pilot.app.screen.query(Input)
+        assert len(listed(pilot)) == solved
+        assert "space pause" in bar.text
 
 
 async def test_what_is_typed_into_the_filter_steers_nothing(opened: Opener) -> None:

@@ -19,6 +19,7 @@ from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.browser import BrowserApp
 from tbtui.ui.library import LibraryError, RunRecord, SavedSet, Start, TaskEntry, TaskRecord
+from tbtui.ui.panes.key_line import KeyLine
 from tbtui.ui.panes.library_tree import LibraryTree
 from tbtui.ui.panes.task_preview import TaskPreview
 from tbtui.ui.screens.tasks import TaskBrowser
@@ -156,10 +157,14 @@ async def test_the_time_of_a_step_comes_from_recorded_rollouts(library: Tasks) -
 
 async def test_searching_filters_and_a_wrong_term_says_so(library: Tasks) -> None:
     async with opened(library) as pilot:
+        keys = pilot.app.screen.query_one(KeyLine)
         await pilot.press("slash", *"pass:<.5", "space", "c")
+        await pilot.pause()
+        assert keys.render_line(0).text.split() == ["enter", "keep", "esc", "drop", "^p", "more"]
         assert shown(pilot) == ["copy-02"]
         assert "1 of 90 shown" in line(pilot, "#library-title")
         await pilot.press("escape")
+        assert "space select" in keys.render_line(0).text
         assert len(shown(pilot)) == 90
         await search(pilot, "colour:red")
         assert "there is no such term" in line(pilot, "#library-title")

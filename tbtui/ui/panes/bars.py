@@ -30,6 +30,7 @@ from tbtui.ui.panes.notice import review_notice
 from tbtui.ui.perform import perform
 from tbtui.ui.text import clip, clock_time, level, number, rate
 from tbtui.ui.theme import Palette
+from tbtui.ui.words import WayBack, keys_in_bar
 from tbtui.view.current import active_seconds, attempts, awaited
 from tbtui.view.curves import STALENESS, held_out_rates
 from tbtui.view.estimate import remaining_sec, time_left
@@ -312,13 +313,15 @@ class TrialHead(Line):
 class KeyBar(Line):
     """The keys that matter here; each can be clicked."""
 
-    def __init__(self, id: str, *scopes: Scope) -> None:
+    def __init__(self, id: str, *scopes: Scope, back: WayBack | None = None) -> None:
+        """`back`: out of the screen's box of words, if it has one."""
         super().__init__(id)
         self._scopes = scopes
+        self._back = back
         self._places: list[KeyPlace] = []
 
     def key(self, frame: Frame) -> Hashable:
-        return tuple(key.id for key in self._keys())
+        return tuple((key.id, key.label) for key in self._keys())
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         more = frame.keys.entry("palette")
@@ -326,7 +329,9 @@ class KeyBar(Line):
         return [strip]
 
     def _keys(self) -> list[Key]:
-        return app_of(self).keys_in_bar(*self._scopes)
+        app = app_of(self)
+        keys = app.keys_in_bar(*self._scopes)
+        return keys_in_bar(keys, app.user.keys, self.screen.focused, self._back)
 
     async def on_click(self, event: events.Click) -> None:
         await click_key(self.screen, self._places, event.x)

@@ -23,24 +23,11 @@ from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.ui.words import WayBack, WordsLine
 from tbtui.view.listing import Filter, Listing
 
 _TALL = 48
 """Rows from which on the right column has room for every pane."""
-
-
-class FilterBox(Input):
-    """Words that a trial has to have; the grid follows while they are typed."""
-
-    def __init__(self, words: str, all_key: str) -> None:
-        """`all_key` takes the filter back."""
-        super().__init__(
-            words,
-            placeholder=f"task, state or outcome words; enter keeps, {all_key} shows all",
-            id="filter",
-            max_length=100,
-            select_on_focus=False,
-        )
 
 
 class Cockpit(LiveScreen):
@@ -84,7 +71,7 @@ class Cockpit(LiveScreen):
                 yield TimesPane("times")
                 yield NotesPane("notes")
         yield Summary("summary")
-        yield KeyBar("keys", *self.SCOPES)
+        yield KeyBar("keys", *self.SCOPES, back=WayBack("overview", "show all"))
 
     def on_mount(self) -> None:
         remembered = app_of(self).user.preferences.full
@@ -127,16 +114,19 @@ class Cockpit(LiveScreen):
         """Open the box for a filter's words."""
         if self.full:
             self.action_full(0)
-        box = next(iter(self.query(FilterBox)), None)
-        if box is None:
-            keys = app_of(self).user.keys
-            box = FilterBox(self.listing.filter.words, keys.name_of("overview"))
-            await self.query_one("#middle").mount(box, after="#trials")
-        box.focus()
+        if not self.query(WordsLine):
+            box = Input(
+                self.listing.filter.words,
+                placeholder="words of a task, state or outcome",
+                id="filter",
+                max_length=100,
+                select_on_focus=False,
+            )
+            await self.query_one("#middle").mount(WordsLine("filter", box), after="#trials")
+        self.query_one("#filter").focus()
 
     def _close_box(self) -> None:
-        for box in self.query(FilterBox):
-            box.remove()
+        self.query(WordsLine).remove()
         if not self.full:
             self.set_focus(self.query_one("#trials"))
 

@@ -16,6 +16,7 @@ from tbtui.ui.panes.bars import KeyBar, TrialHead
 from tbtui.ui.panes.prompt import PromptPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.trial_tools import TrialToolError
+from tbtui.ui.words import WayBack, WordsLine
 from tbtui.view.prompt import PromptPart
 
 
@@ -37,13 +38,14 @@ class PromptScreen(LiveScreen):
     def compose_panes(self) -> ComposeResult:
         yield TrialHead("head")
         with Rows(id="list"):
-            yield Input(placeholder=f"find in the prompt of turn {self._turn}", id="filter")
+            box = Input(placeholder=f"a text in the prompt of turn {self._turn}", id="filter")
+            yield WordsLine("find", box)
             yield PromptPane("text")
-        yield KeyBar("keys", *self.SCOPES)
+        yield KeyBar("keys", *self.SCOPES, back=WayBack("prompt-back", "back"))
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.query_one("#filter").display = False
+        self.query_one(WordsLine).display = False
 
     def show(self, frame: Frame, beat: int) -> None:
         if not self._loaded and frame.run.opened:
@@ -78,9 +80,8 @@ class PromptScreen(LiveScreen):
         self.set_focus(self.query_one(PromptPane))
 
     def action_search(self) -> None:
-        field = self.query_one("#filter")
-        field.display = True
-        field.focus()
+        self.query_one(WordsLine).display = True
+        self.query_one("#filter").focus()
 
     def action_hit(self, direction: int) -> None:
         self.query_one(PromptPane).step(direction)
@@ -91,9 +92,9 @@ class PromptScreen(LiveScreen):
 
     def action_back(self) -> None:
         """Out of the search first."""
-        field = self.query_one("#filter", Input)
-        if field.display:
-            field.value, field.display = "", False
+        line = self.query_one(WordsLine)
+        if line.display:
+            self.query_one("#filter", Input).value, line.display = "", False
             self.set_focus(self.query_one(PromptPane))
         else:
             self.dismiss()

@@ -21,6 +21,7 @@ from tbtui.ui.pane import Redraw
 from tbtui.ui.panes.bars import KeyBar, StatusLine
 from tbtui.ui.panes.runs import ORDERS, RunsPane
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.ui.words import WayBack, WordsLine
 
 _AGAIN_SEC = 3.0
 """Between two looks at the runs."""
@@ -53,7 +54,7 @@ class RunsScreen(LiveScreen):
         yield StatusLine("status")
         with Rows(id="list"):
             yield RunsPane("runs")
-        yield KeyBar("keys", *self.SCOPES)
+        yield KeyBar("keys", *self.SCOPES, back=WayBack("runs-back", "show all"))
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -85,7 +86,7 @@ class RunsScreen(LiveScreen):
         self.post_message(Redraw())
 
     async def action_filter(self) -> None:
-        if not self.query("#filter"):
+        if not self.query(WordsLine):
             box = Input(
                 self.query_one(RunsPane).words,
                 placeholder="words of a name, model, engine, policy or state",
@@ -93,7 +94,7 @@ class RunsScreen(LiveScreen):
                 max_length=100,
                 select_on_focus=False,
             )
-            await self.query_one("#list").mount(box, before="#runs")
+            await self.query_one("#list").mount(WordsLine("filter", box), before="#runs")
         self.query_one("#filter").focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -104,7 +105,7 @@ class RunsScreen(LiveScreen):
         self._close_box()
 
     def _close_box(self) -> None:
-        self.query("#filter").remove()
+        self.query(WordsLine).remove()
         self.set_focus(self.query_one(RunsPane))
 
     def action_mark(self) -> None:
@@ -141,7 +142,7 @@ class RunsScreen(LiveScreen):
 
     def action_back(self) -> None:
         pane = self.query_one(RunsPane)
-        if self.query("#filter") or pane.words:
+        if self.query(WordsLine) or pane.words:
             pane.words = ""
             self._close_box()
             self.post_message(Redraw())

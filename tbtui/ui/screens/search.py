@@ -21,6 +21,7 @@ from tbtui.ui.panes.bars import KeyBar, StatusLine
 from tbtui.ui.panes.hits import HitsPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.text import visible
+from tbtui.ui.words import WayBack, WordsLine
 
 _PAUSE_SEC = 0.25
 """After the last key that was typed."""
@@ -53,9 +54,10 @@ class SearchScreen(LiveScreen):
         with Rows(id="list"):
             one = len(self._runs) == 1
             where = visible(self._runs[0].name) if one else f"{len(self._runs)} runs"
-            yield Input(placeholder=f"look for a text in {where}", id="filter", max_length=200)
+            placeholder = f"a text in the transcripts of {where}"
+            yield WordsLine("find", Input(placeholder=placeholder, id="filter", max_length=200))
             yield HitsPane("hits", one_run=one)
-        yield KeyBar("keys", *self.SCOPES)
+        yield KeyBar("keys", *self.SCOPES, back=WayBack("search-back", "back"))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._stop.set()

@@ -26,6 +26,7 @@ from tbtui.ui.task_choice import TaskChoice
 from tbtui.ui.task_query import term_value, with_term
 from tbtui.ui.text import visible
 from tbtui.ui.theme import Palette
+from tbtui.ui.words import WayBack, WordsLine
 
 _SETTLE_SEC = 0.04
 """A cursor that moves on within this reads no preview."""
@@ -56,17 +57,19 @@ class TaskBrowser(ScopedScreen):
         palette = self._palette()
         with Rows(id="all"):
             yield Static(id="library-title")
-            yield Input(
-                placeholder=f"search: {self._name_of('library-search')} and words,"
+            box = Input(
+                placeholder=f"{self._name_of('library-search')} and words,"
                 " or kind:copy pass:<.5 -is:heldout",
                 id="library-search",
                 compact=True,
             )
+            yield WordsLine("search", box)
             with Columns(id="library-columns"):
                 yield LibraryTree("library-tree", self.choice, palette)
                 yield TaskPreview("library-preview", palette)
             yield Static(id="library-totals")
-            yield KeyLine("keys", palette, "library-tree", "library", also=("help",))
+            back = WayBack("library-back", "drop")
+            yield KeyLine("keys", palette, "library-tree", "library", also=("help",), back=back)
         yield Static(id="too-small")
 
     def on_mount(self) -> None:
@@ -221,6 +224,10 @@ class TaskBrowser(ScopedScreen):
     def action_search(self) -> None:
         self._search.focus()
         self.say()
+
+    @on(events.DescendantFocus)
+    def _on_other_keys(self) -> None:
+        self.query_one(KeyLine).refresh()
 
     @on(Input.Changed, "#library-search")
     def _on_search(self, event: Input.Changed) -> None:
