@@ -215,7 +215,7 @@ class TrialControl:
 
     def _pause(self) -> None:
         if (refusal := self._no_hold()) is not None:
-            self._refuse("pause", refusal)
+            self._refuse("pause", refusal, past_holding=True)
             return
         self._pausing = True
         self._pauses_to_freeze = False
@@ -224,7 +224,7 @@ class TrialControl:
 
     def _freeze(self) -> None:
         if (refusal := self._no_hold()) is not None:
-            self._refuse("freeze", refusal)
+            self._refuse("freeze", refusal, past_holding=True)
             return
         if self._freezing:
             return
@@ -245,7 +245,7 @@ class TrialControl:
 
     def _take_over(self, who: str) -> None:
         if (refusal := self._no_hold()) is not None:
-            self._refuse("take_over", refusal)
+            self._refuse("take_over", refusal, past_holding=True)
             return
         self._typist = who
         self._pausing = True
@@ -277,8 +277,8 @@ class TrialControl:
             return self._closed
         return "it is being ended" if self.ending is not None or self.cancelled else None
 
-    def _refuse(self, verb: ControlVerb, why: str) -> None:
-        self._post(ControlRefused(self._trial, verb, why))
+    def _refuse(self, verb: ControlVerb, why: str, *, past_holding: bool = False) -> None:
+        self._post(ControlRefused(self._trial, verb, why, past_holding))
 
     # The clocks
 

@@ -233,6 +233,8 @@ class ControlRefused:
     trial: str
     verb: ControlVerb
     reason: str
+    past_holding: bool = False
+    """Its agent acts no more: that it was not held makes no difference."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.policies.base import Sample, SampleRequest
-from tbtui.rollout.messages import TrialSpec
+from tbtui.rollout.messages import ControlRefused, TrialSpec
 
 from .conftest import TASKS, Bench, until
 from .fakes import FakePool, facts
@@ -347,6 +347,41 @@ async def test_a_pause_is_taken_back_before_the_trial_has_come_to_it(bench: Benc
     bench.policy.thinking.set()
     await running
     assert not bench.events(TrialPaused)
+
+
+@pytest.mark.parametrize("past_holding", [True, False])
+async def test_a_pause_of_the_run_tells_only_of_trials_that_act_on(
+    bench: Bench, past_holding: bool
+) -> None:
+    bench.script = holding("-2")
+    engine = bench.engine(batch_size=1)
+    running = asyncio.create_task(engine.run())
+    await until(lambda: any(s.trial == FIRST + "-2" for s in bench.pool.started))
+    spec = next(s for s in bench.pool.started if s.trial == FIRST + "-2")
+    engine.submit(Command("pause", RUN))
+    refusal = ControlRefused(spec.trial, "pause", "it can't", past_holding)
+    bench.pool.runner.on_message(1, refusal)
+    told = [note.text for note in bench.events(Noted) if note.level == "warning"]
+    assert told == ([] if past_holding else [f"{spec.task_dir.name}/2: it can't"])
+    engine.submit(Command("resume", RUN))
+    bench.pool.end(spec, facts(0.0))
+    await running
+
+
+async def test_who_asked_for_one_trial_is_told_that_it_is_past_holding(bench: Bench) -> None:
+    bench.script = holding("-2")
+    engine = bench.engine(batch_size=1)
+    running = asyncio.create_task(engine.run())
+    await until(lambda: any(s.trial == FIRST + "-2" for s in bench.pool.started))
+    spec = next(s for s in bench.pool.started if s.trial == FIRST + "-2")
+    engine.submit(Command("pause", spec.trial))
+    refusal = ControlRefused(spec.trial, "pause", "it is being verified", past_holding=True)
+    bench.pool.runner.on_message(1, refusal)
+    (done,) = bench.events(CommandDone)
+    assert (done.ok, done.result) == (False, f"{spec.trial}: it is being verified")
+    bench.pool.control(spec.trial, "resume")  # the stand-in holds whatever it is told to
+    bench.pool.end(spec, facts(0.0))
+    await running
 
 
 # Stragglers

@@ -99,6 +99,7 @@ async def test_a_hold_ends_before_the_sandbox_does(monkeypatch: pytest.MonkeyPat
         PauseLeft,
     ]
     assert held.refusals() == ["resumed: its sandbox has 997 s left and can't be extended"]
+    assert not any(m.past_holding for m in held.posted if isinstance(m, ControlRefused))
 
 
 async def test_nothing_is_done_in_a_frozen_sandbox() -> None:

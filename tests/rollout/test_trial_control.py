@@ -147,6 +147,7 @@ async def test_a_verification_is_not_held(
     refused = engine.seen[spec.trial].of(ControlRefused)
     assert [message.verb for message in refused] == ["freeze", "pause"]
     assert "verified" in refused[0].reason
+    assert all(message.past_holding for message in refused)
     assert not engine.seen[spec.trial].of(PauseEntered)
 
 

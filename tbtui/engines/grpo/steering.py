@@ -10,11 +10,12 @@ from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.taking_over import TakingOver
 from tbtui.engines.grpo.waiting_commands import WaitingCommands
 from tbtui.journal.commands import Command
-from tbtui.journal.events import TrialPaused, TrialResumed
+from tbtui.journal.events import Noted, TrialPaused, TrialResumed
 from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
+    ControlRefused,
     ControlVerb,
     TrialSpec,
     TypeKeys,
@@ -208,12 +209,23 @@ class Steering:
             verbs = ("pause", "freeze") if paused == "freeze" else ("pause",)
             self._waiting.carried_out(trial, verbs, f"{trial} {_STATE[paused]}")
 
-    def refused(self, trial: str, verb: ControlVerb, reason: str) -> None:
-        if (attempt := self._attempts.get(trial)) and verb in ("pause", "freeze", "take_over"):
+    def refused(self, refusal: ControlRefused) -> None:
+        """A trial can't do what was asked, or can't go on doing it.
+
+        Where nobody waits for the answer (the whole run was paused, or the trial goes on after it
+        was held), a person is told only of a trial that goes on acting.
+        """
+        trial, verb = refusal.trial, refusal.verb
+        found = self._attempts.find(trial)
+        if found is not None and verb in ("pause", "freeze", "take_over"):
+            _, attempt = found
             attempt.held = False
             if verb == "take_over":
                 attempt.typist = ""
-        self._waiting.refused(trial, verb, reason)
+        awaited = self._waiting.call_off(trial, (verb,), f"{trial}: {refusal.reason}")
+        if not awaited and not refusal.past_holding:
+            name = found[0].plan.label if found else trial
+            self._journal.append(Noted(level="warning", text=f"{name}: {refusal.reason}"))
 
 
 _STATE = {"pause": "paused", "freeze": "frozen"}

@@ -83,7 +83,8 @@ class TakingOver:
         if not attempt.typist or attempt.taken:
             return False
         attempt.typist = ""
-        self._waiting.refused(attempt.trial, "take_over", f"called off by {actor}")
+        result = f"{attempt.trial}: called off by {actor}"
+        self._waiting.call_off(attempt.trial, ("take_over",), result)
         return True
 
     def of(self, actor: str) -> list[Attempt]:

@@ -330,8 +330,8 @@ class TrialRunner[P: Pool]:
                 self.steering.taking_over.typed(message)
             case GivenBack(trial):
                 self.steering.taking_over.given_back(trial)
-            case ControlRefused(trial, verb, reason):
-                self.steering.refused(trial, verb, reason)
+            case ControlRefused():
+                self.steering.refused(message)
             case TrialDone(trial, facts):
                 self._end(trial, TrialEnd(decide(facts), facts))
             case WorkerReady(pid):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tbtui.journal.commands import Command
-from tbtui.journal.events import CommandDone, CommandVerb, Noted, Outcome
+from tbtui.journal.events import CommandDone, CommandVerb, Outcome
 from tbtui.journal.writer import JournalWriter
 
 _ENDING: Collection[CommandVerb] = ("stop", "cancel", "retry")
@@ -43,15 +43,8 @@ class WaitingCommands:
         waiting = self._waiting.get(trial, ())
         return next((each for each in waiting if each.id == command), None)
 
-    def refused(self, trial: str, verb: str, reason: str) -> None:
-        """The trial can't do it, or can't go on doing it: then nobody waits for the answer."""
-        if not (commands := self._take(trial, (verb,))):
-            self._journal.append(Noted(level="warning", text=f"{trial}: {reason}"))
-        for command in commands:
-            self.refuse(command, f"{trial}: {reason}")
-
     def call_off(self, trial: str, verbs: Collection[str], result: str) -> bool:
-        """Somebody took them back; says whether there were any."""
+        """Nothing comes of them; says whether there were any."""
         taken = self._take(trial, verbs)
         for command in taken:
             self.refuse(command, result)
