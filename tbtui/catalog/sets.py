@@ -167,4 +167,4 @@ def _hint(pattern: str, names: Sequence[str]) -> str:
     if pattern.startswith(SET_MARK):
         source = load_set(pattern.removeprefix(SET_MARK)).tasks_dir
         return ": none of the set's tasks is here" + (f"; they are of {source}" if source else "")
-    return nearest(pattern, list(names))
+    return nearest(pattern, list(names)) or "; `tbtui tasks list TASKS_DIR` names those there are"

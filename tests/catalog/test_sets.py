@@ -85,7 +85,8 @@ def test_tasks_are_chosen_by_names_globs_and_sets() -> None:
     ("pattern", "reason"),
     [
         ("copy-1", "tasks: no task 'copy-1'; did you mean 'copy-01'?"),
-        ("nested-*", "tasks: no task 'nested-*'"),
+        ("nested-*", "tasks: no task 'nested-*'; `tbtui tasks list TASKS_DIR` names those there"),
+        ("nope", "tasks: no task 'nope'; `tbtui tasks list TASKS_DIR` names those there are"),
         ("@fwe", "no set @fwe in .*; did you mean 'few'?"),
         ("@gone", r"tasks: no task '@gone': none of the set's tasks is here; they are of /else"),
     ],
