@@ -65,4 +65,4 @@ async def test_tokens_are_of_the_turn_that_they_were_sampled_in(
         )
         await settle(app)
         assert pane(pilot, "tokens").text.endswith("so far")
-        assert f"turn {trial.turn} · 1" in str(pane(pilot, "tokens").border_title)
+        assert f"1 token · turn {trial.turn}" in str(pane(pilot, "tokens").border_title)

@@ -19,6 +19,7 @@ async def test_a_trial_shows_its_terminal_turns_tokens_and_verdict(opened: Opene
         assert "root@box:/app#" in pane(pilot, "terminal").text
         turns = pane(pilot, "turns").text
         assert "says that the task is complete" in turns
+        assert " tokens · turn " in str(pilot.app.screen.query_one("#tokens").border_title)
         assert trial.reason in turns
         assert '"task_complete": true' in pane(pilot, "tokens").text
         await pilot.press("escape")
@@ -34,7 +35,7 @@ async def test_turns_are_walked_and_tokens_follow(opened: Opener) -> None:
         await pilot.press("left_square_bracket")
         assert turns.chosen == last - 1
         assert not turns.follow
-        assert f"turn {turns.chosen + 1} " in str(pane(pilot, "tokens").border_title)
+        assert str(pane(pilot, "tokens").border_title).endswith(f"turn {turns.chosen + 1}")
         assert f"turns {turns.chosen + 1}/" in str(turns.border_title)
         await pilot.press("up")
         assert turns.chosen == last - 2

@@ -286,7 +286,7 @@ def _block(
         rows += _text(turn.error, quiet or palette.bad, body, " ✗ ", most)
     rows += _commands(turn, quiet or palette.accent, body, most)
     if turn.task_complete:
-        rows.append(row(body, (" ✓ says that it is done", quiet or palette.good)))
+        rows.append(row(body, (" ✓ says that the task is complete", quiet or palette.good)))
     if parts and cell.where == "answer":
         rows.append(row(body, (" ≠ the answer differs", palette.attention)))
     rows += _text(turn.observation.strip("\n"), quiet or palette.muted, body, " │ ", most)

@@ -189,7 +189,8 @@ class TokenPane(GrowingPane):
         if not self.tokens:
             return "tokens"
         ids = " · as ids" if self._as_ids else ""
-        return f"tokens · turn {self._turn} · {len(self.tokens):,}{ids}"
+        count = len(self.tokens)
+        return f"{count:,} token{'s' * (count != 1)} · turn {self._turn}{ids}"
 
     def key(self, frame: Frame) -> Hashable:
         return self._sample, self.cursor, self.span
