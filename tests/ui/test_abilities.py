@@ -241,7 +241,13 @@ def test_no_key_is_given_twice_among_those_that_work_together(scopes: tuple[Scop
 def test_every_screen_is_among_those_whose_keys_are_compared() -> None:
     together = [set(scopes) for scopes in SCREENS]
     for key in KEYS:
-        assert key.scope == "panes" or any(key.scope in scopes for scopes in together), key.id
+        # Words are typed alone: only what the box itself does with a key counts then.
+        alone = key.scope in ("panes", "words")
+        assert alone or any(key.scope in scopes for scopes in together), key.id
+
+
+def test_while_words_are_typed_none_of_our_keys_is_bound() -> None:
+    assert not any(key.bound for key in KEYS if key.scope == "words")
 
 
 def test_the_browser_offers_only_what_it_has() -> None:
