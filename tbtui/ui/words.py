@@ -26,6 +26,12 @@ class WordsLine(Columns):
         yield self._box
 
 
+def filter_line(words: str, placeholder: str) -> WordsLine:
+    """For what leaves rows out while it is typed; it has these words by now."""
+    box = Input(words, placeholder=placeholder, id="filter", max_length=100, select_on_focus=False)
+    return WordsLine("filter", box)
+
+
 @dataclass(frozen=True, slots=True)
 class WayBack:
     """How a screen's box of words is left without them."""

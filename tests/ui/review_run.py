@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from tbtui.algorithm.advantages import advantages
+from tbtui.engines.events_of import issued
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
-    CommandIssued,
     GroupRefilled,
     GroupScored,
     GroupUnderReview,
@@ -268,15 +268,7 @@ class ReviewedRun:
 
     def command(self, command: Command) -> None:
         self.now += 0.5
-        self.write(
-            CommandIssued(
-                command=command.id,
-                verb=command.verb,
-                target=command.target,
-                actor=command.actor,
-                reason=command.reason,
-            )
-        )
+        self.write(issued(command))
         result = self._obey(command)
         self.write(CommandDone(command=command.id, ok=True, result=result))
 

@@ -21,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
+from tbtui.engines.events_of import issued
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AgentCommand,
     AlarmRaised,
     AnyEvent,
     CommandDone,
-    CommandIssued,
     DeadlinePassed,
     Estimate,
     EvalFinished,
@@ -337,15 +337,7 @@ class Simulation:
     # Commands
 
     def command(self, command: Command) -> None:
-        self._write(
-            CommandIssued(
-                command=command.id,
-                verb=command.verb,
-                target=command.target,
-                actor=command.actor,
-                reason=command.reason,
-            )
-        )
+        self._write(issued(command))
         trial = self._live.get(command.target)
         members = [each for group in self._step_groups.values() for each in group]
         known = trial or next((each for each in members if each.trial == command.target), None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.config import RunConfig
+from tbtui.engines.events_of import issued
 from tbtui.journal.commands import Command
 from tbtui.journal.events import AlarmRaised, CommandDone, CommandIssued, Noted
 from tbtui.journal.rundir import RunDirectory
@@ -168,10 +169,10 @@ class _Steered(World):
     def check(self) -> None:
         """What was asked for is in the journal, once, and answered once."""
         asked = [command.id for command in self.commands]
-        issued = [event.command for event in events_of(self._simulation.run, CommandIssued)]
+        journalled = [event.command for event in events_of(self._simulation.run, CommandIssued)]
         answered = [event.command for event in events_of(self._simulation.run, CommandDone)]
         assert len(set(asked)) == len(asked)
-        assert issued == asked
+        assert journalled == asked
         assert len(set(answered)) == len(answered)
         assert set(answered) <= set(asked)
 
@@ -202,15 +203,7 @@ class _CarefulReviewHost(ReviewHost):
         reviewing = command.verb in ("accept", "exclude", "include", "relabel", "refill")
         if self.reviewed.closed or not reviewing:
             PastHost.submit(self, command)
-            self.reviewed.write(
-                CommandIssued(
-                    command=command.id,
-                    verb=command.verb,
-                    target=command.target,
-                    actor=command.actor,
-                    reason=command.reason,
-                )
-            )
+            self.reviewed.write(issued(command))
             self.reviewed.write(CommandDone(command=command.id, ok=False, result="not now"))
         else:
             super().submit(command)

@@ -23,7 +23,7 @@ from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.words import WayBack, WordsLine
+from tbtui.ui.words import WayBack, WordsLine, filter_line
 from tbtui.view.listing import Filter, Listing
 
 _TALL = 48
@@ -115,14 +115,8 @@ class Cockpit(LiveScreen):
         if self.full:
             self.action_full(0)
         if not self.query(WordsLine):
-            box = Input(
-                self.listing.filter.words,
-                placeholder="words of a task, state or outcome",
-                id="filter",
-                max_length=100,
-                select_on_focus=False,
-            )
-            await self.query_one("#middle").mount(WordsLine("filter", box), after="#trials")
+            line = filter_line(self.listing.filter.words, "words of a task, state or outcome")
+            await self.query_one("#middle").mount(line, after="#trials")
         self.query_one("#filter").focus()
 
     def _close_box(self) -> None:

@@ -21,7 +21,7 @@ from tbtui.ui.pane import Redraw
 from tbtui.ui.panes.bars import KeyBar, StatusLine
 from tbtui.ui.panes.runs import ORDERS, RunsPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.words import WayBack, WordsLine
+from tbtui.ui.words import WayBack, WordsLine, filter_line
 
 _AGAIN_SEC = 3.0
 """Between two looks at the runs."""
@@ -87,14 +87,10 @@ class RunsScreen(LiveScreen):
 
     async def action_filter(self) -> None:
         if not self.query(WordsLine):
-            box = Input(
-                self.query_one(RunsPane).words,
-                placeholder="words of a name, model, engine, policy or state",
-                id="filter",
-                max_length=100,
-                select_on_focus=False,
+            line = filter_line(
+                self.query_one(RunsPane).words, "words of a name, model, engine, policy or state"
             )
-            await self.query_one("#list").mount(WordsLine("filter", box), before="#runs")
+            await self.query_one("#list").mount(line, before="#runs")
         self.query_one("#filter").focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
