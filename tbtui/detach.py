@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import typer
 
-from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED
+from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, say
 from tbtui.engines.request import RunRequest
 from tbtui.interruption import TOO_EARLY, Interrupted, interruptible
 from tbtui.journal.rundir import RunDirectory
@@ -55,7 +55,7 @@ def detached(request: RunRequest, start: Callable[[], int], *, as_json: bool) ->
     if not directory.database.exists():
         # It came to its end before it could clean up.
         request.discard()
-    typer.echo(f"tbtui: {_reason(said, status)}", err=True)
+    say(_reason(said, status))
     return status if status > 0 else EXIT_FAILED
 
 

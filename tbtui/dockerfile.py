@@ -28,11 +28,13 @@ _ESCAPE_DIRECTIVE = re.compile(
 
 
 class DockerfileError(ValueError):
-    """`line` is the first line of the instruction at fault."""
+    """`line` is the first line of the instruction at fault; `may_pass`: another attempt may not
+    meet it, for a network was involved."""
 
-    def __init__(self, line: int, message: str) -> None:
+    def __init__(self, line: int, message: str, *, may_pass: bool = False) -> None:
         super().__init__(message)
         self.line = line
+        self.may_pass = may_pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ def interruptible() -> Iterator[Callable[[], None]]:
         if came:
             raise Interrupted
 
-    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
+    # Who starts it with nohup wants it to ignore that signal.
+    heeded = [n for n in SIGNALS if (n, signal.getsignal(n)) != (signal.SIGHUP, signal.SIG_IGN)]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield heed
     finally:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from tbtui.command_line import EXIT
+from tbtui.command_line import EXIT, say
 from tbtui.config import RunConfig
 from tbtui.config.secrets import load_secrets
-from tbtui.engines.request import REFUSED, RunRequest, request_run
+from tbtui.engines.request import RunRequest, request_run
+from tbtui.errors import UserError
 from tbtui.interruption import TOO_EARLY, Interrupted, interruptible
+from tbtui.terminal import visible
 
 if TYPE_CHECKING:
-    from tbtui.journal.events import Entry
+    from tbtui.engines.host import EngineThread
+    from tbtui.journal.rundir import RunDirectory
 
 View = Literal["app", "lines", "json"]
 
@@ -31,9 +34,9 @@ def launch(config: RunConfig, view: View, *, detach: bool = False, fps: int | No
     so: see `tbtui.detach`. `fps` are frames a second in the app; None: the person's setting.
     """
     try:
-        load_secrets(Path.cwd())
+        _load_secrets()
         request = request_run(config)
-    except REFUSED as error:
+    except UserError as error:
         return _refused(error)
     return _start(request, view, detach, fps)
 
@@ -48,12 +51,11 @@ def resume(
 ) -> int:
     """Go on with a run, by its directory or by its name; the exit status is `launch`'s."""
     from tbtui.engines.resume import request_resume
-    from tbtui.journal.database import JournalError
 
     try:
-        load_secrets(Path.cwd())
+        _load_secrets()
         request = request_resume(run, settings)
-    except (*REFUSED, JournalError) as error:
+    except UserError as error:
         return _refused(error)
     return _start(request, view, detach, fps)
 
@@ -74,6 +76,8 @@ def _run(request: RunRequest, view: View, fps: int | None) -> int:
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    # Each request with its address, which may have a password in it.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     status: int | None = None
     try:
         # Until the event loop sees to signals: what is imported before takes seconds.
@@ -84,7 +88,7 @@ def _run(request: RunRequest, view: View, fps: int | None) -> int:
                 status = _in_console(request, view, heed)
         return status
     except Interrupted:
-        typer.echo(f"tbtui: {TOO_EARLY}", err=True)
+        say(TOO_EARLY)
         return EXIT["interrupted"]
     finally:
         if status == EXIT["refused"] or not request.directory.database.exists():
@@ -92,8 +96,13 @@ def _run(request: RunRequest, view: View, fps: int | None) -> int:
             request.discard()
 
 
+def _load_secrets() -> None:
+    if left_out := load_secrets(Path.cwd()):
+        say(left_out)
+
+
 def _refused(error: object) -> int:
-    typer.echo(f"tbtui: {error}", err=True)
+    say(error)
     return EXIT["refused"]
 
 
@@ -103,58 +112,78 @@ def _in_app(request: RunRequest, fps: int | None, heed: Callable[[], None]) -> i
 
     heed()
     # The rest of the preparation is the engine's, and comes after the first frame.
-    return show_run(EngineThread(request), fps=fps)
+    host = EngineThread(request)
+    terminal = [number for number in (0, 1, 2) if os.isatty(number)]
+    status = show_run(host, fps=fps)
+    return _without_app(host, terminal) if host.unattended else status
+
+
+def _without_app(host: EngineThread, terminal: list[int]) -> int:
+    """See a run through whose app has gone with its terminal."""
+    from tbtui.console import HumanLines, Printer
+    from tbtui.console.printing import redirect
+    from tbtui.engines.headless import run_headless
+
+    redirect(host.directory, terminal)
+    # What came before was on the screen.
+    printer = Printer(
+        host.directory,
+        lambda: HumanLines(_name(host.directory)).lines,
+        _last_seq(host.directory),
+        detaches=True,
+    )
+    return EXIT[run_headless(host.see_through(), printer.follow, printer.hang_up).status]
 
 
 def _in_console(request: RunRequest, view: View, heed: Callable[[], None]) -> int:
-    from tbtui.engines.make_run import BAD_INPUT, prepare
+    from tbtui.engines.make_run import prepare
 
     try:
         make = prepare(request)
-    except BAD_INPUT as error:
+    except UserError as error:
         return _refused(error)
     if view == "lines":
         # Importing the engine takes a while.
-        typer.echo(f"start   {request.directory.path}")
-    from tbtui.console import HumanLines, end_line, follow, json_line
+        typer.echo(f"start   {visible(str(request.directory.path))}")
+    from tbtui.console import HumanLines, Printer, end_line, json_line
     from tbtui.engines.control.run import ControlledRun
     from tbtui.engines.headless import run_headless
-    from tbtui.journal.events import RunFinished
 
     gc.enable()
-    before = _last_seq(request)
-    human = HumanLines()
-    last: Entry | None = None
-
-    def lines(entry: Entry) -> Iterator[str]:
-        nonlocal last
-        last = entry
-        return human.lines(entry) if view == "lines" else iter([json_line(entry)])
-
+    name = _name(request.directory)
+    printer = Printer(
+        request.directory,
+        lambda: HumanLines(name).lines if view == "lines" else lambda e: iter([json_line(e)]),
+        _last_seq(request.directory),
+        detaches=request.config.on_hangup == "detach",
+    )
     run = ControlledRun(make(), request.directory)
     heed()
-    try:
-        end = run_headless(
-            run.run(),
-            lambda complete: follow(request.directory, complete, lines, sys.stdout, before),
-        )
-    except BrokenPipeError:
-        # Whoever read our output has left; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT["interrupted"]
-    if last is None or not isinstance(last.event, RunFinished):
-        # The journal could not be written to its end, and that is why.
-        typer.echo(end_line(end.status, end.reason), err=view == "json")
+    end = run_headless(run.run(), printer.follow, printer.hang_up)
+    if end.status == "refused":
+        return _refused(end.reason)
+    if printer.unread or not printer.complete:
+        # Nobody has read it, it ended before it had begun, or the journal could not be written to
+        # its end, and that is why.
+        with contextlib.suppress(OSError):
+            typer.echo(end_line(end.status, end.reason), err=view == "json" or printer.unread)
     return EXIT[end.status]
 
 
-def _last_seq(request: RunRequest) -> int:
-    """The last event of an earlier part of the run; 0 for a new one."""
+def _name(directory: RunDirectory) -> str:
+    """What finds it in a command that is given no other logs_dir."""
+    from tbtui.view.ending import name_to_type
+
+    return name_to_type(directory, RunConfig().logs_dir)
+
+
+def _last_seq(directory: RunDirectory) -> int:
+    """The last event in the journal; 0: there is none yet."""
     from tbtui.journal.reader import JournalReader
 
-    if not request.directory.database.exists():
+    if not directory.database.exists():
         return 0
-    reader = JournalReader(request.directory)
+    reader = JournalReader(directory)
     try:
         return reader.last_seq()
     finally:

@@ -1,11 +1,24 @@
-"""Paths as people give them."""
+"""Paths as people give them, and files that others may have put there."""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+from io import BufferedReader
 from pathlib import Path
 
+from tbtui.errors import UserError
 
-class PathError(Exception):
+MOST_BYTES = 16 << 20
+"""Of a file that is read as a whole, where nothing else is said."""
+MOST_RECORDED = 64 << 20
+"""Of a recording: four times what a trial may leave."""
+_LINK = "a link, which is not followed"
+_SPECIAL = "not a regular file"
+
+
+class PathError(UserError):
     """The path can't be used; the message is one line for a person."""
 
 
@@ -40,3 +53,49 @@ def expanded(given: str | Path) -> Path:
     except ValueError as error:
         raise PathError(f"{str(given)!r}: not a path ({error})") from error
     return path
+
+
+def open_plain(path: str | Path) -> BufferedReader:
+    """Open a file that somebody else may have put there, to read it.
+
+    A link is not followed, nothing is waited for (FIFOs), and no device is read.
+
+    Raises:
+        OSError: it can't be opened, or is no regular file; `strerror` says what it is.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, _LINK, str(path)) from error
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
+            raise OSError(error.errno, _SPECIAL, str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, _SPECIAL, str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_plain(path: str | Path, most: int = MOST_BYTES) -> bytes:
+    """What is in a file that somebody else may have put there.
+
+    Raises:
+        OSError: as `open_plain`; or it has more than `most` bytes.
+    """
+    with open_plain(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
+    return content
+
+
+def require_plain(path: str | Path) -> None:
+    """Raise `OSError` where something is there that is no regular file: for what others open."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, _LINK if stat.S_ISLNK(mode) else _SPECIAL, str(path))

@@ -1,7 +1,8 @@
-"""Where the bundled tasks and themes lie: in a checkout, or inside an installed wheel."""
+"""Where bundled tasks, themes and the guide lie: in a checkout, or inside an installed wheel."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -39,3 +40,31 @@ def tasks_dir() -> Path:
 def themes_dir() -> Path:
     """Directory that holds the bundled theme files."""
     return bundled_dir("themes")
+
+
+def guide_dir() -> Path:
+    """Directory of the guide's pages, `NAME.md` each."""
+    return _PACKAGE / "guide"
+
+
+def guide_pages() -> list[str]:
+    """Names of the guide's pages, in the order of its contents."""
+    linked = re.findall(
+        r"^\| \[[\w-]+\]\(([\w-]+)\.md\)", _contents().read_text("utf-8"), re.MULTILINE
+    )
+    return [_contents().stem, *linked]
+
+
+def guide_page(name: str) -> Path:
+    """The file of a page of the guide.
+
+    Raises:
+        FileNotFoundError: there is no such page; the message lists those there are.
+    """
+    if name not in (pages := guide_pages()):
+        raise FileNotFoundError(f"the guide has no page {name!r}; its pages: {', '.join(pages)}")
+    return guide_dir() / f"{name}.md"
+
+
+def _contents() -> Path:
+    return guide_dir() / "index.md"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tbtui.journal.review_rule import Rule
     from tbtui.ui.host import RunHost
     from tbtui.ui.library import TaskLibrary
-    from tbtui.ui.replayed import ReplayedRun
+    from tbtui.ui.runs import ReplayedRun
 
 
 def show_run(
@@ -24,17 +24,49 @@ def show_run(
     """`tbtui.ui.app.run_app` for whoever sits at this machine; returns the exit code."""
     from tbtui.trial_tools import make_trial_tools
     from tbtui.ui.app import run_app
+    from tbtui.ui.services import Services
 
     return run_app(
         host,
-        recorded,
-        trial,
-        library=tasks_of_run,
-        trial_tools=make_trial_tools,
-        join=look_on,
-        add_rule=add_rule,
+        Services(
+            library=tasks_of_run,
+            trial_tools=make_trial_tools,
+            join=look_on,
+            add_rule=add_rule,
+            # What is replayed is over, and stays what it was.
+            farewell=tuple if recorded else lambda: farewell(host.directory, goes_on=host.outlives),
+        ),
+        recorded=recorded,
+        trial=trial,
         fps=fps,
     )
+
+
+def farewell(run: RunDirectory, *, goes_on: bool) -> list[str]:
+    """How far the run has come, and the commands for what one may do next.
+
+    Args:
+        goes_on: leaving it has not ended it, if it is still live.
+    """
+    from tbtui.config import RunConfig
+    from tbtui.console.texts import line
+    from tbtui.journal.database import JournalError
+    from tbtui.journal.rundir import is_live
+    from tbtui.view.ending import name_to_type, read_ending
+
+    if not run.database.is_file():
+        return []
+    name = name_to_type(run, RunConfig().logs_dir)
+    try:
+        ending = read_ending(run)
+    except JournalError as error:
+        return [line("run", f"{name}: {error}")]
+    facts = list(ending.lines(run.name))
+    if goes_on and is_live(run):
+        follow = [("goes on", f"tbtui attach {name}"), ("stop it", f"tbtui ctl run stop {name}")]
+    else:
+        follow = list(ending.next_lines(name))
+    return [line(head, text) for head, text in (*facts, *follow)]
 
 
 def look_on(run: RunDirectory) -> RunHost:
@@ -52,7 +84,7 @@ def add_rule(file: Path, rule: Rule) -> None:
     """
     from tbtui.config import ConfigError
     from tbtui.engines.grpo.review_rules import append_rule
-    from tbtui.ui.review_rules import RuleFileError
+    from tbtui.ui.services import RuleFileError
 
     try:
         append_rule(file, rule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tbtui.config import RunConfig
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.task_history import RunHistory, TaskHistory, read_history
+from tbtui.journal.vocabulary import category_of
 from tbtui.ui.library import (
     LibraryError,
     Plan,
@@ -44,7 +46,7 @@ def browse(directories: Sequence[Path]) -> Start | None:
     Raises:
         CatalogError: one of them isn't there.
     """
-    from tbtui.ui.browser import BrowserApp
+    from tbtui.ui.apps_without_run import BrowserApp
     from tbtui.ui.user import User
 
     given = [find_tasks(directory) for directory in directories]
@@ -71,8 +73,7 @@ class CatalogLibrary:
         return Plan(config.batch_size, config.group_size, config.n_parallel_envs)
 
     def entries(self) -> list[TaskEntry]:
-        found: dict[str, TaskInfo] = {}
-        entries: list[TaskEntry] = []
+        found: dict[str, tuple[TaskInfo, Use]] = {}
         self._broken = 0
         for directory in self._directories:
             try:
@@ -80,12 +81,12 @@ class CatalogLibrary:
                 uses = _uses(catalog.tasks, self._config)
             except CatalogError as error:
                 raise LibraryError(str(error)) from error
-            self._broken += len({defect.path for defect in catalog.defects})
+            self._broken += catalog.found - len(catalog.tasks)
             for task in catalog.tasks:
-                if str(task.path) not in found:
-                    found[str(task.path)] = task
-                    entries.append(_entry(task, uses[task.name]))
-        self._tasks = found
+                found.setdefault(str(task.path), (task, uses[task.name]))
+        self._tasks = {id: task for id, (task, _) in found.items()}
+        datasets = _datasets(self._tasks.values())
+        entries = [_entry(task, use, datasets[task.path.parent]) for task, use in found.values()]
         return sorted(entries, key=lambda entry: (entry.dataset, entry.name))
 
     def defects(self) -> int:
@@ -101,6 +102,19 @@ class CatalogLibrary:
             for id, records in runs.items()
         }
         return {id: TaskRecord(records) for id, records in newest.items()}
+
+    def obstacles(self) -> Mapping[str, str]:
+        # A run's own choice; its import takes longer than the browser's first frame may.
+        from tbtui.engines.task_fitness import choose_for_tasks
+        from tbtui.rollout.environments.unavailable import EnvironmentUnavailable
+
+        try:
+            _, fitness = choose_for_tasks(
+                self._config, [task.path for task in self._tasks.values()]
+            )
+        except EnvironmentUnavailable as error:
+            raise LibraryError(str(error)) from error
+        return {str(path): found[0].text for path, found in fitness.obstacles.items()}
 
     def preview(self, id: str) -> Preview:
         path = self._task(id).path
@@ -121,24 +135,37 @@ class CatalogLibrary:
         return [self._saved(load) for load in map(_load, set_names()) if load is not None]
 
     def _saved(self, saved: TaskSet) -> SavedSet:
-        names = frozenset(saved.tasks)
+        ends = [tuple(name.split("/")) for name in saved.tasks]
+        lengths = {len(end) for end in ends}
+        wanted = frozenset(ends)
         return SavedSet(
             saved.name,
-            len(names),
+            len(wanted),
             frozenset(
                 id
                 for id, task in self._tasks.items()
-                if task.name in names
+                if any(task.path.parts[-length:] in wanted for length in lengths)
                 and (saved.tasks_dir is None or task.path.is_relative_to(saved.tasks_dir))
             ),
         )
 
     def save_set(self, name: str, ids: Sequence[str]) -> None:
         tasks = [self._task(id) for id in ids]
+        home = self._home(tasks)
+        names = tuple(_name_in(home, task) for task in tasks)
         try:
-            save_set(TaskSet(name, tuple(task.name for task in tasks), _common(tasks)))
+            save_set(TaskSet(name, names, home))
         except CatalogError as error:
             raise LibraryError(str(error)) from error
+
+    def _home(self, tasks: Sequence[TaskInfo]) -> Path | None:
+        """The directory that a run of these tasks would name: their data set's, if it is one."""
+        homes = {task.path.parent for task in tasks}
+        common = Path(os.path.commonpath(homes))
+        above = {common, *common.parents}
+        near = {directory.absolute() for directory in self._directories}
+        near |= {directory.parent for directory in near}
+        return common if len(homes) == 1 or above & near else None
 
     def delete_set(self, name: str) -> None:
         try:
@@ -178,12 +205,28 @@ def _uses(tasks: Sequence[TaskInfo], config: RunConfig) -> dict[str, Use]:
     return uses | dict.fromkeys((task.name for task in split.unused), "unused")
 
 
-def _entry(task: TaskInfo, use: Use) -> TaskEntry:
+def _datasets(tasks: Iterable[TaskInfo]) -> dict[Path, str]:
+    """What the data set in each directory is called; more of the path where two are called alike.
+
+    Directories that are browsed together may each have a `tasks`.
+    """
+    names = {task.path.parent: task.dataset for task in tasks}
+    alike: dict[str, list[Path]] = {}
+    for home, name in names.items():
+        alike.setdefault(name, []).append(home)
+    for homes in alike.values():
+        if len(homes) > 1:
+            common = os.path.commonpath(homes)
+            names |= {home: home.relative_to(common).as_posix() for home in homes}
+    return names
+
+
+def _entry(task: TaskInfo, use: Use, dataset: str) -> TaskEntry:
     return TaskEntry(
         id=str(task.path),
-        name=task.name,
-        dataset=task.dataset,
-        kind=task.kind or task.category or "other",
+        name=task.short_name,
+        dataset=dataset,
+        kind=category_of(task.kind, task.category),
         difficulty=task.difficulty or "",
         use=use,
         size=_size(task.path),
@@ -222,9 +265,17 @@ def _histories(logs_dir: Path) -> Iterator[tuple[str, RunHistory]]:
 def _of_run(history: RunHistory, tasks: Iterable[TaskInfo]) -> Iterator[tuple[str, TaskHistory]]:
     """The listed tasks that the run had, by where they lie: names alone may be taken twice."""
     by_name = {task.task: task for task in history.tasks}
-    for task in tasks:
-        if task.name in by_name and history.tasks_dir in task.path.parents:
-            yield str(task.path), by_name[task.name]
+    here = [task for task in tasks if history.tasks_dir in task.path.parents]
+    times = Counter(task.short_name for task in here)
+    for task in here:
+        inner = task.path.relative_to(history.tasks_dir)
+        full = str(inner) if len(inner.parts) > 1 else f"{history.tasks_dir.name}/{inner}"
+        # A run that knew one task of the name doesn't say which of two it was.
+        known = by_name.get(full) or (
+            by_name.get(task.short_name) if times[task.short_name] == 1 else None
+        )
+        if known is not None:
+            yield str(task.path), known
 
 
 def _record(run: str, started_at: float, task: TaskHistory) -> RunRecord:
@@ -247,13 +298,11 @@ def _load(name: str) -> TaskSet | None:
         return None
 
 
-def _common(tasks: Sequence[TaskInfo]) -> Path | None:
-    """The directory that a run of these tasks would name: their data set's, if it is one."""
-    homes = {task.path.parent for task in tasks}
-    if len(homes) == 1:
-        return homes.pop()
-    around = {home.parent for home in homes}
-    return around.pop() if len(around) == 1 else None
+def _name_in(home: Path | None, task: TaskInfo) -> str:
+    """What a set calls the task: its name, with the data set's in front below another `home`."""
+    if home == task.path.parent:
+        return task.short_name
+    return task.full_name if home is None else task.path.relative_to(home).as_posix()
 
 
 def _walk(directory: Path) -> list[Path]:

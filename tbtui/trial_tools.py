@@ -12,7 +12,7 @@ from tbtui.journal.rundir import RunDirectory
 if TYPE_CHECKING:
     from tbtui.policies.chat.vocabulary import Vocabulary
     from tbtui.policies.local.tokenizer import LocalTokenizer
-    from tbtui.ui.trial_tools import TrialTools
+    from tbtui.ui.services import TrialTools
     from tbtui.view.exports import ExportFormat
     from tbtui.view.prompt import PromptPart
 
@@ -23,7 +23,7 @@ def make_trial_tools() -> TrialTools:
 
 
 class RecordedTrialTools:
-    """Implements `tbtui.ui.trial_tools.TrialTools`."""
+    """Implements `tbtui.ui.services.TrialTools`."""
 
     def __init__(self) -> None:
         self._tokenizers: dict[Path, LocalTokenizer | Vocabulary] = {}
@@ -31,7 +31,7 @@ class RecordedTrialTools:
     def export(self, run: RunDirectory, trial: str, format: ExportFormat, path: Path) -> None:
         from tbtui.export import ExportError, export_trial
         from tbtui.journal.database import JournalError
-        from tbtui.ui.trial_tools import TrialToolError
+        from tbtui.ui.services import TrialToolError
 
         try:
             export_trial(run, trial, format, path)
@@ -40,7 +40,7 @@ class RecordedTrialTools:
 
     def prompt(self, run: RunDirectory, parts: Sequence[PromptPart]) -> list[PromptPart]:
         from tbtui.policies.base import PolicyError
-        from tbtui.ui.trial_tools import TrialToolError
+        from tbtui.ui.services import TrialToolError
         from tbtui.view.prompt import with_pieces
 
         try:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+# Under nohup it is ignored, by all that is started too; what it does is part of what is tested.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The tests start hundreds of processes: each would compile everything anew.
 sys.dont_write_bytecode = False
@@ -25,3 +31,12 @@ settings.register_profile(
     "tbtui", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tbtui")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a person's runs have left in their state directory is nothing to a test, nor the
+    other way round: which run directories are trusted, above all."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

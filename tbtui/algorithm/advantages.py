@@ -27,6 +27,9 @@ Method = Literal["centred", "std", "leave_one_out", "batch"]
 EPSILON = 1e-6
 """Added to a deviation, so that rewards that differ by rounding alone are not blown up."""
 
+LARGEST_REWARD = 1e9
+"""Far beyond what a verifier may say and a penalty may take; its square is still a number."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupAdvantages:
@@ -91,8 +94,10 @@ def group_advantages(
 def centred(rewards: Sequence[float | None], min_group: int) -> GroupAdvantages:
     """Reward minus the mean reward of the group's *scored* trials.
 
-    A trial without a reward is left out of the baseline too.
+    A trial without a reward is left out of the baseline too. So is one whose reward is no number
+    or beyond `LARGEST_REWARD`.
     """
+    rewards = [r if r is not None and abs(r) <= LARGEST_REWARD else None for r in rewards]
     scored = [reward for reward in rewards if reward is not None]
     if len(scored) < min_group or not scored:
         return GroupAdvantages(None, tuple(None for _ in rewards), "short")

@@ -22,6 +22,7 @@ AlarmName = Literal[
     "no_signal",
     "below_base",
     "reward_hacking",
+    "truncated",
 ]
 ALARMS: tuple[AlarmName, ...] = get_args(AlarmName)
 
@@ -79,6 +80,13 @@ JUMP = 0.25
 """Rise of the mean reward within so few steps that is suspicious together with fewer turns."""
 SHRUNK_TURNS = 0.7
 """Turns against before. Measured, honest learning from .3 to .9 leaves them within 10%."""
+
+
+TRUNCATED = 0.5
+"""Share of a step's trials, or of its answers, that are cut off at a limit of tokens: what such a
+step teaches is to be brief. One step is enough, for each is paid for. Chosen, not measured."""
+TRUNCATED_LEAST = 4
+"""Trials that a step needs for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +275,28 @@ def reward_hacking(history: Sequence[Step]) -> Finding | None:
     )
 
 
+def truncated(history: Sequence[Step]) -> Finding | None:
+    """Most trials, or most answers, of the latest step ended at a limit of tokens."""
+    metrics = history[-1].metrics
+    trials = metrics.get("env/all/total_episodes", 0.0)
+    ended = metrics.get("env/all/outcome/output_truncated", 0.0)
+    full = metrics.get("env/all/outcome/context_overflow", 0.0)
+    answers = metrics.get("env/all/frac_truncated_turns", 0.0)
+    if trials < TRUNCATED_LEAST or max((ended + full) / trials, answers) < TRUNCATED:
+        return None
+    found = (
+        f"{ended + full:.0f} of {trials:.0f} trials ended cut off, and {answers:.0%} of the answers"
+    )
+    why = (
+        "the context is full: raise context_limit, or give enable_summarize=true or"
+        " thinking=strip; on_outcome.context_overflow=mask leaves such trials out of training"
+        if full > ended and answers < TRUNCATED
+        else "answers don't fit into max_tokens: raise it, or give thinking=off"
+    )
+    numbers = {"trials": trials, "output_truncated": ended, "context_overflow": full}
+    return f"{found}; {why}", numbers | {"answers": answers}
+
+
 def below_base(first: Evaluation, latest: Evaluation) -> Finding | None:
     """Held-out tasks are solved less often than before training."""
     n0, n1 = first.scored + 2, latest.scored + 2
@@ -288,6 +318,7 @@ _STEP_DETECTORS: tuple[tuple[AlarmName, Detector], ...] = (
     ("sampler_mismatch", sampler_mismatch),
     ("no_signal", no_signal),
     ("reward_hacking", reward_hacking),
+    ("truncated", truncated),
 )
 
 

@@ -5,13 +5,18 @@ Pure. The names are tinker-cookbook's where it has one (`env/all/*`, `tokens/*`)
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from tbtui.algorithm.segments import Call
 
 PER_MILLION = 1e-6
+_GIGABYTE = 1e9
+_MONTH_SEC = 720 * 3600.0
+"""Tinker's month: 720 hours."""
+_FORECAST_STEPS = 10
+"""Latest steps, and evaluations, that a forecast goes by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ class Prices:
     """None: as any other token of a prompt."""
     scored: float | None = None
     """None: as a prompt, which is read by the same kind of pass."""
+    storage: float | None = None
+    """Price of checkpoint storage, dollars per gigabyte and month; None: storage isn't counted."""
 
     def of(self, tokens: Tokens) -> float:
         """US dollars."""
@@ -103,6 +110,8 @@ class Spent:
     usd: float = 0.0
     eval_usd: float = 0.0
     """Of `usd`, for evaluations."""
+    storage_usd: float = 0.0
+    """The part of `usd` that checkpoint storage at the server cost while the run was live."""
     useful_groups: int = 0
 
     @classmethod
@@ -115,6 +124,7 @@ class Spent:
             Tokens(**{kind: int(value) for kind, value in total.items() if value is not None}),
             metrics.get("cost/total_usd", 0.0),
             metrics.get("cost/total/eval_usd", 0.0),
+            metrics.get("cost/total/storage_usd", 0.0),
             int(metrics.get("env/all/total_useful_groups", 0)),
         )
 
@@ -127,9 +137,11 @@ class Spent:
         if prices is not None:
             metrics["cost/total_usd"] = self.usd
             metrics["cost/total/eval_usd"] = self.eval_usd
+            if self.storage_usd:
+                metrics["cost/total/storage_usd"] = self.storage_usd
             if self.useful_groups:
                 metrics["cost/total/useful_group_usd"] = (
-                    self.usd - self.eval_usd
+                    self.usd - self.eval_usd - self.storage_usd
                 ) / self.useful_groups
         return metrics
 
@@ -141,6 +153,8 @@ class Costs:
         """`prices`: fields of `Prices`; empty: money is not counted."""
         self.spent = spent
         self._prices = Prices(**prices) if prices else None
+        self._step_usd: deque[float] = deque(maxlen=_FORECAST_STEPS)
+        self._eval_usd: deque[float] = deque(maxlen=_FORECAST_STEPS)
 
     def step(self, tokens: Tokens, useful_groups: int) -> dict[str, float]:
         """The metrics of a step that consumed `tokens`, and of the run with it.
@@ -148,6 +162,7 @@ class Costs:
         `useful_groups`: its groups with an advantage that is not zero.
         """
         usd = self.add(tokens)
+        self._step_usd.append(usd)
         self.spent = replace(self.spent, useful_groups=self.spent.useful_groups + useful_groups)
         kinds = tokens.metrics("tokens/")
         # The name that the sequences' tokens have had: `tokens/trained` are those with a loss.
@@ -165,12 +180,37 @@ class Costs:
     def evaluation(self, tokens: Tokens) -> dict[str, float]:
         """The metrics of an evaluation that consumed `tokens`, and of the run with it."""
         usd = self.add(tokens)
+        self._eval_usd.append(usd)
         self.spent = replace(self.spent, eval_usd=self.spent.eval_usd + usd)
         metrics = tokens.metrics("tokens/eval/")
         del metrics["tokens/eval/trained"]  # an evaluation trains on nothing
         if self._prices is not None:
             metrics["cost/eval_usd"] = usd
         return metrics | self.spent.metrics(self._prices)
+
+    @property
+    def counts_storage(self) -> bool:
+        """Storage has a price."""
+        return self._prices is not None and self._prices.storage is not None
+
+    def stored(self, size_bytes: int, seconds: float) -> None:
+        """Count checkpoints of this size that the server has held for so long."""
+        if self._prices is None or self._prices.storage is None:
+            return
+        usd = self._prices.storage * size_bytes / _GIGABYTE * seconds / _MONTH_SEC
+        self.spent = replace(
+            self.spent, usd=self.spent.usd + usd, storage_usd=self.spent.storage_usd + usd
+        )
+
+    def forecast(self, steps: int, evaluations: int) -> float | None:
+        """US dollars of the whole run, if the steps and evaluations to come cost what those of
+        this process did on average. None: no step has been paid for yet, or prices are unknown.
+        """
+        if self._prices is None or not self._step_usd:
+            return None
+        step = sum(self._step_usd) / len(self._step_usd)
+        evaluation = sum(self._eval_usd) / len(self._eval_usd) if self._eval_usd else 0.0
+        return self.spent.usd + steps * step + evaluations * evaluation
 
     def add(self, tokens: Tokens) -> float:
         """Count tokens that belong to the totals alone; returns what they cost, in US dollars."""

@@ -39,6 +39,8 @@ def total_steps(max_steps: int | None, n_epochs: int | None, tasks: int, batch_s
     Raises:
         ValueError: there is no limit, no task, or no place in a batch.
     """
+    if max_steps == 0:
+        return 0  # which no task is needed for
     if tasks < 1 or batch_size < 1:
         raise ValueError(f"{tasks} tasks in batches of {batch_size} make no step")
     limits = [max_steps] if max_steps is not None else []

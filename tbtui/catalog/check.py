@@ -3,64 +3,79 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 import tomllib
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tbtui.catalog.defects import READABLE, Defect, Severity, is_file
+from tbtui.catalog.defects import Defect, Severity
 from tbtui.catalog.dockerfile import dockerfile_defects
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog.errors import CatalogError, nearest
+from tbtui.catalog.harbor import harbor_version, read_config, refusal
 from tbtui.catalog.load import TaskInfo
-from tbtui.catalog.schema import TaskFile
-from tbtui.catalog.tasks import nearest
+from tbtui.catalog.scripts import ScriptChecker
 from tbtui.catalog.toml_lines import line_of
 
-_PARALLEL_SHELLS = 4
-_REWARD_FILE = re.compile(r"reward\.(txt|json)")
+if TYPE_CHECKING:
+    from harbor.models.task.config import StepConfig, TaskConfig
+
+_AT_ONCE = 4
+# As Harbor's converter writes it; Compose refuses it when Harbor has no number to fill in.
+_MEMORY = re.compile(r"\$\{?MEMORY\b(?!:?-)")
+_KEPT = "/logs/artifacts"
+"""What Harbor always takes to a verifier that runs apart."""
 
 
-async def deep_check(task: TaskInfo) -> tuple[Defect, ...]:
+async def deep_check(task: TaskInfo, scripts: ScriptChecker | None = None) -> tuple[Defect, ...]:
     """Defects that reading a usable task quickly does not show.
 
-    Shell syntax of the scripts, the Dockerfile's form, whether the verifier ever writes a reward,
-    missing or unrunnable solution, unknown keys in task.toml, and the verdict of the installed
-    Harbor itself (imports Harbor's task model: about half a second once).
+    Shell syntax of the scripts, the Dockerfile's form, whether the verifier ever writes a reward
+    and sees what the agent did, missing solution, unknown keys in task.toml, and the verdict of
+    the installed Harbor itself on the whole directory.
 
     Raises:
         CatalogError: there is no bash to check scripts with.
     """
-    scripts, found = _read_scripts(task)
-    found += _unknown_keys(task)
-    found += dockerfile_defects(task)
-    found += _scripts(task, scripts)
-    found += await _shell_syntax(task, scripts)
-    found += _harbor_verdict(task)
+    text = (task.path / "task.toml").read_text(encoding="utf-8")
+    config = read_config(tomllib.loads(text))
+    found = [*_unknown_keys(task, text, type(config))]
+    found += dockerfile_defects(task, built=config.environment.docker_image is None)
+    found += _compose(task, config)
+    found += _separate_verifier(task, config)
+    found += await (scripts or ScriptChecker()).check(task)
+    if (reason := refusal(task.path)) is not None:
+        message = f"{harbor_version()} refuses it: {reason}"
+        found.append(_defect(task, "", message, "correct it as Harbor asks"))
     return tuple(found)
 
 
-async def deep_check_all(tasks: tuple[TaskInfo, ...]) -> tuple[Defect, ...]:
-    """`deep_check` of every task, in their order.
+async def deep_check_all(
+    tasks: Sequence[TaskInfo], tell: Callable[[int], None] = lambda done: None
+) -> tuple[Defect, ...]:
+    """`deep_check` of every task, in their order; `tell` is called with how many are done.
 
     Raises:
         CatalogError: as `deep_check`; before anything is checked.
     """
     if shutil.which("bash") is None:
         raise CatalogError("no bash on PATH: install it, it checks the syntax of the scripts")
-    gate = asyncio.Semaphore(_PARALLEL_SHELLS)
+    scripts = ScriptChecker()
+    found: dict[int, tuple[Defect, ...]] = {}
+    waiting = iter(enumerate(tasks))
 
-    async def check(task: TaskInfo) -> tuple[Defect, ...]:
-        async with gate:
-            return await deep_check(task)
+    async def check() -> None:
+        for number, task in waiting:
+            found[number] = await deep_check(task, scripts)
+            tell(len(found))
 
-    return tuple(defect for found in await asyncio.gather(*map(check, tasks)) for defect in found)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_AT_ONCE):
+            group.create_task(check())
+    return tuple(defect for number in sorted(found) for defect in found[number])
 
 
 def _defect(
@@ -75,14 +90,14 @@ def _defect(
     return Defect(task.name, task.path / file, line, message, remedy, severity)
 
 
-def _unknown_keys(task: TaskInfo) -> Iterator[Defect]:
-    text = (task.path / "task.toml").read_text(encoding="utf-8")
-    for location, known in _strangers(tomllib.loads(text), TaskFile, ()):
+def _unknown_keys(task: TaskInfo, text: str, model: type[TaskConfig]) -> Iterator[Defect]:
+    for location, known in _strangers(tomllib.loads(text), model, ()):
         yield _defect(
             task,
             "task.toml",
             f"unknown key {_dotted(location)}{nearest(str(location[-1]), known)}",
-            "Harbor ignores it: correct or remove it; free-form keys belong in [metadata]",
+            f"{harbor_version()} ignores it: correct or remove it; free-form keys belong in"
+            " [metadata]",
             line=line_of(text, location),
             severity="warning",
         )
@@ -113,9 +128,10 @@ def _strangers(
                     yield from _strangers(each, section, (*location, index))
 
 
+# What Harbor renames before its model sees it.
 _LEGACY_KEYS: Mapping[str, tuple[str, ...]] = {
-    "TaskFile": ("version",),
-    "EnvironmentSection": ("memory", "storage"),
+    "TaskConfig": ("version",),
+    "EnvironmentConfig": ("memory", "storage"),
 }
 
 
@@ -129,115 +145,40 @@ def _section(field: FieldInfo | None) -> type[BaseModel] | None:
     return None
 
 
-def _script_paths(task: TaskInfo) -> list[str]:
-    places = ["", *(f"steps/{step}/" for step in task.steps)]
-    names = [f"{place}{script}" for place in places for script in ("tests/test.sh",)]
-    names += [f"{place}solution/solve.sh" for place in places]
-    return [name for name in names if is_file(task.path / name)]
-
-
-def _read_scripts(task: TaskInfo) -> tuple[dict[str, bytes], list[Defect]]:
-    scripts: dict[str, bytes] = {}
-    defects: list[Defect] = []
-    for script in _script_paths(task):
-        try:
-            scripts[script] = (task.path / script).read_bytes()
-        except OSError as error:
-            defects.append(_defect(task, script, f"can't be read: {error.strerror}", READABLE))
-    return scripts, defects
-
-
-def _scripts(task: TaskInfo, scripts: Mapping[str, bytes]) -> Iterator[Defect]:
-    for script, content in scripts.items():
-        path = task.path / script
-        if not content.startswith(b"#!"):
-            yield _defect(task, script, "has no #! line", "start it with #!/bin/bash", line=1)
-        elif b"\r\n" in content[:200]:
-            yield _defect(
-                task, script, "has Windows line ends", "save it with Unix line ends", line=1
-            )
-        if not os.access(path, os.X_OK):
-            yield _defect(
-                task,
-                script,
-                "is not executable",
-                f"chmod +x {path} (Harbor does so itself; other runners do not)",
-                severity="warning",
-            )
-    verifiers = [script for script in scripts if script.endswith("test.sh")]
-    if verifiers and not _mentions_reward(task.path):
-        yield _defect(
-            task,
-            verifiers[0],
-            "nothing in tests/ mentions reward.txt or reward.json",
-            "write the verdict to /logs/verifier/reward.txt, whatever happens",
-            severity="warning",
-        )
-    if not any(script.endswith("solve.sh") for script in _script_paths(task)):
-        yield _defect(
-            task,
-            "solution",
-            "no solution/solve.sh",
-            "add one, so that the task can be proved solvable",
-            severity="warning",
-        )
-
-
-def _mentions_reward(path: Path) -> bool:
-    trees = [path / "tests", *path.glob("steps/*/tests")]
-    return any(_REWARD_FILE.search(_text(file)) for tree in trees for file in tree.rglob("*"))
-
-
-def _text(path: Path) -> str:
-    """Of a file that can be read and is small enough to be a script; else nothing."""
+def _compose(task: TaskInfo, config: TaskConfig) -> Iterator[Defect]:
+    file = "environment/docker-compose.yaml"
     try:
-        if not path.is_file() or path.stat().st_size >= 1_000_000:
-            return ""
-        return path.read_text(encoding="utf-8", errors="replace")
+        text = (task.path / file).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
-
-
-async def _shell_syntax(task: TaskInfo, scripts: Mapping[str, bytes]) -> list[Defect]:
-    found: list[Defect] = []
-    for script, content in scripts.items():
-        first = content.partition(b"\n")[0]
-        if not re.search(rb"\b(ba|da|)sh\b", first):
-            continue
-        process = await asyncio.create_subprocess_exec(
-            "bash",
-            "-n",
-            str(task.path / script),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env={"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)},
+        return
+    if config.environment.memory_mb is None and (asked := _MEMORY.search(text)):
+        yield _defect(
+            task,
+            file,
+            "asks for ${MEMORY}, and task.toml has no memory_mb",
+            "add memory_mb = 2048 under [environment], or convert the task again with"
+            " `harbor task migrate --cpus 1 --memory-mb 2048`",
+            line=text[: asked.start()].count("\n") + 1,
+            severity="warning",
         )
-        _, stderr = await process.communicate()
-        if process.returncode:
-            complaint = stderr.decode(errors="replace").splitlines()[0]
-            located = re.search(r": line (\d+): (.*)", complaint)
-            found.append(
-                _defect(
-                    task,
-                    script,
-                    f"shell syntax: {located.group(2) if located else complaint}",
-                    "correct the script",
-                    line=int(located.group(1)) if located else None,
-                )
-            )
-    return found
 
 
-def _harbor_verdict(task: TaskInfo) -> list[Defect]:
-    """What the installed Harbor says on loading the task, should it refuse what we accept."""
-    from harbor.models.task.task import Task
+def _separate_verifier(task: TaskInfo, config: TaskConfig) -> Iterator[Defect]:
+    from harbor.models.task.verifier_mode import resolve_effective_verifier_env_config
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecations; harmless to whoever uses the task
-            Task(task.path)
-    except (OSError, ValueError, RuntimeError) as error:  # what Task.is_valid_dir treats as refusal
-        reason = str(error).splitlines()[0]
-        return [_defect(task, "", f"Harbor refuses it: {reason}", "correct it as Harbor asks")]
-    return []
+    steps: list[StepConfig | None] = [*config.steps] if config.steps else [None]
+    for step in steps:
+        if resolve_effective_verifier_env_config(config, step) is None:
+            continue
+        if config.artifacts or (step and step.artifacts) or _KEPT in task.instruction:
+            continue
+        of = f"the verifier of step {step.name!r}" if step else "the verifier"
+        yield _defect(
+            task,
+            "task.toml",
+            f"{of} runs in an environment of its own, and there are no artifacts: of what the"
+            f" agent does it sees {_KEPT} alone",
+            'name what it judges with artifacts = ["/app"] at the top of task.toml, or give'
+            ' environment_mode = "shared" under [verifier]',
+            severity="warning",
+        )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tbtui.catalog.defects import READABLE, Defect, is_file
+from tbtui.catalog.errors import nearest
 from tbtui.catalog.load import TaskInfo
-from tbtui.catalog.tasks import nearest
 from tbtui.dockerfile import (
     KNOWN,
     DockerfileError,
@@ -16,6 +17,7 @@ from tbtui.dockerfile import (
     json_form,
     parse_dockerfile,
     without_heredoc_marks,
+    words,
 )
 
 _FILE = "environment/Dockerfile"
@@ -23,12 +25,33 @@ _FILE = "environment/Dockerfile"
 _UNRESOLVED = re.compile(r"[$*?\[\]<]|://")
 
 
+class _Anything(Mapping[str, str]):
+    """Variables that only Docker knows: each is `*`, which is not resolved here."""
+
+    def __getitem__(self, name: str) -> str:
+        return "*"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
 def _defect(task: TaskInfo, message: str, remedy: str, line: int | None = None) -> Defect:
     return Defect(task.name, task.path / _FILE, line, message, remedy)
 
 
-def dockerfile_defects(task: TaskInfo) -> Iterator[Defect]:
-    """Defects of the task's environment/Dockerfile, if it has one."""
+def dockerfile_defects(task: TaskInfo, *, built: bool = True) -> Iterator[Defect]:
+    """Defects of the task's environment/Dockerfile, if it has one.
+
+    Warnings where the task names an image, so that it need not be `built`.
+    """
+    for defect in _defects(task):
+        yield defect if built else dataclasses.replace(defect, severity="warning")
+
+
+def _defects(task: TaskInfo) -> Iterator[Defect]:
     path = task.path / _FILE
     if not is_file(path):
         return
@@ -73,7 +96,7 @@ def _missing_sources(task: TaskInfo, step: Instruction) -> Iterator[Defect]:
     # Files of another build stage and the JSON form are left to Docker.
     if "from" in flags or json_form(rest) is not None:
         return
-    for source in without_heredoc_marks(rest).split()[:-1]:
+    for source in words(without_heredoc_marks(rest), _Anything())[:-1]:
         if _UNRESOLVED.search(source):
             continue
         if not _exists(task.path / "environment" / source.lstrip("/")):

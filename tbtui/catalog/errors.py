@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tbtui.errors import UserError
 
-class CatalogError(Exception):
+
+class CatalogError(UserError):
     """The catalog can't be used as asked; the message is one line for the person who asked."""
 
 

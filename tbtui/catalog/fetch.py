@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from tbtui.catalog.errors import CatalogError, nearest
 from tbtui.catalog.places import fetched_tasks
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _BATCHES = 12
 """Harbor clones for all that it is asked for at once, and tells at its end: at most so often."""
 _LEAST_AT_ONCE = 10
+_REACHED_WITHIN_SEC = 5
 
 
 class FetchError(Exception):
@@ -160,8 +163,37 @@ class Registry:
 
     async def _connected(self) -> BaseRegistryClient:
         if self._client is None:
+            await self._require_reachable()
             self._client = await _asking(self._name, asyncio.to_thread(self._connect))
         return self._client
+
+    async def _require_reachable(self) -> None:
+        """Harbor's client takes seconds to import, and names no host when it fails."""
+        address = urlsplit(self._url)
+        if not address.hostname or {address.scheme, "all"} & getproxies().keys():
+            return
+        port = address.port or {"http": 80}.get(address.scheme, 443)
+        try:
+            opening = asyncio.open_connection(address.hostname, port)
+            _, writer = await asyncio.wait_for(opening, _REACHED_WITHIN_SEC)
+        except (OSError, TimeoutError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise FetchError(
+                f"{self._name} can't be reached:"
+                f" {reason or f'no answer in {_REACHED_WITHIN_SEC} s'} (a proxy is taken from"
+                f" {address.scheme.upper()}_PROXY; `--registry FILE` reads a registry.json, and"
+                " tasks_dir=DIRECTORY takes tasks that are on this machine)"
+            ) from error
+        writer.close()
+
+    @property
+    def _url(self) -> str:
+        """Empty: the registry is a file."""
+        if self._place is not None:
+            return self._place if "://" in self._place else ""
+        from harbor.registry.client.harbor.config import HARBOR_SUPABASE_URL
+
+        return HARBOR_SUPABASE_URL
 
     def _connect(self) -> BaseRegistryClient:
         # A password that nobody is there to type would be waited for without end.
@@ -177,7 +209,9 @@ class Registry:
 
     @property
     def _name(self) -> str:
-        return "Harbor's registry" if self._place is None else f"the registry {self._place}"
+        if self._place is not None:
+            return f"the registry {self._place}"
+        return f"Harbor's registry at {urlsplit(self._url).hostname}"
 
 
 async def _asking[T](registry: str, answer: Awaitable[T]) -> T:

@@ -1,4 +1,4 @@
-"""Reads one task directory without importing Harbor: a `TaskInfo`, or every reason why not."""
+"""Reads one task directory: a `TaskInfo`, or every reason why not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
 from tbtui.catalog.defects import Defect, Severity, TaskReader
-from tbtui.catalog.files import check_environment, check_links, check_tests
-from tbtui.catalog.schema import TaskFile
+from tbtui.catalog.files import check_environment, check_inputs
+from tbtui.catalog.harbor import harbor_version, read_config
 from tbtui.catalog.toml_lines import line_of, line_of_syntax_error
+
+if TYPE_CHECKING:
+    from harbor.models.task.config import TaskConfig
 
 __all__ = [
     "DEFAULT_AGENT_TIMEOUT_SEC",
@@ -37,11 +40,13 @@ _CANARY = re.compile(r"^(<!--.*canary.*-->|#.*canary.*)$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """One usable task. `name` is its directory's name, `dataset` the directory around it."""
+    """One usable task."""
 
     name: str
+    """Unique in its catalog: its directory's name; `DATASET/NAME` where two data sets have it."""
     path: Path
     dataset: str
+    """The directory around it, as seen from the catalog's; the catalog's own name for its own."""
     instruction: str
     difficulty: str | None
     category: str | None
@@ -54,46 +59,55 @@ class TaskInfo:
     has_solution: bool
     steps: tuple[str, ...]
 
+    @property
+    def short_name(self) -> str:
+        """Its directory's name, which tasks of other data sets may have too."""
+        return self.name.rpartition("/")[2]
 
-def load_task(path: Path, dataset: str) -> tuple[TaskInfo | None, list[Defect]]:
-    """Reads the task in directory `path`.
+    @property
+    def full_name(self) -> str:
+        """Data set and name, whether or not another data set has the name."""
+        return f"{self.dataset}/{self.short_name}"
+
+
+def load_task(
+    path: Path, dataset: str, name: str | None = None
+) -> tuple[TaskInfo | None, list[Defect]]:
+    """Reads the task in directory `path`; `name` is what its catalog calls it.
 
     Returns the task, or None when it has errors, and all of its defects.
     """
-    reader = TaskReader(path, [])
+    reader = TaskReader(path, name or path.name, [])
     if not os.access(path, os.R_OK | os.X_OK):
         reader.report("", "the directory is not readable", "give yourself access with chmod u+rx")
         return None, reader.defects
     document = _read_toml(reader)
-    parsed = None if document is None else _validate(reader, *document)
+    config = None if document is None else _validate(reader, *document)
     # Files are checked even when task.toml is broken: one look should show everything.
-    steps = [step.name for step in parsed.steps or ()] if parsed else []
+    steps = [step.name for step in config.steps or ()] if config else []
     instruction = ""
-    if parsed is not None or not (path / "steps").is_dir():  # else only it knows what must be there
+    if config is not None or not (path / "steps").is_dir():  # else only it knows what must be there
         instruction = _instruction(reader, steps)
-        check_tests(reader, parsed)
-    if parsed is None or parsed.environment.docker_image is None:
-        check_environment(reader)
-    for tree in ("tests", "solution", *(f"steps/{step}" for step in steps)):
-        check_links(reader, path / tree)
-    split = _split(reader, document, parsed)
-    _check_timeouts(reader, document, parsed)
-    if parsed is None or reader.defects:
+        check_inputs(reader, config)
+    check_environment(reader, config.environment.docker_image if config else None)
+    split = _split(reader, document, config)
+    _check_timeouts(reader, document, config)
+    if config is None or reader.defects:
         return None, reader.defects
-    metadata = parsed.metadata
+    metadata = config.metadata
     return TaskInfo(
-        name=path.name,
+        name=reader.name,
         path=path,
         dataset=dataset,
         instruction=instruction,
         difficulty=_label(metadata, "difficulty"),
         category=_label(metadata, "category"),
         kind=_label(metadata, "kind"),
-        tags=_tags(metadata) or tuple(parsed.task.keywords if parsed.task else ()),
+        tags=_tags(metadata) or tuple(config.task.keywords if config.task else ()),
         split=split,
-        agent_timeout_sec=_agent_timeout(parsed),
-        verifier_timeout_sec=parsed.verifier.timeout_sec,
-        allows_network=parsed.environment.allows_network,
+        agent_timeout_sec=_agent_timeout(config),
+        verifier_timeout_sec=config.verifier.timeout_sec,
+        allows_network=config.environment.network_mode.value != "no-network",
         has_solution=reader.has("solution/solve.sh"),
         steps=tuple(steps),
     ), []
@@ -114,33 +128,43 @@ def _read_toml(reader: TaskReader) -> tuple[str, dict[str, Any]] | None:
         return None
 
 
-def _validate(reader: TaskReader, text: str, document: dict[str, Any]) -> TaskFile | None:
+def _validate(reader: TaskReader, text: str, document: dict[str, Any]) -> TaskConfig | None:
     try:
-        return TaskFile.model_validate(document)
+        return read_config(document)
     except ValidationError as error:
+        document = tomllib.loads(text)  # Harbor renames old keys in what it is given
         reasons: dict[tuple[str | int, ...], list[str]] = {}
         for problem in error.errors(include_url=False, include_context=False):
-            location = tuple(part for part in problem["loc"] if not _is_union_branch(part))
-            reason = problem["msg"].removeprefix("Value error, ")
+            location = _location(problem["loc"], document)
+            reason = problem["msg"].removeprefix("Value error, ").rstrip(".")
             reasons.setdefault(location, []).append(reason)
         for location in sorted(reasons, key=lambda place: line_of(text, place) or 0):
             key = ".".join(str(part) for part in location)
             # A value of several allowed types gives a reason for each of them.
-            reason = ", or ".join(reasons[location])
+            reason = ", or ".join(dict.fromkeys(reasons[location]))
             reader.report(
                 "task.toml",
                 f"{key}: {reason}" if key else reason,
-                "correct the value; Harbor refuses the task as it is",
+                f"correct the value; {harbor_version()} refuses the task as it is",
                 line_of(text, location),
             )
         return None
 
 
-def _is_union_branch(part: int | str) -> bool:
-    """Pydantic adds the tried type of a union to a location; no such key is in the file."""
-    return isinstance(part, str) and (
-        part in {"str", "int", "float"} or part.startswith(("dict[", "function-"))
-    )
+def _location(reported: Sequence[str | int], document: Any) -> tuple[str | int, ...]:
+    """The reported place less the names of the types that were tried there, which no file has."""
+    found: list[str | int] = []
+    here = document
+    for number, part in enumerate(reported):
+        match here:
+            case dict() if part in here or number == len(reported) - 1:  # it may be a missing key
+                here = here.get(part)
+            case list() if isinstance(part, int) and part < len(here):
+                here = here[part]
+            case _:
+                continue
+        found.append(part)
+    return tuple(found)
 
 
 def _instruction(reader: TaskReader, steps: Sequence[str]) -> str:
@@ -169,9 +193,9 @@ def _strip_canary(text: str) -> str:
 
 
 def _split(
-    reader: TaskReader, document: tuple[str, dict[str, Any]] | None, parsed: TaskFile | None
+    reader: TaskReader, document: tuple[str, dict[str, Any]] | None, config: TaskConfig | None
 ) -> SplitName | None:
-    declared = parsed.metadata.get("split") if parsed else None
+    declared = config.metadata.get("split") if config else None
     if declared is None or declared == "train" or declared == "heldout":
         return declared
     # Guessing could put a held-out task into training.
@@ -185,14 +209,14 @@ def _split(
 
 
 def _check_timeouts(
-    reader: TaskReader, document: tuple[str, dict[str, Any]] | None, parsed: TaskFile | None
+    reader: TaskReader, document: tuple[str, dict[str, Any]] | None, config: TaskConfig | None
 ) -> None:
     """Harbor takes any number, but nothing can be done or judged in no time at all."""
-    if document is None or parsed is None:
+    if document is None or config is None:
         return
     for section, seconds in (
-        ("agent", parsed.agent.timeout_sec),
-        ("verifier", parsed.verifier.timeout_sec),
+        ("agent", config.agent.timeout_sec),
+        ("verifier", config.verifier.timeout_sec),
     ):
         if seconds is not None and not seconds > 0:
             reader.report(
@@ -203,12 +227,12 @@ def _check_timeouts(
             )
 
 
-def _agent_timeout(parsed: TaskFile) -> float:
-    declared = [step.agent.timeout_sec for step in parsed.steps or ()]
+def _agent_timeout(config: TaskConfig) -> float:
+    declared = [step.agent.timeout_sec for step in config.steps or ()]
     known = [seconds for seconds in declared if seconds is not None]
     if known:
         return max(known)
-    overall = parsed.agent.timeout_sec
+    overall = config.agent.timeout_sec
     return DEFAULT_AGENT_TIMEOUT_SEC if overall is None else overall
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tbtui.catalog.check import deep_check_all
 from tbtui.catalog.defects import Defect, Severity
+from tbtui.catalog.harbor import harbor_version
 from tbtui.catalog.load import TaskInfo
+from tbtui.catalog.separable import advice
 from tbtui.catalog.split import Split
-from tbtui.catalog.tasks import Catalog, discover
+from tbtui.catalog.tasks import discover
 
 Use = Literal["train", "heldout", "unused"]
 
+Progress = Callable[[str, int, int], None]
+
 _SUMMARY_CHARS = 100
+_NAMES = re.compile(r"'[^']*'|\d+|(?<=unknown key )\S+(?: did you mean \S+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +40,10 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class DefectRow:
-    """One line of `tbtui tasks check`; `where` is relative to the checked directory."""
+    """One defect that `tbtui tasks check` prints; `where` is relative to the checked directory."""
 
     task: str
+    """Its name in the catalog: `DATASET/NAME` where two data sets have it."""
     where: str
     severity: Severity
     message: str
@@ -48,9 +55,20 @@ class CheckReport:
     """Outcome of checking a directory. `usable` counts tasks without an error."""
 
     directory: Path
+    harbor: str
+    """Whose verdict it is, with its version."""
+    datasets: tuple[tuple[str, int], ...]
     found: int
     usable: int
     rows: tuple[DefectRow, ...]
+    """Errors first, then by task and file."""
+    notes: tuple[str, ...]
+    where: str
+    """Where the tasks were found, in words."""
+    tasks: tuple[TaskInfo, ...] = ()
+    """Those that can be used."""
+    advice: tuple[str, ...] = ()
+    """What could be better though nothing is wrong."""
 
     @property
     def errors(self) -> int:
@@ -111,21 +129,44 @@ def _relative(defect: Defect, root: Path) -> str:
     return f"{path}:{defect.line}" if defect.line is not None else str(path)
 
 
-async def check_directory(directory: Path) -> CheckReport:
+async def check_directory(
+    directory: Path, tell: Progress = lambda what, done, of: None
+) -> CheckReport:
     """Checks every task in `directory` thoroughly.
+
+    `tell` is called with what is being done ("reading", "checking"), how many tasks are done, and
+    of how many.
 
     Raises:
         CatalogError: there is no task to check.
     """
-    catalog: Catalog = discover(directory)
-    deep = await deep_check_all(catalog.tasks)
-    defects = sorted((*catalog.defects, *deep), key=lambda defect: (defect.task, defect.path))
-    broken = {defect.task for defect in catalog.defects}
+    catalog = discover(directory, lambda done, of: tell("reading", done, of))
+    of = len(catalog.tasks)
+    deep = await deep_check_all(catalog.tasks, lambda done: tell("checking", done, of))
+    defects = sorted(
+        (*catalog.defects, *deep),
+        key=lambda defect: (defect.severity, defect.task, defect.path, defect.line or 0),
+    )
     spoiled = {defect.task for defect in deep if defect.severity == "error"}
-    usable = sum(task.name not in spoiled for task in catalog.tasks)
+    sound = tuple(task for task in catalog.tasks if task.name not in spoiled)
     return CheckReport(
         directory=catalog.directory,
-        found=len({task.name for task in catalog.tasks} | broken),
-        usable=usable,
+        harbor=harbor_version(),
+        datasets=catalog.datasets,
+        found=catalog.found,
+        usable=len(catalog.tasks) - len(spoiled),
         rows=defect_rows(catalog.directory, defects),
+        notes=catalog.notes,
+        advice=tuple(advice(sound)),
+        where=catalog.where,
+        tasks=sound,
     )
+
+
+def warning_groups(rows: Sequence[DefectRow]) -> list[list[DefectRow]]:
+    """Warnings that say the same but for names and numbers, the most frequent first."""
+    groups: dict[str, list[DefectRow]] = {}
+    for row in rows:
+        if row.severity == "warning":
+            groups.setdefault(_NAMES.sub("_", row.message), []).append(row)
+    return sorted(groups.values(), key=len, reverse=True)

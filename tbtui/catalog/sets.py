@@ -7,14 +7,15 @@ tasks = ["copy-01", "copy-02"]
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from tbtui.catalog.errors import CatalogError, nearest
 from tbtui.user_dirs import config_dir
@@ -30,7 +31,7 @@ class TaskSet:
 
     name: str
     tasks: tuple[str, ...]
-    """Names, in the order that they were saved in."""
+    """Names, in the order that they were saved in; `DATASET/NAME` where the name is not enough."""
     tasks_dir: Path | None = None
     """Where they were chosen from; None: it doesn't say."""
 
@@ -94,14 +95,13 @@ def save_set(chosen: TaskSet) -> Path:
     path = _path(chosen.name)
     if not chosen.tasks:
         raise CatalogError(f"set {chosen.name}: no task is selected")
-    lines = ["[set]"]
+    table: dict[str, Any] = {"tasks": chosen.tasks}
     if chosen.tasks_dir is not None:
-        lines.append(f"tasks_dir = {json.dumps(str(chosen.tasks_dir), ensure_ascii=False)}")
-    names = "".join(f"    {json.dumps(task, ensure_ascii=False)},\n" for task in chosen.tasks)
+        table = {"tasks_dir": str(chosen.tasks_dir), **table}
     new = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text("\n".join([*lines, f"tasks = [\n{names}]\n"]), encoding="utf-8")
+        new.write_text(tomli_w.dumps({"set": table}), encoding="utf-8")
         new.replace(path)
     except OSError as error:
         raise CatalogError(f"{path}: can't be written ({error.strerror})") from error
@@ -136,35 +136,69 @@ def is_name(pattern: str) -> bool:
     return not pattern.startswith(SET_MARK) and not _GLOB.search(pattern)
 
 
-def choose(names: Sequence[str], patterns: Sequence[str], setting: str) -> frozenset[str]:
-    """Which of the tasks called `names` the patterns mean: names, globs (`copy-*`), `@SET`s.
+def matching(tasks: Mapping[str, str], pattern: str) -> frozenset[str]:
+    """Which of the tasks (name -> full name) a name or a glob means.
+
+    What it has of `/` is matched against the ends of the full names, part by part: `copy-*`,
+    `tb2/*`, `datasets/tb2/fix-git`. A plain name means one task, or is refused.
 
     Raises:
-        CatalogError: a pattern means none of them, or a set can't be used; begins with `setting`.
+        CatalogError: tasks of several data sets have the plain name.
     """
-    known = frozenset(names)
+    if is_name(pattern):
+        return _called(tasks, pattern)
+    parts = pattern.split("/")
+    return frozenset(name for name, full in tasks.items() if _fits(full, parts))
+
+
+def _called(tasks: Mapping[str, str], wanted: str) -> frozenset[str]:
+    parts = wanted.split("/")
+    for name, full in tasks.items():
+        if wanted in (name, full):
+            return frozenset({name})
+    found = [name for name, full in tasks.items() if full.split("/")[-len(parts) :] == parts]
+    if len(found) > 1:
+        ways = [tasks[name] for name in found]
+        more = f" or {len(ways) - 3} others" if len(ways) > 3 else ""
+        raise CatalogError(
+            f"task {wanted!r} is in several data sets: give {' or '.join(ways[:3])}{more}"
+        )
+    return frozenset(found)
+
+
+def _fits(full_name: str, pattern: Sequence[str]) -> bool:
+    end = full_name.split("/")[-len(pattern) :]
+    return len(end) == len(pattern) and all(map(fnmatchcase, end, pattern))
+
+
+def choose(tasks: Mapping[str, str], patterns: Sequence[str], setting: str) -> frozenset[str]:
+    """Which tasks (name -> full name) the patterns mean: names, globs (`copy-*`), `@SET`s.
+
+    Raises:
+        CatalogError: a pattern means none of them, or a name several, or a set can't be used;
+            begins with `setting`.
+    """
     chosen: set[str] = set()
     for pattern in patterns:
         try:
-            found = known & _meant(pattern, names)
+            found = _meant(pattern, tasks)
         except CatalogError as error:
             raise CatalogError(f"{setting}={pattern}: {error}") from error
         if not found:
-            raise CatalogError(f"{setting}: no task {pattern!r}{_hint(pattern, names)}")
+            raise CatalogError(f"{setting}: no task {pattern!r}{_hint(pattern, list(tasks))}")
         chosen |= found
     return frozenset(chosen)
 
 
-def _meant(pattern: str, names: Sequence[str]) -> frozenset[str]:
-    if pattern.startswith(SET_MARK):
-        return frozenset(load_set(pattern.removeprefix(SET_MARK)).tasks)
-    if is_name(pattern):
-        return frozenset({pattern})
-    return frozenset(name for name in names if fnmatchcase(name, pattern))
+def _meant(pattern: str, tasks: Mapping[str, str]) -> frozenset[str]:
+    if not pattern.startswith(SET_MARK):
+        return matching(tasks, pattern)
+    names = load_set(pattern.removeprefix(SET_MARK)).tasks
+    return frozenset[str]().union(*(_called(tasks, name) for name in names))
 
 
 def _hint(pattern: str, names: Sequence[str]) -> str:
     if pattern.startswith(SET_MARK):
         source = load_set(pattern.removeprefix(SET_MARK)).tasks_dir
         return ": none of the set's tasks is here" + (f"; they are of {source}" if source else "")
-    return nearest(pattern, list(names)) or "; `tbtui tasks list TASKS_DIR` names those there are"
+    return nearest(pattern, names) or "; `tbtui tasks list TASKS_DIR` names those there are"

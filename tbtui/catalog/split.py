@@ -65,7 +65,7 @@ def split_tasks(
         raise CatalogError(
             f"eval_split is {eval_split:g}: give a fraction of at least 0 and less than 1"
         )
-    names = [task.name for task in tasks]
+    names = {task.name: task.full_name for task in tasks}
     if eval_tasks:
         heldout = choose(names, eval_tasks, "eval_tasks")
     else:
@@ -115,7 +115,9 @@ def _of_dataset(dataset: Sequence[TaskInfo], eval_split: float, seed: int) -> fr
         return frozenset(task.name for task in dataset if task.split == "heldout")
     if eval_split == 0 or len(dataset) < 2:
         return frozenset()
-    ranks = {task.name: _rank(task.name, seed) for task in dataset}
+    # By the short name: a task's place stays when another data set with the same name is added,
+    # and two versions of a task stand on the same side.
+    ranks = {task.name: _rank(task.short_name, seed) for task in dataset}
     chosen = {name for name, rank in ranks.items() if rank < eval_split}
     first, last = min(ranks, key=ranks.__getitem__), max(ranks, key=ranks.__getitem__)
     # Both parts get at least one task, however small the data set.

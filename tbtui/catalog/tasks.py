@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import errno
-import os
-from collections.abc import Iterator
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tbtui.catalog.errors import CatalogError, nearest
 from tbtui.catalog.load import Defect, TaskInfo, load_task
+from tbtui.catalog.sets import matching
+from tbtui.catalog.walk import OLD_TASK_FILE, TASK_FILE, Found, walk
 from tbtui.paths import PathError, expanded_user
 
 __all__ = ["Catalog", "CatalogError", "Defect", "TaskInfo", "discover", "nearest"]
 
-_TASK_FILE = "task.toml"
-# What tells a task that lost its task.toml from a directory that holds something else.
-_TASK_PARTS = frozenset({"instruction.md", "environment", "solution"})
+_FILES_NAMED = 3
+_DATASETS_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,27 @@ class Catalog:
     directory: Path
     tasks: tuple[TaskInfo, ...]
     defects: tuple[Defect, ...]
+    datasets: tuple[tuple[str, int], ...] = ()
+    """How many tasks were found in each data set, the broken ones included."""
+    notes: tuple[str, ...] = ()
+    """What else is there: tasks in the old format, with the command that converts them."""
+
+    @property
+    def found(self) -> int:
+        """How many tasks there are, the broken ones included."""
+        return sum(count for _, count in self.datasets)
+
+    @property
+    def where(self) -> str:
+        """Where the tasks were found: `5 tasks in DIRECTORY: 3 in a, 2 in b/c`."""
+        said = f"{self.found:,} task{'s' * (self.found != 1)} in {self.directory}"
+        most = sorted(self.datasets, key=lambda each: -each[1])[:_DATASETS_NAMED]
+        if len(self.datasets) < 2 and most[0][0] == self.directory.name:
+            return said
+        named = [f"{count:,} in {name}" for name, count in most]
+        if more := len(self.datasets) - len(most):
+            named.append(f"and {more} more data sets")
+        return f"{said}: {', '.join(named)}"
 
     def require_tasks(self) -> tuple[TaskInfo, ...]:
         """The usable tasks.
@@ -44,23 +67,30 @@ class Catalog:
         return self.tasks
 
     def task(self, name: str) -> TaskInfo:
-        """The usable task called `name`.
+        """The usable task called `name`, or `DATASET/NAME`.
 
         Raises:
-            CatalogError: there is none; the message names the nearest.
+            CatalogError: there is none, or several data sets have it; the message names the
+                nearest, or all of them.
         """
+        try:
+            found = matching({task.name: task.full_name for task in self.tasks}, name)
+        except CatalogError as error:
+            raise CatalogError(f"{error} ({self.directory})") from error
         for task in self.tasks:
-            if task.name == name:
+            if task.name in found:
                 return task
         hint = nearest(name, [task.name for task in self.tasks])
         raise CatalogError(f"no task {name!r} in {self.directory}{hint}")
 
 
-def discover(directory: Path) -> Catalog:
-    """Reads every task in `directory`: a data set, a directory of data sets, or a single task.
+def discover(
+    directory: Path, tell: Callable[[int, int], None] = lambda done, total: None
+) -> Catalog:
+    """Reads every task in `directory` or below: a task, a data set, a repository of data sets.
 
-    A broken task is listed among the defects and left out; the others stay usable. Directories
-    that hold no task are passed over. The order depends on names only.
+    A broken task is listed among the defects and left out; the others stay usable. The order
+    depends on names only. `tell` is called with how many tasks are read, of how many.
 
     Raises:
         CatalogError: `directory` is missing, unreadable, no directory, or holds no task at all.
@@ -69,70 +99,82 @@ def discover(directory: Path) -> Catalog:
         root = expanded_user(directory).absolute()
     except PathError as error:
         raise CatalogError(str(error)) from error
+    try:
+        found = walk(root)
+    except OSError as error:
+        raise CatalogError(_unreadable(root, error)) from error
+    if not found.tasks:
+        raise CatalogError(_nothing_in(found))
     tasks: list[TaskInfo] = []
     defects: list[Defect] = []
-    first_path: dict[str, Path] = {}
-    found = False
-    for dataset, path in _task_directories(root):
-        found = True
-        task, task_defects = load_task(path, dataset)
+    named = list(_named(found))
+    for done, (name, dataset, path) in enumerate(named, 1):
+        task, task_defects = load_task(path, dataset, name)
         defects += task_defects
-        if task is None:
-            continue
-        if (other := first_path.setdefault(task.name, path)) != path:
-            defects.append(_duplicate(task, other))
-            continue
-        tasks.append(task)
-    if not found:
-        raise CatalogError(
-            f"no tasks in {root}: expected sub-directories that hold a {_TASK_FILE} "
-            "(set tasks_dir to such a directory)"
-        )
-    return Catalog(root, tuple(tasks), tuple(defects))
-
-
-def _duplicate(task: TaskInfo, other: Path) -> Defect:
-    return Defect(
-        task=task.name,
-        path=task.path,
-        line=None,
-        message=f"the name {task.name!r} is already taken by {other}",
-        remedy="rename one of the two directories: a task is known by its directory's name",
+        if task is not None:
+            tasks.append(task)
+        tell(done, len(named))
+    counts = Counter(dataset for _, dataset, _ in named)
+    return Catalog(
+        root,
+        tuple(tasks),
+        tuple(defects),
+        datasets=tuple(sorted(counts.items())),
+        notes=tuple(_old_tasks(found)),
     )
 
 
-def _task_directories(root: Path) -> Iterator[tuple[str, Path]]:
-    """(data set's name, task's directory) of every task or would-be task, in order of names."""
-    try:
-        os.listdir(root)  # noqa: PTH208 - a probe
-    except OSError as error:
-        raise CatalogError(_unreadable(root, error)) from error
-    if _is_task(root):
-        yield root.parent.name, root
-        return
-    for child in _directories(root):
-        if _is_task(child):
-            yield root.name, child
-            continue
-        for grandchild in _directories(child):
-            if _is_task(grandchild):
-                yield child.name, grandchild
+def _named(found: Found) -> Iterable[tuple[str, str, Path]]:
+    """Name, data set and directory of each task, by data set and name."""
+    datasets = {path.parent: found.dataset(path) for path in found.tasks}
+    # The root's own name may be that of a directory in it, too.
+    if list(datasets.values()).count(found.root.name) > 1:
+        datasets[found.root] = "."
+    placed = sorted((datasets[path.parent], path.name, path) for path in found.tasks)
+    times = Counter(name for _, name, _ in placed)
+    for dataset, name, path in placed:
+        yield (name if times[name] == 1 else f"{dataset}/{name}"), dataset, path
 
 
-def _is_task(directory: Path) -> bool:
-    try:
-        names = frozenset(os.listdir(directory))  # noqa: PTH208 - names alone, at a third the cost
-    except PermissionError:
-        return True  # it might be one: loading it says that it can't be read
-    return _TASK_FILE in names or len(names & _TASK_PARTS) >= 2
-
-
-def _directories(directory: Path) -> list[Path]:
-    with os.scandir(directory) as entries:
-        names = sorted(
-            entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+def _old_tasks(found: Found) -> Iterable[str]:
+    for home, count in Counter(path.parent for path in found.old).items():
+        tasks = "a task" if count == 1 else f"{count:,} tasks"
+        yield (
+            f"{home}: {tasks} in Terminal-Bench's old format ({OLD_TASK_FILE}): {_conversion(home)}"
         )
-    return [directory / name for name in names]
+
+
+def _conversion(directory: Path) -> str:
+    """The command for all old tasks of a directory, or for one."""
+    # Old tasks say nothing of memory, and converted compose files ask for it.
+    target = directory.with_name(f"{directory.name}-harbor")
+    return (
+        f"convert with `harbor task migrate -i {shlex.quote(str(directory))}"
+        f" -o {shlex.quote(str(target))} --cpus 1 --memory-mb 2048`"
+    )
+
+
+def _nothing_in(found: Found) -> str:
+    looked = f"no tasks in {found.root}: "
+    if found.old:
+        homes = list(dict.fromkeys(path.parent for path in found.old))
+        one = found.old == [found.root]
+        more = f" (and {len(homes) - 1} more such directories)" if len(homes) > 1 else ""
+        tasks = "a task" if len(found.old) == 1 else f"{len(found.old):,} tasks"
+        what = f"it is {tasks}" if one else tasks
+        return (
+            f"{looked}{what} in Terminal-Bench's old format ({OLD_TASK_FILE}):"
+            f" {_conversion(found.root if one else homes[0])}{more}"
+        )
+    directories = (
+        "it" if found.searched < 2 else f"it and the {found.searched - 1:,} directories below it"
+    )
+    kinds = [f"{count:,} {name}" for name, count in found.files.most_common(_FILES_NAMED)]
+    there = f"files there are {', '.join(kinds)}" if kinds else "there is no file at all"
+    return (
+        f"{looked}looked for {TASK_FILE} (Harbor's format) in {directories}; {there}"
+        " (set tasks_dir to a directory of tasks)"
+    )
 
 
 _REASONS: dict[int | None, Literal["does not exist", "is not a directory", "is not readable"]] = {

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from tbtui.command_line import EXIT_FAILED, refuse
+from tbtui.command_line import EXIT_FAILED, refuse, say
 from tbtui.terminal import set_delays
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def _serve(app: typer.Typer) -> None:
 def _tools(app: typer.Typer) -> None:
     from tbtui.cli import tools
 
-    app.command("settings", short_help="Print every setting, as Markdown.")(tools.settings)
+    app.command("guide", short_help="Read the guide, in the terminal.")(tools.guide)
+    app.command("settings", short_help="Print every setting, or look one up.")(tools.settings)
     app.command("doctor")(tools.doctor)
     app.command("whatif", short_help="Recompute a recorded step with other settings.")(tools.whatif)
 
@@ -96,6 +97,7 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
         "export": _runs,
         "attach": _attach,
         "serve": _serve,
+        "guide": _tools,
         "settings": _tools,
         "doctor": _tools,
         "whatif": _tools,
@@ -176,7 +178,7 @@ def main() -> None:
         # What is left of the output goes nowhere, lest Python fails on it again at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         where = error.filename or "the output"
-        typer.echo(f"tbtui: {where}: can't be written ({error.strerror})", err=True)
+        say(f"{where}: can't be written ({error.strerror})")
         sys.exit(EXIT_FAILED)
 
 

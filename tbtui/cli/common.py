@@ -30,7 +30,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's directory, or i
 
 def frames_of(fps: str | None) -> int | None:
     """Frames a second that `--fps` asks for, if it was given."""
-    from tbtui.ui.settings import frames_per_second
+    from tbtui.ui.user import frames_per_second
 
     try:
         return None if fps is None else frames_per_second(fps)

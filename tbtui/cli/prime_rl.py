@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tbtui.command_line import EXIT_FAILED, noun, refuse
+from tbtui.command_line import EXIT_FAILED, noun, refuse, say
+from tbtui.errors import UserError
+from tbtui.terminal import visible
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -35,11 +37,11 @@ def config(
     With PRIME_RL_DIR, or prime-rl-configs installed, Prime-RL's own classes check it. Exit status:
     2 for settings that Prime-RL has no place for, 1 for a file that it refuses.
     """
-    from tbtui.config import ConfigError, parse_settings
+    from tbtui.config import parse_settings
 
     try:
         valid = print_configuration(parse_settings(settings or []))
-    except ConfigError as error:
+    except UserError as error:
         refuse(error)
     raise typer.Exit(0 if valid else EXIT_FAILED)
 
@@ -56,15 +58,14 @@ def check(
     import asyncio
 
     from tbtui.config import parse_settings
-    from tbtui.engines.make_run import BAD_INPUT
     from tbtui.engines.prime_rl.launch.prepare import check_launch
 
     try:
         findings = asyncio.run(check_launch(parse_settings(settings or [])))
-    except BAD_INPUT as error:
+    except UserError as error:
         refuse(error)
     for finding in findings:
-        typer.echo(f"{_GLYPHS[finding.level]} {finding.text}")
+        typer.echo(f"{_GLYPHS[finding.level]} {visible(finding.text)}")
     raise typer.Exit(EXIT_FAILED if any(it.level == "error" for it in findings) else 0)
 
 
@@ -77,18 +78,17 @@ def migrate(
     What became of which key goes to standard error, a line each. Comments are not kept. Checked and
     exit status as for config.
     """
-    from tbtui.config import ConfigError
     from tbtui.engines.prime_rl.migrate import migrate as migrated
     from tbtui.engines.prime_rl.toml_text import read_toml
 
     try:
         toml, changes = migrated(read_toml(file))
         for change in changes:
-            typer.echo(change, err=True)
+            typer.echo(visible(str(change)), err=True)
         if not changes:
-            _say(f"{file}: nothing to change")
+            say(f"{file}: nothing to change")
         valid = _print_valid(toml)
-    except ConfigError as error:
+    except UserError as error:
         refuse(error)
     raise typer.Exit(0 if valid else EXIT_FAILED)
 
@@ -148,9 +148,9 @@ def print_configuration(config: RunConfig) -> bool:
 
     configuration = configuration_of(config)
     for change in configuration.changes:
-        typer.echo(change, err=True)
+        typer.echo(visible(str(change)), err=True)
     for text in configuration.warnings:
-        _say(text)
+        say(text)
     return _print_valid(configuration.toml, config.prime_rl_dir)
 
 
@@ -161,13 +161,9 @@ def _print_valid(toml: Mapping[str, Any], checkout: Path | None = None) -> bool:
     typer.echo(toml_text(toml), nl=False)
     verdict = validate(toml, checkout)
     if verdict.by is None:
-        _say(f"not validated: {verdict.unchecked}")
+        say(f"not validated: {verdict.unchecked}")
     for error in verdict.errors:
-        _say(f"Prime-RL refuses it: {error}")
+        say(f"Prime-RL refuses it: {error}")
     if verdict.by is not None and not verdict.errors:
-        _say(f"valid, by {verdict.by}")
+        say(f"valid, by {verdict.by}")
     return not verdict.errors
-
-
-def _say(text: str) -> None:
-    typer.echo(f"tbtui: {text}", err=True)

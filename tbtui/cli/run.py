@@ -15,7 +15,8 @@ from tbtui.cli.common import (
     frames_of,
     view_of,
 )
-from tbtui.command_line import EXIT_FAILED, refuse
+from tbtui.command_line import EXIT_FAILED, refuse, say
+from tbtui.errors import UserError
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -75,7 +76,7 @@ def run(
 
     Exit status: 0 finished, 1 failed (the reason is the last line), 2 bad input, 130 interrupted.
     """
-    from tbtui.config import ConfigError, parse_settings, to_toml
+    from tbtui.config import parse_settings, to_toml
 
     frames = frames_of(fps)
     try:
@@ -91,13 +92,13 @@ def run(
             from tbtui.engines.honoured import require_consistent
 
             for text in require_consistent(config):
-                typer.echo(f"tbtui: {text}", err=True)
+                say(text)
             outcome_policy(config.on_outcome)
         if explain:
             from tbtui.commands.explain import print_explanation
 
             print_explanation(config)
-    except ConfigError as error:
+    except UserError as error:
         refuse(error)
     if print_config:
         typer.echo(to_toml(config), nl=False)
@@ -113,13 +114,11 @@ def run(
 
 def _settings_of(run: str, settings: Sequence[str]) -> RunConfig:
     """Those that a run would go on with."""
-    from tbtui.engines.request import REFUSED
     from tbtui.engines.resume import request_resume
-    from tbtui.journal.database import JournalError
 
     try:
         return request_resume(run, settings).config
-    except (*REFUSED, JournalError) as error:
+    except UserError as error:
         refuse(error)
 
 

@@ -9,6 +9,8 @@ import typer
 
 from tbtui.cli.common import FramesPerSecond, Json, Run, frames_of
 from tbtui.command_line import EXIT_FAILED, refuse
+from tbtui.errors import UserError
+from tbtui.terminal import visible
 
 runs_app = typer.Typer(help="List live and past runs, or search them.", rich_markup_mode=None)
 
@@ -28,11 +30,10 @@ def list_runs(
     context.obj = (logs_dir or [], as_json)  # `search` heeds what stands before it, too
     if context.invoked_subcommand is None:
         from tbtui.commands.runs import print_runs
-        from tbtui.journal.rundir import RunDirectoryError
 
         try:
             print_runs(logs_dir or [], as_json=as_json)
-        except RunDirectoryError as error:
+        except UserError as error:
             refuse(error)
 
 
@@ -52,8 +53,6 @@ def search_runs(
     Exit status: 0 found, 1 not there, 2 bad input.
     """
     from tbtui.commands.runs import print_hits
-    from tbtui.journal.database import JournalError
-    from tbtui.journal.rundir import RunDirectoryError
 
     if not text.strip():
         refuse("search: write what to look for")
@@ -61,7 +60,7 @@ def search_runs(
         before, json_before = context.obj
         places = [*before, *(logs_dir or [])]
         found = print_hits(text, run or [], places, as_json=as_json or json_before)
-    except (JournalError, RunDirectoryError) as error:
+    except UserError as error:
         refuse(error)
     raise typer.Exit(0 if found else EXIT_FAILED)
 
@@ -73,13 +72,10 @@ def compare(
 ) -> None:
     """Compare two runs: pass rates, the settings that differ, and each task's mean reward."""
     from tbtui.commands.compare import print_comparison
-    from tbtui.config import ConfigError
-    from tbtui.journal.database import JournalError
-    from tbtui.journal.rundir import RunDirectoryError
 
     try:
         print_comparison(first, second, as_json=as_json)
-    except (ConfigError, JournalError, RunDirectoryError) as error:
+    except UserError as error:
         refuse(error)
 
 
@@ -130,16 +126,11 @@ def export(
     ] = False,
 ) -> None:
     """Write a recorded trial, or all of a run, to files that others can read."""
-    from tbtui.config import ConfigError
     from tbtui.export.command import export as export_trials
-    from tbtui.export.record import ExportError
-    from tbtui.journal.database import JournalError
-    from tbtui.journal.rundir import RunDirectoryError
-    from tbtui.journal.timeline import TrialNameError
 
     try:
         said = export_trials(run, trial, format, out, overwrite=overwrite)
-    except (ConfigError, ExportError, JournalError, RunDirectoryError, TrialNameError) as error:
+    except UserError as error:
         refuse(error)
     if said:
-        typer.echo(said)
+        typer.echo(visible(said))

@@ -9,10 +9,12 @@ import typer
 
 from tbtui.cli.common import (
     EventsAsJson,
+    Json,
     NoUi,
     view_of,
 )
-from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, noun, refuse
+from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, noun, refuse, say
+from tbtui.errors import UserError
 from tbtui.terminal import on_terminal
 
 tasks_app = noun("Look at tasks, choose among them, fetch more, try one.")
@@ -24,28 +26,38 @@ TasksDirectory = Annotated[
 
 
 @tasks_app.command("list", short_help="List the tasks of a directory.")
-def list_tasks(directory: TasksDirectory = None) -> None:
-    """List the tasks of a directory and how each would be used."""
-    from tbtui.catalog.tasks import CatalogError
+def list_tasks(directory: TasksDirectory = None, as_json: Json = False) -> None:
+    """List the tasks of a directory and how each would be used.
+
+    In a pipe a line each, its fields uncut and separated by tabs: data set, task, use, difficulty,
+    category, and what it asks for.
+    """
     from tbtui.commands.task_tables import print_tasks
 
     try:
-        print_tasks(directory)
-    except CatalogError as error:
+        print_tasks(directory, as_json=as_json)
+    except UserError as error:
         refuse(error)
 
 
 @tasks_app.command("check", short_help="Find every defect of a directory's tasks.")
-def check_tasks(directory: TasksDirectory = None) -> None:
-    """Check every task of a directory: each defect with its file, its reason and a remedy."""
-    import asyncio
+def check_tasks(
+    directory: TasksDirectory = None,
+    errors: Annotated[bool, typer.Option("--errors", help="Errors alone, no warnings.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object with every defect.")
+    ] = False,
+) -> None:
+    """Check every task of a directory: each error with its file, its reason and a remedy, and
+    warnings by kind.
 
-    from tbtui.catalog.tasks import CatalogError
-    from tbtui.commands.task_tables import print_check
+    Exit status: 0 all tasks can be used, 1 some can't, 2 there are none.
+    """
+    from tbtui.commands import task_check
 
     try:
-        usable = asyncio.run(print_check(directory))
-    except CatalogError as error:
+        usable = task_check.check_tasks(directory, errors_only=errors, as_json=as_json)
+    except UserError as error:
         refuse(error)
     raise typer.Exit(0 if usable else EXIT_FAILED)
 
@@ -63,13 +75,12 @@ def browse_tasks(
     """Browse tasks: search, read, select; save the selection as a set, or train on it at once."""
     if not on_terminal():
         refuse("tasks browse needs a terminal; tbtui tasks list prints them")
-    from tbtui.catalog.errors import CatalogError
     from tbtui.config import parse_settings
     from tbtui.task_library import browse
 
     try:
         start = browse(directories or [])
-    except CatalogError as error:
+    except UserError as error:
         refuse(error)
     if start is not None:
         from tbtui import launch
@@ -84,7 +95,6 @@ def list_sets(
     delete: Annotated[bool, typer.Option("--delete", help="Delete that set.")] = False,
 ) -> None:
     """List the sets that were saved in the browser, or the tasks of one of them."""
-    from tbtui.catalog.errors import CatalogError
     from tbtui.commands.task_tables import print_sets, remove_set
 
     try:
@@ -94,7 +104,7 @@ def list_sets(
             remove_set(name)
         else:
             print_sets(name)
-    except CatalogError as error:
+    except UserError as error:
         refuse(error)
 
 
@@ -118,7 +128,6 @@ def fetch_tasks(
     """
     import asyncio
 
-    from tbtui.catalog.errors import CatalogError
     from tbtui.catalog.fetch import FetchError
     from tbtui.commands.task_fetch import print_data_sets, print_fetch
 
@@ -128,14 +137,54 @@ def fetch_tasks(
         asyncio.run(
             print_data_sets(registry) if name is None else print_fetch(name, into, registry)
         )
-    except CatalogError as error:
+    except UserError as error:
         refuse(error)
     except FetchError as error:
-        typer.echo(f"tbtui: {error}", err=True)
+        say(error)
         raise typer.Exit(EXIT_FAILED) from error
     except KeyboardInterrupt:
-        typer.echo("tbtui: interrupted; the same command goes on from here", err=True)
+        say("interrupted; the same command goes on from here")
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@tasks_app.command("prefetch", short_help="Fetch the packages that tasks install.")
+def prefetch_tasks(
+    directory: TasksDirectory = None,
+    python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VERSION|PATH", help="Bring along one more interpreter; repeatable."),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PACKAGE", help="Leave out what needs this package; repeatable."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be asked for.")
+    ] = False,
+) -> None:
+    """Fetch the Python packages that tasks' Dockerfiles, tests and solutions install.
+
+    Boxes without a network then install from them: pip, uv and uvx work there. Fetches with your
+    own uv, pip and their settings; what is there already is not fetched again.
+
+    Exit status: 0 all is there, 1 something could not be had, 2 bad input, 130 interrupted.
+    """
+    import asyncio
+
+    from tbtui.commands.task_prefetch import print_prefetch
+    from tbtui.wheels.filling import FillError
+
+    try:
+        whole = asyncio.run(print_prefetch(directory, python or [], skip or [], dry_run=dry_run))
+    except UserError as error:
+        refuse(error)
+    except (FillError, OSError) as error:
+        say(error)
+        raise typer.Exit(EXIT_FAILED) from error
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on from here")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    raise typer.Exit(0 if whole else EXIT_FAILED)
 
 
 @tasks_app.command("try", short_help="Run one trial of a task by hand.")

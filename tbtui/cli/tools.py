@@ -1,4 +1,4 @@
-"""What helps with runs: `tbtui settings`, `doctor` and `whatif`."""
+"""What helps with runs: `tbtui guide`, `settings`, `doctor` and `whatif`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,53 @@ import typer
 
 from tbtui.cli.common import Json, Run
 from tbtui.command_line import refuse
+from tbtui.errors import UserError
 
 
-def settings() -> None:
-    """Print every setting with its default, unit, meaning and reason, as Markdown."""
-    from tbtui.config import settings_markdown
+def settings(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Of a setting, or a part of it; default: all."),
+    ] = None,
+) -> None:
+    """Print settings with their default, unit, meaning and reason.
 
-    typer.echo(settings_markdown(), nl=False)
+    All of them are Markdown where the output is no terminal.
+    """
+    import shutil
+
+    from tbtui.commands.settings import print_settings
+
+    try:
+        print_settings(names or [], shutil.get_terminal_size().columns)
+    except UserError as error:
+        refuse(error)
+
+
+def guide(
+    page: Annotated[
+        str, typer.Argument(metavar="[PAGE]", help="Such as steering; default: the contents.")
+    ] = "index",
+) -> None:
+    """Read the guide. Where the output is no terminal, print the page's Markdown.
+
+    Exit status: 0 read, 2 there is no such page.
+    """
+    from tbtui.resources import guide_page
+    from tbtui.terminal import on_terminal
+
+    try:
+        file = guide_page(page)
+    except FileNotFoundError as error:
+        refuse(error)
+    if not on_terminal():
+        typer.echo(file.read_text("utf-8"), nl=False)
+        return
+    from tbtui.ui.apps_without_run import GuideApp
+    from tbtui.ui.user import User
+    from tbtui.user_dirs import config_dir, state_dir
+
+    GuideApp(page, user=User.load(config_dir(), state_dir())).run()
 
 
 def doctor() -> None:
@@ -37,10 +77,6 @@ def whatif(
     as_json: Json = False,
 ) -> None:
     """Recompute a recorded step's advantages and gradient shares under other settings."""
-    from tbtui.config import ConfigError
-    from tbtui.journal.database import JournalError
-    from tbtui.journal.rundir import RunDirectoryError
-    from tbtui.whatif.recorded import WhatIfError
     from tbtui.whatif.report import print_whatif
 
     changes = {
@@ -52,5 +88,5 @@ def whatif(
     }
     try:
         print_whatif(run, step, changes, as_json)
-    except (ConfigError, JournalError, RunDirectoryError, WhatIfError) as error:
+    except UserError as error:
         refuse(error)

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 from tbtui.command_line import refuse
 from tbtui.engines.control.attached import AttachedRun
-from tbtui.journal.rundir import RunDirectoryError, writer
-from tbtui.paths import PathError, expanded
+from tbtui.errors import UserError
+from tbtui.journal.rundir import writer
+from tbtui.paths import expanded
 from tbtui.terminal import on_terminal
 
 
@@ -61,7 +62,7 @@ def attach(
             )
         if not on_terminal():
             raise TargetError("attach needs a terminal; without one: tbtui ctl")
-    except (PathError, RunDirectoryError, TargetError) as error:
+    except UserError as error:
         refuse(error)
     from tbtui.show_run import show_run
 
@@ -104,9 +105,12 @@ def _over_ssh(place: Place, options: list[str], command: str) -> int:
     """Become `ssh -t HOST tbtui attach RUN`: the app runs there, beside the run."""
     from tbtui.ctl.targets import TargetError
 
-    if not place.host or place.host.startswith("-"):
+    if not place.host or place.host.rpartition("@")[2].startswith("-"):
         raise TargetError(f"{place.host!r} is no host")
-    arguments = shlex.join(["attach", *options, *([place.run] if place.run else [])])
+    if place.run.startswith("-"):
+        raise TargetError(f"{place.run!r} is no run: write a path or a name")
+    run = ["--", place.run] if place.run else []
+    arguments = shlex.join(["attach", *options, *run])
     port = ["-p", str(place.port)] if place.port is not None else []
     try:
         os.execvp("ssh", ["ssh", "-t", *port, "--", place.host, f"{command} {arguments}"])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tbtui.command_line import say
 from tbtui.config import parse_settings
 from tbtui.journal.rundir import find_run
 from tbtui.terminal import visible
@@ -28,7 +29,7 @@ def print_comparison(first: str, second: str, *, as_json: bool) -> None:
     logs_dir = parse_settings([]).logs_dir
     comparison = compare_runs(find_run(first, logs_dir), find_run(second, logs_dir))
     for trouble in comparison.troubles:
-        typer.echo(f"tbtui: {trouble}", err=True)
+        say(trouble)
     if as_json:
         sys.stdout.write(json.dumps(document(comparison), indent=1) + "\n")
         return
@@ -44,6 +45,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "first": asdict(comparison.first),
         "second": asdict(comparison.second),
         "settings": [asdict(each) for each in comparison.settings],
+        "common": asdict(comparison.common),
         "tasks": [{**asdict(each), "change": each.change} for each in comparison.tasks],
     }
 
@@ -54,15 +56,24 @@ def _print_sides(console: Console, comparison: Comparison) -> None:
     table.add_row("run", *(Text(visible(side.name)) for side in sides))
     table.add_row("steps", *(str(side.steps) for side in sides))
     table.add_row("rollouts", *(str(side.rollouts) for side in sides))
-    table.add_row(
-        "held out, first", *(_rate(side.held_out[0][1]) if side.held_out else "–" for side in sides)
-    )
-    table.add_row(
-        "held out, last", *(_rate(side.held_out[-1][1]) if side.held_out else "–" for side in sides)
-    )
+    table.add_row("held out, first", *(_at(side, side.held_out[:1]) for side in sides))
+    table.add_row("held out, last", *(_at(side, side.held_out[-1:]) for side in sides))
+    if (step := comparison.common.held_out) is not None:
+        both = ([point for point in side.held_out if point[0] == step] for side in sides)
+        rates = [_at(side, points) for side, points in zip(sides, both, strict=True)]
+        table.add_row(f"held out, step {step}", *rates)
     table.add_row("held out, best", *(_rate(side.best) for side in sides))
     table.add_row("held out by step", *(_curve(side) for side in sides))
     console.print(table)
+
+
+def _at(side: Side, points: Sequence[tuple[float, float]]) -> str:
+    """`0.25 at step 0, of 4 of 11 tasks; 7 unscored`."""
+    if not points:
+        return "–"
+    ((step, value),) = points
+    coverage = side.coverage.get(int(step), "")
+    return f"{_rate(value)} at step {step:.0f}" + (f", {coverage}" if coverage else "")
 
 
 def _curve(side: Side) -> str:
@@ -87,8 +98,9 @@ def _print_settings(console: Console, comparison: Comparison) -> None:
 def _print_tasks(console: Console, comparison: Comparison) -> None:
     console.print()
     if not comparison.tasks:
-        console.print("no task was scored in either")
+        console.print(f"nothing to compare tasks by: {comparison.common.words}")
         return
+    console.print(comparison.common.words)
     table = _table("task, mean reward (trials)", "A", "B", "change")
     for each in comparison.tasks:
         table.add_row(

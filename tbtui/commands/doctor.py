@@ -81,7 +81,8 @@ def examine(host: HostProbe) -> Iterator[Finding]:
 def _secrets(directory: Path) -> Iterator[Finding]:
     """Takes what `.env` holds, as a run would; nothing to say unless it can't be used."""
     try:
-        load_secrets(directory)
+        if left_out := load_secrets(directory):
+            yield Finding("optional", ".env", left_out)
     except ConfigError as error:
         yield Finding("missing", ".env", str(error))
 

@@ -6,22 +6,32 @@ Of a model behind a server the checkpoint is there, and the directory says where
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from tbtui import launch
 from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
-from tbtui.command_line import EXIT
+from tbtui.command_line import EXIT, say
 from tbtui.commands.evaluation_table import print_evaluation
-from tbtui.config import ConfigError, RunConfig, is_file, names_of, parse_settings
+from tbtui.config import (
+    ConfigError,
+    RunConfig,
+    is_file,
+    names_of,
+    names_typed,
+    parse_run_settings,
+    parse_settings,
+)
+from tbtui.config.trust import require_trusted
+from tbtui.engines.grpo.checkpoint_state import STATE_FILE
 from tbtui.engines.grpo.checkpoints import (
     CheckpointError,
     LoadedCheckpoint,
@@ -30,11 +40,9 @@ from tbtui.engines.grpo.checkpoints import (
     load_checkpoint,
 )
 from tbtui.engines.request import ON_SERVER
-from tbtui.journal.database import JournalError
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
+from tbtui.errors import UserError
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, reserve
 from tbtui.paths import PathError, expanded
-
-REFUSED = (CatalogError, CheckpointError, ConfigError, JournalError, RunDirectoryError)
 
 _NEVER_TRAINS: dict[str, Any] = {"max_steps": 0, "n_epochs": None, "eval_every": 0, "save_every": 0}
 _TRACKERS: dict[str, Any] = {
@@ -65,6 +73,8 @@ class _Weights:
     """`tinker://...`, where they are in no directory."""
     run: RunDirectory | None = None
     """That they are of."""
+    target: str = ""
+    """As it was typed."""
 
 
 def evaluate(arguments: Sequence[str], *, use_latest: bool, view: launch.View) -> int:
@@ -79,12 +89,12 @@ def evaluate(arguments: Sequence[str], *, use_latest: bool, view: launch.View) -
     """
     try:
         evaluation = prepare_evaluation(arguments, use_latest=use_latest)
-    except REFUSED as error:
-        typer.echo(f"tbtui: {error}", err=True)
+    except UserError as error:
+        say(error)
         return EXIT["refused"]
-    status = evaluation.run(view)
-    if status == EXIT["finished"] and view != "json":
-        print_evaluation(evaluation.directory, evaluation.what)
+    status, directory = evaluation.run(view)
+    if directory is not None and view != "json":
+        print_evaluation(directory, evaluation.what)
     return status
 
 
@@ -97,28 +107,47 @@ class Evaluation:
     """Which weights, for a person."""
     passed_over: tuple[str, ...]
     """Checkpoints that can't be used, and why."""
+    stem: str
+    """What the run's name begins with, if none is given."""
 
-    def run(self, view: launch.View) -> int:
-        """The exit status is `launch`'s."""
+    def run(self, view: launch.View) -> tuple[int, RunDirectory | None]:
+        """The exit status, which is `launch`'s, and where the run is if it has finished."""
         for passed_over in self.passed_over:
-            typer.echo(f"tbtui: passed over: {passed_over}", err=True)
-        return launch.launch(self.config, view)
+            say(f"passed over: {passed_over}")
+        config, is_new = self.config, not self.config.logs_dir.exists()
+        if config.run_name is None:
+            name = f"{self.stem}-{datetime.datetime.now():%Y-%m-%d-%H%M%S}"
+            try:
+                config = config.replace(run_name=reserve(config.logs_dir, name).name)
+            except RunDirectoryError as error:
+                say(error)
+                return EXIT["refused"], None
+        assert config.run_name is not None
+        path = config.logs_dir / config.run_name
+        status = launch.launch(config, view)
+        if status == EXIT["refused"]:
+            # As refused runs do, it leaves nothing; what isn't empty stays.
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            with contextlib.suppress(OSError):
+                if is_new:
+                    config.logs_dir.rmdir()
+        return status, RunDirectory(path.resolve()) if status == EXIT["finished"] else None
 
-    @property
-    def directory(self) -> RunDirectory:
-        """Of the run, once it has begun."""
-        assert self.config.run_name is not None
-        return RunDirectory.open(self.config.logs_dir / self.config.run_name)
 
+def prepare_evaluation(
+    arguments: Sequence[str], *, use_latest: bool, stem: str = "eval"
+) -> Evaluation:
+    """What `tbtui eval` is asked for; raises `UserError`.
 
-def prepare_evaluation(arguments: Sequence[str], *, use_latest: bool) -> Evaluation:
-    """What `tbtui eval` is asked for; raises one of `REFUSED`."""
+    `stem`: what the run's name begins with, if none is given.
+    """
     target, settings = _divide(arguments)
     weights = _weights(target, settings, use_latest)
     config = _config(weights, settings)
     _require_tasks(config)
     passed_over = tuple(weights.checkpoint.passed_over) if weights.checkpoint else ()
-    return Evaluation(config, weights.what, passed_over)
+    return Evaluation(config, weights.what, passed_over, stem)
 
 
 def _divide(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -157,7 +186,7 @@ def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> _
         if use_latest:
             raise ConfigError(f"--latest is of a run, and {target} is none (run.db is missing)")
         loaded = LoadedCheckpoint(path.resolve(), load_checkpoint(path))
-        return _Weights(f"checkpoint {target}", loaded, run=_run_of(loaded.path))
+        return _Weights(f"checkpoint {target}", loaded, run=_run_of(loaded.path), target=target)
     run = find_run(target, given.logs_dir)
     if run.config.is_file():
         _require_own(parse_settings([], files=[run.config]), run.name)
@@ -168,7 +197,7 @@ def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> _
         raise CheckpointError(f"{run.name} has {which}{hint}")
     which = "latest" if use_latest else "best"
     what = f"step {found.state.step} of {run.name}, its {which} checkpoint"
-    return _Weights(what, found, run=run)
+    return _Weights(what, found, run=run, target=target)
 
 
 def _run_of(checkpoint: Path) -> RunDirectory | None:
@@ -195,8 +224,18 @@ def _config(weights: _Weights, settings: Sequence[str]) -> RunConfig:
     if weights.on_server:
         changes["checkpoint"] = weights.on_server
     if "run_name" not in names:
-        changes["run_name"] = datetime.datetime.now().strftime("eval-%Y-%m-%d-%H%M%S")
-    config = parse_settings([*own, *settings], files=files).replace(**changes)
+        changes["run_name"] = None  # the training run's
+    command = shlex.join(filter(None, ("tbtui", "eval", weights.target)))
+    if files:
+        config = parse_run_settings(files[0], (), settings, command=command, replaced=changes)
+    else:
+        if own and weights.checkpoint is not None:
+            said = weights.checkpoint.state.settings
+            where = weights.checkpoint.path / STATE_FILE
+            of_model = {name: said.get(name) for name in _MODEL}
+            require_trusted(of_model, where, names_typed(settings), command)
+        config = parse_settings([*own, *settings])
+    config = config.replace(**changes)
     _require_own(config, "engine=prime-rl")
     return config
 

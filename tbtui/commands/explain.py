@@ -2,27 +2,83 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import typer
 
-from tbtui.config import RunConfig
+from tbtui.catalog.places import find_tasks
+from tbtui.catalog.tasks import discover
+from tbtui.config import RunConfig, defaults_for, to_json
 from tbtui.engines.grpo.alarms import MEANINGS, AlarmActions, alarm_actions
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.review_rules import ReviewRules, load_rules
+from tbtui.engines.prices import expected_cost
+from tbtui.engines.task_fitness import choose_for_tasks, offer
 from tbtui.journal.review_rule import rule_line
+
+_EXAMPLES = 3
+"""Tasks named for each kind of obstacle."""
 
 
 def print_explanation(config: RunConfig) -> None:
-    """Raises `ConfigError` for exceptions to the tables that can't be, and for such rules."""
+    """Print what the run would do with its tasks, outcomes, reviews and alarms.
+
+    Raises:
+        ConfigError: exceptions to the tables that can't be, or such rules.
+        CatalogError, EnvironmentUnavailable: the tasks or the environment can't be had.
+    """
     named = config.review_rules
     rules = ReviewRules() if named is None else load_rules(named)
+    for line in _task_lines(config):
+        typer.echo(line)
+    for line in _default_lines(config):
+        typer.echo(line)
+    if (cost := expected_cost(config, None)) is not None:
+        typer.echo(f"Cost: {cost}.\n")
     for line in _lines(config, outcome_policy(config.on_outcome)):
         typer.echo(line)
     for line in _review_lines(config, rules):
         typer.echo(line)
     for line in _alarm_lines(config, alarm_actions(config.on_alarm)):
         typer.echo(line)
+
+
+def _task_lines(config: RunConfig) -> Iterator[str]:
+    """Which tasks the environment can't serve; nothing where it serves all."""
+    tasks = discover(find_tasks(config.tasks_dir)).require_tasks()
+    _, fitness = choose_for_tasks(config, [task.path for task in tasks])
+    summary = fitness.summary()
+    if summary is None:
+        return
+    done = "they are left out" if config.unfit_tasks == "skip" else "they are tried all the same"
+    yield f"{summary}; {done} (unfit_tasks){offer(fitness)}"
+    yield ""
+    shown: Counter[str] = Counter()
+    for task, obstacles in fitness.obstacles.items():
+        shown[obstacles[0].kind] += 1
+        if shown[obstacles[0].kind] <= _EXAMPLES:
+            yield f"  {task.name}: {obstacles[0].text}"
+    if any(n > _EXAMPLES for n in shown.values()):
+        yield "  ... (`tbtui tasks check` lists all of them)"
+    yield ""
+
+
+def _default_lines(config: RunConfig) -> Iterator[str]:
+    """Defaults in force that follow the model, its server or the environment."""
+    values = to_json(config)
+    defaults = {
+        name: default
+        for name, default in defaults_for(values).items()
+        if name not in config.given and getattr(config, name) == default.value
+    }
+    if not defaults:
+        return
+    yield "Defaults that follow the model, its server or the environment:"
+    yield ""
+    for name, default in defaults.items():
+        yield f"  {f'{name}={values[name]}':<24} {default.why}"
+    yield ""
 
 
 def _lines(config: RunConfig, policy: OutcomePolicy) -> Iterator[str]:
@@ -49,6 +105,16 @@ def _lines(config: RunConfig, policy: OutcomePolicy) -> Iterator[str]:
         yield f"{config.halt_after} failures of infrastructure in a row end the run (halt_after)."
     else:
         yield "No number of failures of infrastructure ends the run (halt_after=0)."
+    yield (
+        "A task that can't be built, or whose verifier can't work in an untouched sandbox either,"
+        " is tried once;"
+    )
+    yield (
+        f"more than {config.max_unusable:.0%} of the tasks tried being such end the run"
+        " (max_unusable)."
+    )
+    yield _zeros(config)
+    yield _beside(config)
     yield _deadline(config)
     if config.oversample:
         yield (
@@ -71,6 +137,13 @@ def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
     yield ""
     if config.review == "off":
         yield "No step waits for somebody's look before it is trained (review=off)."
+        if rules.rules:
+            yield (
+                f"With review=suspects or review=always the first of these rules that matches a"
+                f" trial would decide ({config.review_rules}):"
+            )
+            yield ""
+            yield from _rule_lines(rules)
         return
     whose = {"suspects": "trials that something is odd about", "always": "all trials"}[
         config.review
@@ -87,6 +160,10 @@ def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
         return
     yield f"The first of these rules that matches a trial decides ({config.review_rules}):"
     yield ""
+    yield from _rule_lines(rules)
+
+
+def _rule_lines(rules: ReviewRules) -> Iterator[str]:
     for rule in rules.rules:
         yield f"  {rule_line(rule)}"
 
@@ -101,6 +178,30 @@ def _alarm_lines(config: RunConfig, actions: AlarmActions) -> Iterator[str]:
     yield ""
     yield "  off    nothing"
     yield "  warn   it is shown; pause and halt also pause or end the run"
+
+
+def _zeros(config: RunConfig) -> str:
+    doubtful = "A 0 of a verifier that seems not to have worked is checked in a fresh sandbox"
+    first = "the first 0 of a task against the task's own solution"
+    match config.check_zeros:
+        case "never":
+            return "A 0 is a 0, whatever the verifier printed (check_zeros=never)."
+        case "faults":
+            return f"{doubtful} (check_zeros)."
+        case "first":
+            return f"{doubtful}, and {first} (check_zeros)."
+        case "auto":
+            return f"{doubtful}; of foreign tasks in the sandbox {first} too (check_zeros)."
+
+
+def _beside(config: RunConfig) -> str:
+    if config.kill_before_verifying == "never":
+        return "What an agent leaves running is there when it is verified (kill_before_verifying)."
+    where = " in a bundled task" if config.kill_before_verifying == "auto" else ""
+    return (
+        f"What an agent{where} leaves running is killed before it is verified"
+        " (kill_before_verifying)."
+    )
 
 
 def _deadline(config: RunConfig) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tbtui.command_line import EXIT
+from tbtui.command_line import EXIT, say
+from tbtui.errors import UserError
 
 if TYPE_CHECKING:
     from tbtui.engines.prime_rl.watch.run import PreparedWatch
@@ -30,14 +31,14 @@ def watch(
 ) -> int:
     """Follow the run in `path`; the exit status: 0 finished, 1 failed, 2 bad input,
     130 interrupted."""
-    from tbtui.engines.prime_rl.watch.run import BAD_INPUT, WatchOptions, prepare_watch
+    from tbtui.engines.prime_rl.watch.run import WatchOptions, prepare_watch
 
     try:
         options = WatchOptions(once, stall, tuple(urls), trials_dir)
         prepared = prepare_watch(path, into, options)
         status = _watch(prepared, as_json)
-    except BAD_INPUT as error:
-        typer.echo(f"tbtui: {error}", err=True)
+    except UserError as error:
+        say(error)
         status = "refused"
     except BrokenPipeError:
         # Whoever read our output has left; Python would complain again when it flushes at exit.

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Literal
 
 from tbtui.command_line import refuse
-from tbtui.config import ConfigError, parse_settings
-from tbtui.journal.database import JournalError, require_format
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
-from tbtui.journal.timeline import TrialNameError, find_trial
+from tbtui.config import parse_settings
+from tbtui.errors import UserError
+from tbtui.journal.database import require_format
+from tbtui.journal.rundir import RunDirectory, find_run
+from tbtui.journal.timeline import find_trial
 from tbtui.terminal import on_terminal
 
 Start = Literal["start", "end"]
 
 
-class ReplayError(Exception):
+class ReplayError(UserError):
     """The run can't be replayed as asked; the message is one line for a person."""
 
 
@@ -27,14 +28,14 @@ def replay(run: str, trial: str | None, at: Start, fps: int | None = None) -> in
         if not on_terminal():
             raise ReplayError("replay needs a terminal; without one: tbtui runs --json")
         return _show(directory, opened, at, fps)
-    except (ConfigError, JournalError, ReplayError, RunDirectoryError, TrialNameError) as error:
+    except UserError as error:
         refuse(error)
 
 
 def _show(directory: RunDirectory, trial: str | None, at: Start, fps: int | None) -> int:
     from tbtui.show_run import show_run
     from tbtui.ui.host import RecordedRun
-    from tbtui.ui.replayed import ReplayedRun
+    from tbtui.ui.runs import ReplayedRun
 
     recorded = ReplayedRun(directory)
     clock = recorded.playback

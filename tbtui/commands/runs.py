@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tbtui.command_line import say
 from tbtui.config import parse_settings
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, find_run
@@ -44,7 +44,7 @@ def print_runs(logs_dirs: Sequence[Path], *, as_json: bool) -> None:
     console.print(_table(summaries, console.width))
     for each in summaries:
         if each.standing == "unreadable":
-            typer.echo(f"tbtui: {visible(each.reason)}", err=True)
+            say(each.reason)
 
 
 def document(summary: RunSummary) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def print_hits(text: str, runs: Sequence[str], logs_dirs: Sequence[Path], *, as_
         except JournalError as error:
             if runs:
                 raise
-            typer.echo(f"tbtui: {error}", err=True)
+            say(error)
     return found
 
 
@@ -139,7 +139,7 @@ def _print_hits_of(run: RunDirectory, text: str, *, as_json: bool) -> int:
             else:
                 console.print(_hit_line(hit))
     if found >= MOST:
-        typer.echo(f"tbtui: {run.name}: only the first {MOST} places are shown", err=True)
+        say(f"{run.name}: only the first {MOST} places are shown")
     return found
 
 

@@ -1,8 +1,11 @@
-"""`tbtui tasks list` and `tbtui tasks check`, on the screen."""
+"""`tbtui tasks list` and `tbtui tasks sets`, on the screen."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -12,10 +15,10 @@ from rich.text import Text
 
 from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.places import find_tasks
-from tbtui.catalog.report import check_directory, task_rows
+from tbtui.catalog.report import TaskRow, task_rows
 from tbtui.catalog.sets import SET_MARK, delete_set, load_set, set_names
 from tbtui.catalog.split import split_tasks
-from tbtui.catalog.tasks import discover
+from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.config import RunConfig
 from tbtui.resources import tasks_dir
 from tbtui.terminal import visible
@@ -52,48 +55,77 @@ def remove_set(name: str) -> None:
     typer.echo(f"{SET_MARK}{name.removeprefix(SET_MARK)} is deleted")
 
 
-def print_tasks(directory: Path | None) -> None:
-    """A table of a directory's tasks.
+def print_tasks(directory: Path | None, *, as_json: bool = False) -> None:
+    """A directory's tasks: a table on a terminal, else a line of tab-separated fields each.
 
     Raises:
         CatalogError: there are none.
     """
     catalog = discover(find_tasks(directory) if directory else tasks_dir())
     config = RunConfig()
-    split = split_tasks(catalog.require_tasks(), eval_split=config.eval_split, seed=config.seed)
-    rows = [
-        (row.dataset, row.name, row.use, row.difficulty, row.category, row.summary)
-        for row in task_rows(split)
-    ]
-    console = Console()
-    console.print(_table(("dataset", "task", "use", "difficulty", "category", "asks"), rows))
-    console.print(
-        f"{len(rows)} tasks: {len(split.train)} to train on, {len(split.heldout)} held out"
+    # To list them, nothing has to be left to train on.
+    split = split_tasks(
+        catalog.require_tasks(), eval_split=config.eval_split, seed=config.seed, trains=False
     )
+    rows = task_rows(split)
+    asks = _asks(catalog.tasks)
+    if as_json:
+        documents = [{**asdict(row), "summary": asks[row.dataset, row.name]} for row in rows]
+        sys.stdout.write(json.dumps(documents, indent=1) + "\n")
+    elif sys.stdout.isatty():
+        _print_table(rows)
+    else:
+        for row in rows:
+            cells = {**_cells(row), "asks": asks[row.dataset, row.name]}
+            typer.echo("\t".join(visible(cell) for cell in cells.values()))
+    # Beside what a script reads.
+    said = f"{len(rows)} tasks: {len(split.train)} to train on, {len(split.heldout)} held out"
+    typer.echo(said, err=as_json or not sys.stdout.isatty())
     if catalog.defects:
         broken = len({defect.task for defect in catalog.defects})
-        console.print(
-            f"{broken} more can't be used: tbtui tasks check {catalog.directory}", markup=False
+        typer.echo(
+            f"{broken} more can't be used: tbtui tasks check {catalog.directory}",
+            err=as_json or not sys.stdout.isatty(),
         )
 
 
-async def print_check(directory: Path | None) -> bool:
-    """Every defect of a directory's tasks; says whether all of them can be used.
+def _asks(tasks: Sequence[TaskInfo]) -> dict[tuple[str, str], str]:
+    """What each task's summary is the beginning of, uncut, by data set and name."""
+    lines = {
+        (task.dataset, task.name): (
+            line.strip().lstrip("#").strip() for line in task.instruction.splitlines()
+        )
+        for task in tasks
+    }
+    return {key: next((line for line in each if line), "") for key, each in lines.items()}
 
-    Raises:
-        CatalogError: there are none.
-    """
-    report = await check_directory(find_tasks(directory) if directory else tasks_dir())
-    console = Console(soft_wrap=True)
-    for row in report.rows:
-        colour = "red" if row.severity == "error" else "yellow"
-        said = visible(f" {row.where}: {row.message}; {row.remedy}")
-        console.print(Text.assemble((row.severity, colour), said))
-    console.print(
-        f"{report.usable} of {report.found} tasks can be used"
-        f" · {report.errors} errors · {report.warnings} warnings"
-    )
-    return report.usable == report.found
+
+def _cells(row: TaskRow) -> dict[str, str]:
+    """By column."""
+    return {
+        "dataset": row.dataset,
+        "task": row.name,
+        "use": row.use,
+        "difficulty": row.difficulty,
+        "category": row.category,
+        "asks": row.summary,
+    }
+
+
+def _print_table(rows: Sequence[TaskRow]) -> None:
+    """What a task asks for gets at least half of the width; other columns make room for it."""
+    console = Console()
+    cells = [_cells(row) for row in rows]
+    columns = ["dataset", "task", "use", "difficulty", "category", "asks"]
+    if len({row.dataset for row in rows}) == 1:
+        columns.remove("dataset")
+    for column in ("difficulty", "category", "dataset"):
+        widths = (
+            max(len(column), *(len(each[column]) for each in cells)) for column in columns[:-1]
+        )
+        if column in columns and sum(widths) + 2 * len(columns) > console.width // 2:
+            columns.remove(column)
+    console.print(_table(columns, [[each[column] for column in columns] for each in cells]))
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

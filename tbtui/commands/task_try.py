@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -12,9 +11,10 @@ from tbtui import launch
 from tbtui.catalog.errors import CatalogError, nearest
 from tbtui.catalog.places import DEFAULT, find_tasks, named_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
-from tbtui.command_line import EXIT
-from tbtui.commands.evaluate import REFUSED, prepare_evaluation
+from tbtui.command_line import EXIT, say
+from tbtui.commands.evaluate import prepare_evaluation
 from tbtui.config import parse_settings
+from tbtui.errors import UserError
 from tbtui.journal.events import TrialFinished
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -24,6 +24,8 @@ from tbtui.view.waiting import duration
 
 _OUTPUT_LINES = 12
 """Of what the verifier said, for a trial that did not pass."""
+_MOST_READ = 64 * 1024
+"""Bytes of a file's end."""
 _OURS = ("eval_tasks", "eval_group_size", "tasks")
 """Settings that say what is attempted and how often, which `try` does itself."""
 
@@ -40,16 +42,16 @@ def try_task(task: str, arguments: Sequence[str], *, oracle: bool, view: launch.
     try:
         found = _find(task, arguments)
         evaluation = prepare_evaluation(
-            [*arguments, *_settings(found, arguments, oracle)], use_latest=False
+            [*arguments, *_settings(found, arguments, oracle)], use_latest=False, stem="try"
         )
-    except REFUSED as error:
-        typer.echo(f"tbtui: {error}", err=True)
+    except UserError as error:
+        say(error)
         return EXIT["refused"]
-    status = evaluation.run(view)
-    if status != EXIT["finished"] or view == "json":
+    status, directory = evaluation.run(view)
+    if directory is None or view == "json":
         return status
     who = "its solution" if oracle else evaluation.what
-    return EXIT_NO_REWARD if not _print_end(found, who, evaluation.directory) else status
+    return status if _print_end(found, who, directory, oracle=oracle) else EXIT_NO_REWARD
 
 
 EXIT_NO_REWARD = 1
@@ -60,10 +62,10 @@ def _settings(task: TaskInfo, arguments: Sequence[str], oracle: bool) -> list[st
     for name in _OURS:
         if name in names:
             raise CatalogError(f"{name}: one trial of {task.name} is what is tried; leave it out")
-    settings = [f"eval_tasks={task.name}", "eval_group_size=1", "max_retries=0", "n_workers=1"]
+    # From its own data set, unless another directory is asked for, its short name is enough.
+    name = task.name if "tasks_dir" in names else task.short_name
+    settings = [f"eval_tasks={name}", "eval_group_size=1", "max_retries=0", "n_workers=1"]
     settings += ["agent=oracle"] if oracle else []
-    if "run_name" not in names:
-        settings.append(f"run_name=try-{datetime.datetime.now():%Y-%m-%d-%H%M%S}")
     if "tasks_dir" not in names:
         settings.append(f"tasks_dir={task.path.parent}")
     return [setting for setting in settings if setting.partition("=")[0] not in names]
@@ -100,10 +102,10 @@ def _find(task: str, arguments: Sequence[str]) -> TaskInfo:
 
 
 def _names(tasks: Sequence[TaskInfo]) -> list[str]:
-    return [task.name for task in tasks]
+    return [task.short_name for task in tasks]
 
 
-def _print_end(task: TaskInfo, who: str, run: RunDirectory) -> bool:
+def _print_end(task: TaskInfo, who: str, run: RunDirectory, *, oracle: bool) -> bool:
     """The result in words; whether there is a reward."""
     reader = JournalReader(run)
     try:
@@ -123,7 +125,31 @@ def _print_end(task: TaskInfo, who: str, run: RunDirectory) -> bool:
     how = "ran to its end" if verified else visible(end.reason)
     typer.echo(f"  {how} · agent {duration(worked)}, verifier {duration(seconds.verifying)}")
     if (end.reward or 0) < 1:
+        if oracle:
+            for line in _solution_lines(run.trials / end.trial / "agent"):
+                typer.echo(f"  solution: {visible(line)}")
         for line in end.verifier_output.rstrip().splitlines()[-_OUTPUT_LINES:]:
             typer.echo(f"  verifier: {visible(line)}")
     typer.echo(f"  files: {run.trials / end.trial}")
     return end.reward is not None
+
+
+def _solution_lines(agent_dir: Path) -> Iterator[str]:
+    """How the solution ended, where that is known, and the end of what it printed."""
+    # Harbor's oracle writes the first file only where the exit status isn't 0.
+    code = _tail(agent_dir / "exit-code.txt")
+    yield f"exit status {code[-1]}" if code else "exit status 0"
+    yield from _tail(agent_dir / "oracle.txt")[-_OUTPUT_LINES:]
+
+
+def _tail(file: Path) -> list[str]:
+    """The last lines of a file that a trial has written; none where it can't be read."""
+    try:
+        if not file.is_file():
+            return []
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - _MOST_READ))
+            text = opened.read(_MOST_READ).decode(errors="replace").rstrip()
+    except OSError:
+        return []
+    return text.split("\n") if text else []

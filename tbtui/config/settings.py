@@ -23,6 +23,10 @@ AlarmAction = Literal["off", "warn", "pause", "halt"]
 Advantage = Literal["centred", "std", "leave_one_out", "batch"]
 Normalizer = Literal["token", "sequence", "trial", "sum"]
 
+Trust = Literal["code", "class", "host", "path"]
+"""`code` can run programs or take privileges; `class` does where it is `module:Class`; a `host` is
+talked to, and may be sent keys; a `path` is read."""
+
 _MAX_STEPS = 40
 
 POLICY_SETTINGS = frozenset(
@@ -54,6 +58,8 @@ class About:
     ge: float | None = None
     gt: float | None = None
     lt: float | None = None
+    trust: Trust | None = None
+    """What a value names that only the person who starts a run may name."""
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,7 +76,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = "grpo"
     prime_rl_dir: Annotated[
         Path | None,
-        About("Prime-RL's checkout, with what uv sync has installed in it", "none: PRIME_RL_DIR"),
+        About(
+            "Prime-RL's checkout, with what uv sync has installed in it",
+            "none: PRIME_RL_DIR",
+            trust="code",
+        ),
     ] = None
     prime_rl_config: Annotated[
         Path | None,
@@ -78,6 +88,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "A configuration file of Prime-RL's, taken as it is but for where it writes; the same"
             " as naming it without prime_rl_config=",
             "none: it is written from these settings",
+            trust="code",
         ),
     ] = None
     num_train_gpus: Annotated[
@@ -102,16 +113,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         About(
             "Checkpoint to start from: a directory, or tinker://... of a Tinker server",
             "none: the model as it comes",
+            trust="path",
         ),
     ] = None
     tinker_base_url: Annotated[
-        str | None, About("Address of the Tinker server", "none: the hosted service")
+        str | None, About("Address of the Tinker server", "none: the hosted service", trust="host")
     ] = None
     vllm_base_url: Annotated[
         str | None,
         About(
             "Address of the vLLM server (its key, if it wants one: OPENAI_API_KEY)",
             "none: OPENAI_BASE_URL, else http://localhost:8000/v1",
+            trust="host",
         ),
     ] = None
     tokenizer: Annotated[
@@ -119,6 +132,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         About(
             "Tokenizer: a directory, or a name on the Hugging Face hub",
             "none: the one that the server names for its model",
+            trust="code",
         ),
     ] = None
     renderer: Annotated[
@@ -126,6 +140,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         About(
             "What turns chat into tokens: template, embedded, cookbook:NAME, or module:Class",
             "template: the chat template that comes with the tokenizer",
+            trust="class",
         ),
     ] = "template"
     thinking: Annotated[
@@ -140,7 +155,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         int | None,
         About(
             "How long a Tinker server keeps a checkpoint that nobody deletes",
-            "none: for ever",
+            "none: until it is deleted, and it may be charged for; a run can be resumed only for so"
+            " long",
             "hours",
             ge=1,
         ),
@@ -173,6 +189,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         About(
             "Directory of Harbor tasks, or a data set by name: workshop, or a fetched one",
             "none: the bundled starter tasks",
+            trust="path",
         ),
     ] = None
     tasks: Annotated[
@@ -269,7 +286,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         float,
         About(
             "AdamW step size at its highest",
-            "fast and stable on the model shipped (tests/benchmarks/learning_curve.py)",
+            "fast and stable on the model shipped (tests/benchmarks/learning_curve.py); of another"
+            " model 4e-5, with Prime-RL 1e-5",
             gt=0,
         ),
     ] = 2e-4
@@ -438,6 +456,42 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             ge=0,
         ),
     ] = 1.0
+    unfit_tasks: Annotated[
+        Literal["skip", "try"],
+        About(
+            "Tasks whose files show that the environment can't serve them: leave them out, or try"
+            " them all the same",
+            "skip: their trials would only fail",
+        ),
+    ] = "skip"
+    max_unusable: Annotated[
+        float,
+        About(
+            "Largest share of the tasks tried that may turn out unusable: not to be built, or with"
+            " a verifier that can't work in this environment; more of them end the run",
+            "half: another environment would serve better; 1 never ends it",
+            ge=0,
+        ),
+    ] = 0.5
+    check_zeros: Annotated[
+        Literal["auto", "never", "faults", "first"],
+        About(
+            "Verdicts of 0 that are checked against a fresh sandbox: of verifiers that seem not to"
+            " have worked (faults); besides these the first of each task that was not solved yet,"
+            " against the task's own solution (first); none (never)",
+            "auto: first in the sandbox, which is not the image that a task names; else faults",
+        ),
+    ] = "auto"
+    kill_before_verifying: Annotated[
+        Literal["auto", "always", "never"],
+        About(
+            "Whether what the agent has left running is killed before its verifier runs in the same"
+            " environment: of bundled tasks (auto), of all tasks, of none. A task whose verifier"
+            " needs it says `[metadata] verifier_needs_processes = true` in task.toml",
+            "auto: what runs beside a verifier can forge its verdict, but others' tasks may be"
+            " verified by asking a server that the agent has started",
+        ),
+    ] = "auto"
     halt_after: Annotated[
         int,
         About(
@@ -463,6 +517,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "TOML file of [[rule]] tables that decide in a person's place: exclude, relabel,"
             " accept, refill or hold",
             "none: people decide",
+            trust="path",
         ),
     ] = None
     review_timeout_sec: Annotated[
@@ -512,13 +567,20 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = "terminus-2"
     max_turns: Annotated[
-        int, About("Model calls in a trial", "twice what the starter tasks need", "turns", ge=1)
+        int,
+        About(
+            "Model calls in a trial",
+            "twice what the starter tasks need; 32 of another model",
+            "turns",
+            ge=1,
+        ),
     ] = 6
     max_tokens: Annotated[
         int,
         About(
             "Most in one completion",
-            "room for the longest answer of the starter tasks",
+            "room for the longest answer of the starter tasks; of another model 8192, or a quarter"
+            " of context_limit",
             "tokens",
             ge=1,
         ),
@@ -544,7 +606,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         float,
         About(
             "Longest that the policy may take for one completion",
-            "a policy that hangs is a failure, not a slow one",
+            "a policy that hangs is a failure, not a slow one; 900 of another model",
             "seconds",
             gt=0,
         ),
@@ -556,13 +618,23 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     environment_type: Annotated[
         str | None,
         About(
-            "sandbox, docker, podman, one of Harbor's, or module:Class", "none: what this host has"
+            "sandbox, docker, podman, one of Harbor's, module:Class; auto: the sandbox, or Docker"
+            " where that serves more of the tasks",
+            "none: what this host has",
+            trust="class",
         ),
     ] = None
     environment_kwargs: Annotated[
         dict[str, Any],
-        About("Passed through to the environment", "empty: its own defaults"),
+        About("Passed through to the environment", "empty: its own defaults", trust="code"),
     ] = {}
+    force_build: Annotated[
+        bool,
+        About(
+            "Build a task's Dockerfile although the task names an image",
+            "images are made to spare the build; on where one can't be pulled",
+        ),
+    ] = False
     n_parallel_envs: Annotated[
         int, About("Trials that run at once", "they wait more than they compute", "trials", ge=1)
     ] = 16
@@ -570,7 +642,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         float,
         About(
             "Most trials started in a second; 0: no limit",
-            "0: sandboxes start at once; services may need one",
+            "0: sandboxes start at once; 1 where a service runs them",
             "trials a second",
             ge=0,
         ),
@@ -636,20 +708,41 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         About(
             "prices.prompt, .sampled and .trained, for the cost of steps and evaluations; beside"
             " them .cached (tokens of prompts in the sampler's cache) and .scored (forward passes"
-            " alone), which are prompt's else",
-            "empty: no costs are told",
+            " alone), which are prompt's else, and .storage (of checkpoints, dollars a gigabyte"
+            " and month)",
+            "empty: Tinker's public ones where they are known (tbtui run --explain), else costs"
+            " are unknown",
             "US dollars a million tokens",
         ),
     ] = {}
+    max_cost: Annotated[
+        float | None,
+        About(
+            "Ends the run once it has cost so much: the step under way is finished and saved"
+            " (exit status 0)",
+            "none: max_steps decides",
+            "US dollars",
+            gt=0,
+        ),
+    ] = None
     gpu_hosts: Annotated[
         tuple[str, ...],
         About(
             "Other machines whose GPUs are shown, as ssh knows them (ssh HOST nvidia-smi)",
             "empty: this machine's alone",
+            trust="host",
         ),
     ] = ()
 
     # Where it goes
+    on_hangup: Annotated[
+        Literal["detach", "stop"],
+        About(
+            "When the terminal goes away (a lost connection, a closed window): the run goes on"
+            " without it, or ends",
+            "detach: an hour's work is worth more than its window; tbtui attach shows it again",
+        ),
+    ] = "detach"
     logs_dir: Annotated[Path, About("Directory of runs", "beside where it was started")] = Path(
         "runs"
     )
@@ -664,7 +757,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         int,
         About(
             "Steps between checkpoints; 0: only at the end",
-            "little is lost by a crash",
+            "little is lost by a crash; 1 with policy=tinker, where a save takes no time here",
             "steps",
             ge=0,
         ),
@@ -756,7 +849,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "min_group",
         "short_groups",
     ),
-    "What an outcome leads to": ("on_outcome", "max_retries", "retry_wait_sec", "halt_after"),
+    "What an outcome leads to": (
+        "on_outcome",
+        "max_retries",
+        "retry_wait_sec",
+        "halt_after",
+        "unfit_tasks",
+        "max_unusable",
+        "check_zeros",
+        "kill_before_verifying",
+    ),
     "A look before a step is trained": (
         "review",
         "review_rules",
@@ -775,6 +877,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "trial_timeout_sec",
         "environment_type",
         "environment_kwargs",
+        "force_build",
         "n_parallel_envs",
         "env_starts_per_sec",
         "n_workers",
@@ -782,10 +885,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "worker_max_trials",
     ),
     "Stragglers": ("step_deadline_sec", "at_deadline", "oversample", "oversample_keep"),
-    "Alarms, costs and GPUs": ("on_alarm", "prices", "gpu_hosts"),
+    "Alarms, costs and GPUs": ("on_alarm", "prices", "max_cost", "gpu_hosts"),
     "Where it goes": (
         "logs_dir",
         "run_name",
+        "on_hangup",
         "keep",
         "save_every",
         "keep_checkpoints",

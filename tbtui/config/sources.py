@@ -2,29 +2,34 @@
 
 1. `name=value` on the command line.
 2. TOML files named on the command line; of several the later one wins.
-3. The defaults.
+3. The defaults, of which some follow the model, its server or the environment (`defaults.py`).
 
 A table's entries are taken one by one from each. No environment variable is a setting: a run is
-what its files and its command line say. `.env` is for secrets alone (`secrets.py`).
+what its files and its command line say. `.env` is for secrets alone (`secrets.py`), and what a run
+directory says is believed only so far (`trust.py`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tbtui.config.defaults import defaults_for
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import settings
+from tbtui.config.trust import require_trusted
 from tbtui.config.values import (
     ConfigError,
     asked_for,
     read_entry,
     read_value,
     require_setting,
+    to_json,
 )
+from tbtui.paths import read_plain
 
 DEFAULT = "default"
 """On the command line: takes back what a file says. A text or path can't be reset like that."""
@@ -48,7 +53,7 @@ def parse_settings(arguments: Sequence[str], *, files: Sequence[Path] = ()) -> R
     values: dict[str, Any] = {}
     for file in (*files, *map(Path, named)):
         _merge(values, _read_file(file))
-    given = set(asked_for(values))
+    in_files, given = set(values), set[str]()
     for name, entry, text in _split(a for a in arguments if a not in named):
         setting = require_setting(name)
         given.add(name)
@@ -59,7 +64,49 @@ def parse_settings(arguments: Sequence[str], *, files: Sequence[Path] = ()) -> R
             given.discard(name)
         else:
             values[name] = read_value(setting, text, text=True)
-    return RunConfig(**values, given=frozenset(given))
+    given |= asked_for(values) & in_files
+    defaults = {name: default.value for name, default in defaults_for(values).items()}
+    return RunConfig(**(defaults | values), given=frozenset(given))
+
+
+def parse_run_settings(
+    file: Path,
+    changed: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    command: str,
+    replaced: Collection[str] = (),
+) -> RunConfig:
+    """The settings that a run's `config.toml` has, and `arguments` over them.
+
+    Args:
+        changed: `name=value` of what was changed after the file was written, as its journal says.
+        arguments: what a person has typed.
+        command: what that person types again, with the settings that the run may not decide.
+        replaced: settings that the caller replaces, whatever the run says.
+
+    Raises:
+        ConfigError: as `parse_settings`; or the run names code, hosts or paths that nobody who may
+            has named (`trust.require_trusted`).
+    """
+    own = to_json(parse_settings(changed, files=[file]))
+    require_trusted(own, file, {*names_typed(arguments), *replaced}, command)
+    names = names_of(arguments)
+    still = [each for each in changed if each.partition("=")[0].partition(".")[0] not in names]
+    return parse_settings([*still, *arguments], files=[file])
+
+
+def names_typed(arguments: Iterable[str]) -> set[str]:
+    """The settings that arguments and the files among them name; `table.entry` of a table."""
+    typed = set()
+    for argument in arguments:
+        if not is_file(argument):
+            typed.add(argument.partition("=")[0])
+            continue
+        for name, value in _read_file(Path(argument)).items():
+            is_table = settings()[name].is_table
+            typed |= {f"{name}.{entry}" for entry in value} if is_table else {name}
+    return typed
 
 
 def is_file(argument: str) -> bool:
@@ -107,8 +154,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     import tomllib  # few runs have a file
 
     try:
-        with path.open("rb") as file:
-            values = tomllib.load(file)
+        values = tomllib.loads(read_plain(path.resolve()).decode())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

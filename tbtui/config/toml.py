@@ -34,14 +34,14 @@ def _comment(setting: Setting) -> str:
 
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(
-                f"{json.dumps(k, ensure_ascii=False)} = {_toml(v)}" for k, v in value.items()
-            )
-            + "}"
-        )
+        return "{" + ", ".join(f"{toml_string(k)} = {_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    # Every JSON string, number and boolean is also TOML; only control characters differ.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # Every JSON number and boolean is also TOML.
+    return toml_string(value) if isinstance(value, str) else json.dumps(value)
+
+
+def toml_string(text: str) -> str:
+    """As TOML; in ASCII escapes what a terminal might obey, and TOML may refuse."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in quoted)

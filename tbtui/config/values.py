@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from tbtui.config.defaults import defaults_for
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import Setting, settings
+from tbtui.errors import UserError
 from tbtui.paths import PathError, expanded_user
 
 _TOO_LARGE = 2**63
+_CREDENTIALS = re.compile(r"(?<=//)([^/:@]*:)?[^/]*@")
+_LEFT_OUT = "***@"
 _MOST_SHOWN = 200
 """Characters of a value that can't be used."""
 
 
-class ConfigError(Exception):
+_OF_THE_APP = MappingProxyType(
+    {
+        "theme": "the key t in the app chooses the theme",
+        "fps": "give --fps, or set it in app.toml",
+        "notify": "set it in app.toml",
+        "keys": "other keys are set in keys.toml",
+    }
+)
+"""What a person may take for one, and where it is set."""
+
+
+class ConfigError(UserError):
     """A setting is unknown or its value can't be used; one line that says what to do."""
 
 
@@ -29,8 +46,10 @@ def require_setting(name: str, where: str = "") -> Setting:
         return setting
     import difflib  # a quarter of what reading the settings takes, and only needed here
 
-    near = difflib.get_close_matches(name, settings(), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "see `tbtui run --help`"
+    if name in _OF_THE_APP:
+        raise ConfigError(f"{where}{name!r} is no setting of a run; {_OF_THE_APP[name]}")
+    near = difflib.get_close_matches(name, settings(), n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]!r}?" if near else "`tbtui settings` has all of them"
     raise ConfigError(f"{where}unknown setting {name!r}; {hint}")
 
 
@@ -103,18 +122,40 @@ def asked_for(values: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(
         name
         for name, value in values.items()
-        if name == "max_steps" or value != settings()[name].default
+        if name == "max_steps" or value != default_of(name, values)
     )
+
+
+def default_of(name: str, values: Mapping[str, Any]) -> Any:
+    """The default of the setting of this name where the others are `values`."""
+    default = defaults_for(values).get(name)
+    return settings()[name].default if default is None else default.value
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:
     """Every setting in force as JSON has it: texts for paths, lists for tuples.
 
     `max_steps` is `step_limit`: the default is not in force beside `n_epochs` (`step_limit`).
+    A password in an address is left out: this is what is written down and shown.
     """
     values = msgspec.json.decode(msgspec.json.encode(config, enc_hook=str))
     values["max_steps"] = config.step_limit
-    return {name: values[name] for name in settings()}
+    return {
+        name: without_password(values[name]) if setting.about.trust == "host" else values[name]
+        for name, setting in settings().items()
+    }
+
+
+def without_password(address: Any) -> Any:
+    """An address as it may be written down: `http://me:***@host/v1`."""
+    if not isinstance(address, str):
+        return address
+    return _CREDENTIALS.sub(lambda found: (found[1] or "") + _LEFT_OUT, address)
+
+
+def lacks_password(address: str | None) -> bool:
+    """It was written down without its password."""
+    return address is not None and _LEFT_OUT in address
 
 
 def _table(setting: Setting, value: Any, where: str) -> dict[str, Any]:

@@ -14,9 +14,12 @@ from tbtui.console.texts import (
     continued_lines,
     end_line,
     eval_line,
+    evaluated_weights,
     line,
     run_lines,
 )
+from tbtui.journal.costs import dollars
+from tbtui.journal.downtime import Downtime
 from tbtui.journal.events import (
     AlarmRaised,
     BestCheckpoint,
@@ -29,6 +32,8 @@ from tbtui.journal.events import (
     GroupRefilled,
     GroupScored,
     Noted,
+    OutageBegan,
+    OutageEnded,
     Outcome,
     PolicyLost,
     RunContinued,
@@ -41,6 +46,7 @@ from tbtui.journal.events import (
     SettingsChanged,
     StepFinished,
     StepStarted,
+    TasksSetAside,
     TrialExcluded,
     TrialFinished,
     TrialGivenBack,
@@ -55,7 +61,7 @@ from tbtui.journal.events import (
     WorkerRecycled,
 )
 from tbtui.journal.planned_steps import planned_steps
-from tbtui.view.costs import dollars
+from tbtui.view.ending import Ending
 from tbtui.view.gpu_lines import GpuLines
 from tbtui.view.server_lines import ServerLines
 from tbtui.view.state import INFRASTRUCTURE
@@ -81,11 +87,11 @@ class _Step:
 class HumanLines:
     """Folds events into lines for a person; one line a step, and whatever goes wrong."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        """`name`: what finds the run in a command, to say in the end what one may do with it."""
+        self._name = name
         self._started: float | None = None
-        self._spent = 0.0
-        """Seconds of the processes that this run had before."""
-        self._latest = 0.0
+        self._downtime = Downtime()
         self._open: dict[int, _Step] = {}
         self._step_of: dict[str, int] = {}
         """Of the training trials of the steps under way."""
@@ -94,8 +100,16 @@ class HumanLines:
         self._train_tasks = 0
         self._settings: dict[str, Any] = {}
         self._run_paused = False
+        self._unusable: set[str] = set()
         self._steps = 0
         self._rollouts = 0
+        self._evaluating: set[str] = set()
+        """Trials of evaluations under way."""
+        self._evaluations = 0
+        """Trials of evaluations that are over."""
+        self._ending = Ending()
+        self._usd: float | None = None
+        """What the run has cost, evaluations included, where prices are known."""
         self._policy = "policy"
         self._server = ServerLines()
         self._gpus = GpuLines()
@@ -105,7 +119,8 @@ class HumanLines:
     def lines(self, entry: Entry) -> Iterator[str]:
         """The lines that this event adds, without line ends."""
         event = entry.event
-        before, self._latest = self._latest, entry.time
+        self._ending.see(entry)
+        self._downtime.see(entry)
         for text in self._server.lines(entry):
             yield line(self._policy, text)
         for text in self._gpus.lines(entry):
@@ -124,9 +139,7 @@ class HumanLines:
                 self._steps = planned_steps(event.settings, self._train_tasks)
                 yield from run_lines(event)
             case RunContinued():
-                # Between its processes the run stood still.
-                self._spent += before - (self._started or before)
-                self._started, self._settings = entry.time, event.settings
+                self._settings = event.settings
                 self._steps = planned_steps(event.settings, self._train_tasks)
                 yield from continued_lines(event)
             case StepStarted():
@@ -136,20 +149,24 @@ class HumanLines:
                 tasks[event.group] = event.task
                 if event.replaces:
                     replaced = tasks.get(event.replaces, event.replaces)
-                    yield line(
-                        "group", f"{event.task} is added for {replaced}, which has nothing to teach"
-                    )
+                    why = "can't be used" if replaced in self._unusable else "has nothing to teach"
+                    yield line("group", f"{event.task} is added for {replaced}, which {why}")
             case TrialQueued():
                 if event.purpose == "train":
                     self._step_of[event.trial] = event.step
+                else:
+                    self._evaluating.add(event.trial)
             case TrialFinished():
                 if (number := self._step_of.get(event.trial)) is not None:
                     step = self._step(number)
                     step.outcomes[event.outcome] += 1
                     self._outcomes[event.trial] = event.outcome
-                    self._rollouts += 1
+                    self._rollouts += event.outcome is not Outcome.CANCELLED
                     if event.reward is None and _is_the_policys_doing(event.outcome):
                         step.masked.add(event.trial)
+                elif event.trial in self._evaluating:
+                    self._evaluating.discard(event.trial)
+                    self._evaluations += event.outcome is not Outcome.CANCELLED
                 # What people ended themselves is told as what they asked for.
                 if event.reward is None and event.outcome is not Outcome.CANCELLED:
                     masked = ", masked" if _is_the_policys_doing(event.outcome) else ""
@@ -184,6 +201,11 @@ class HumanLines:
             case GroupRefilled():
                 task = self._step(event.step).tasks.get(event.group, event.group)
                 yield line("group", f"{task} is refilled with {', '.join(event.trials)}")
+            case TasksSetAside():
+                self._unusable |= event.tasks.keys()
+                if event.by == "trial":
+                    for task, reason in event.tasks.items():
+                        yield line("task", f"{task} is not tried again: {reason}")
             case DeadlinePassed():
                 done = "stopped and verified" if event.action == "stop" else "masked"
                 yield line(
@@ -198,6 +220,7 @@ class HumanLines:
             case GroupScored():
                 self._step(event.step).groups[event.group] = event.disposition
             case StepFinished():
+                self._usd = event.metrics.get("cost/total_usd", self._usd)
                 yield self._step_line(event)
                 self._open.pop(event.step, None)
                 over = [trial for trial, step in self._step_of.items() if step <= event.step]
@@ -205,7 +228,8 @@ class HumanLines:
                     del self._step_of[trial]
                     self._outcomes.pop(trial, None)
             case EvalFinished():
-                yield eval_line(event)
+                self._usd = event.metrics.get("cost/total_usd", self._usd)
+                yield eval_line(event, evaluated_weights(self._settings))
             case CheckpointSaved():
                 yield line("saved", event.path)
             case CheckpointRemoved():
@@ -217,6 +241,11 @@ class HumanLines:
             case PolicyLost():
                 again = f"; a new one in {event.wait_sec:.0f} s" if event.wait_sec >= 0.5 else ""
                 yield line(self._policy, f"lost at step {event.step}: {event.reason}{again}")
+            case OutageBegan():
+                yield line("warning", f"{event.text}; {event.remedy}")
+            case OutageEnded():
+                if event.text:
+                    yield line("info", f"{event.text} after {duration(event.seconds)}")
             case WorkerLost():
                 lost = f"; its {len(event.trials)} trials are lost" if event.trials else ""
                 yield line("worker", f"{event.worker} lost: {event.reason}{lost}")
@@ -227,12 +256,30 @@ class HumanLines:
                 self._steps = planned_steps(self._settings, self._train_tasks)
             case Noted():
                 yield line(event.level, event.text)
+            case RunFinished() if self._name and not self._ending.begun:
+                # Why it never began is said by whoever asked for it.
+                pass
             case RunFinished():
-                elapsed = duration(self._spent + entry.time - (self._started or entry.time))
-                yield line("end", f"{self._rollouts:,} rollouts in {elapsed}")
+                elapsed = duration(
+                    entry.time - (self._started or entry.time) - self._downtime.seconds
+                )
+                spent = "" if self._usd is None else f", {dollars(self._usd)}"
+                yield line("end", f"{self._trials()} in {elapsed}{spent}")
+                if self._name:
+                    for head, text in (
+                        *self._ending.lines(),
+                        *self._ending.next_lines(self._name),
+                    ):
+                        yield line(head, text)
                 yield end_line(event.status, event.reason)
             case _:
                 pass
+
+    def _trials(self) -> str:
+        """`960 rollouts, 240 held-out trials`."""
+        counts = [(self._rollouts, "rollout"), (self._evaluations, "held-out trial")]
+        told = [f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts if count]
+        return ", ".join(told) or "no trials"
 
     def _moved(self, trial: str, number: int) -> None:
         """A trial turns out to belong to another step than it was counted to."""

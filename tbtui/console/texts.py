@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from tbtui.journal.events import AlarmRaised, Estimate, EvalFinished, RunContinued, RunStarted
+from tbtui.journal.held_out import HeldOut, pass_rates_in_words
 from tbtui.terminal import visible
 from tbtui.view.waiting import number_range
 
@@ -42,6 +44,20 @@ def run_lines(event: RunStarted) -> Iterator[str]:
     )
 
 
+def evaluated_weights(settings: Mapping[str, Any]) -> str:
+    """What a run evaluates that takes no steps; empty: it takes some."""
+    if settings.get("max_steps") != 0:
+        return ""
+    if settings.get("agent") == "oracle":
+        return "the tasks' own solutions"
+    if not (checkpoint := str(settings.get("checkpoint") or "")):
+        return "the starting weights"
+    parts = PurePath(checkpoint).parts
+    if len(parts) > 3 and parts[-2] == "checkpoints":
+        return f"{parts[-1]} of {parts[-3]}"
+    return checkpoint
+
+
 def continued_lines(event: RunContinued) -> Iterator[str]:
     where = f"step {event.step} ({event.checkpoint})" if event.checkpoint else "the start"
     yield line("resumed", f"from {where}")
@@ -63,13 +79,21 @@ def alarm_line(event: AlarmRaised) -> str:
     return line("alarm", f"{name} at step {event.step}: {event.text}{led_to[event.action]}")
 
 
-def eval_line(event: EvalFinished) -> str:
+def eval_line(event: EvalFinished, weights: str = "") -> str:
+    """`weights`: what was evaluated, if not those after a step."""
+    weights = weights or f"after step {event.step}"
+    if event.scored + event.unscored == 1:
+        only = HeldOut.of(event)
+        return line("eval", f"{weights}: {pass_rates_in_words(only, only)}")
     if event.pass_rate is None:
-        return line("eval", f"after step {event.step}: no trial could be scored")
+        return line("eval", f"{weights}: no trial could be scored")
     kinds = " ".join(f"{kind} {rate:.2f}" for kind, rate in event.by_kind.items())
     datasets = " ".join(f"{name} {rate:.2f}" for name, rate in event.by_dataset.items())
     parts = f"{datasets} · {kinds}" if datasets else kinds
     unscored = f", {event.unscored} unscored" if event.unscored else ""
+    tasks = HeldOut.of(event).coverage
+    of_tasks = f" ({tasks})" if tasks else ""
+    trials = "trial" + "s" * (event.scored != 1)
     at_k = "".join(
         f" · pass@{k} {estimate.value:.2f}{_interval(estimate)}"
         for k, estimate in sorted(event.pass_at.items())
@@ -77,8 +101,8 @@ def eval_line(event: EvalFinished) -> str:
     )
     return line(
         "eval",
-        f"after step {event.step}: held-out pass rate {event.pass_rate:.2f}"
-        f"{_interval(event.pass_at.get(1))} of {event.scored} trials{unscored}"
+        f"{weights}: held-out pass rate {event.pass_rate:.2f}"
+        f"{_interval(event.pass_at.get(1))} of {event.scored} {trials}{unscored}{of_tasks}"
         f"{at_k} · {parts}",
     )
 

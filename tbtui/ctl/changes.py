@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tbtui.command_line import say
 from tbtui.ctl.output import print_json
 from tbtui.ctl.reading import RunReading, read_run
 from tbtui.ctl.targets import TargetError, choose_group, choose_run, choose_trial
@@ -143,11 +144,18 @@ def refill_group(group: str, run: str | None, manner: Manner) -> int:
 def change_settings(settings: Sequence[str], run: str | None, manner: Manner) -> int:
     """As `change_run`; `settings` are `name=value`. Raises `ConfigError` too."""
     from tbtui.config import ConfigError, absolute, is_file, names_of, parse_settings, to_json
+    from tbtui.config import settings as known
+    from tbtui.engines.grpo.live_settings import LIVE
 
     if files := [each for each in settings if is_file(each)]:
         raise ConfigError(f"{files[0]}: a live run takes no file of settings; write name=value")
     # A relative path is one from here, not from where the run was started.
-    parsed = to_json(absolute(parse_settings(settings)))
+    try:
+        parsed = to_json(absolute(parse_settings(settings)))
+    except ConfigError as error:
+        if names_of(settings) <= known().keys():
+            raise
+        raise ConfigError(f"{error}; what a live run can change: {', '.join(LIVE)}") from error
     values = {name: parsed[name] for name in sorted(names_of(settings))}
     directory = choose_run(run)
     with read_run(directory) as reading:
@@ -257,6 +265,6 @@ def _say(change: _Change, result: _Result, manner: Manner) -> None:
     else:
         line = result.text
     if result.ok is False:
-        typer.echo(f"tbtui: {visible(line)}", err=True)
+        say(line)
     else:
         typer.echo(visible(line))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tbtui.command_line import EXIT_INTERRUPTED, refuse
+from tbtui.errors import UserError
 
 if TYPE_CHECKING:
     from tbtui.ctl.changes import Manner
@@ -45,14 +46,9 @@ def manner_of(
 
 
 def do[T](what: Callable[[], T]) -> T:
-    from tbtui.config import ConfigError
-    from tbtui.ctl.targets import TargetError
-    from tbtui.journal.database import JournalError
-    from tbtui.journal.rundir import RunDirectoryError
-
     try:
         return what()
-    except (ConfigError, JournalError, RunDirectoryError, TargetError) as error:
+    except UserError as error:
         refuse(error)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import typer
-
+from tbtui.command_line import say
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, writer
 from tbtui.view.reading import state_at_end
@@ -45,7 +44,7 @@ def read_run(directory: RunDirectory) -> Iterator[RunReading]:
     try:
         state = state_at_end(reader)
         if reader.trouble:
-            typer.echo(f"tbtui: {reader.trouble}", err=True)
+            say(reader.trouble)
         now = time.time() if pid is not None else state.finished_at or state.time
         yield RunReading(directory, reader, state, pid, now)
     finally:

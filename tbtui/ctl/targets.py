@@ -7,13 +7,14 @@ from pathlib import Path
 
 from tbtui.config import RunConfig
 from tbtui.engines.control.live_runs import live_runs
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, is_live
 from tbtui.journal.summaries import find_runs
 from tbtui.paths import PathError, expanded
 from tbtui.view.state import GroupView, RunState, TrialView
 
 
-class TargetError(Exception):
+class TargetError(UserError):
     """There is no such thing, or more than one; the message is one line for a person."""
 
 

@@ -12,6 +12,7 @@ from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.honoured import require_consistent, require_honoured
 from tbtui.engines.prepare import PreparedRun
+from tbtui.engines.task_fitness import offer
 from tbtui.engines.task_records import task_records
 from tbtui.journal.events import RunStarted
 from tbtui.policies.base import Policy
@@ -44,7 +45,10 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
     return TrialSettings(
         trials_dir=prepared.directory.trials,
         environment=EnvironmentSpec(
-            environment.type, environment.import_path, dict(environment.kwargs)
+            environment.type,
+            environment.import_path,
+            dict(environment.kwargs),
+            config.force_build,
         ),
         model_name=policy.info.model_name,
         max_turns=config.max_turns,
@@ -61,6 +65,8 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
         agent=config.agent,
         enable_summarize=config.enable_summarize,
         proactive_summarization_threshold=config.proactive_summarization_threshold,
+        check_zeros=prepared.check_zeros,
+        kill_before_verifying=prepared.kill_before_verifying,
     )
 
 
@@ -72,6 +78,9 @@ def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
     """
     config = prepared.config
     warnings = [f"{defect.path}: {defect.message}; {defect.remedy}" for defect in prepared.defects]
+    if summary := prepared.fitness.summary():
+        done = "are tried all the same" if config.unfit_tasks == "try" else "are left out"
+        warnings.append(f"{summary}; they {done}{offer(prepared.fitness)}")
     if refused := prepared.split.refused:
         warnings.append(
             f"tasks: {len(refused)} of those that were chosen are held out and not trained on:"

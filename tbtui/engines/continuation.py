@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import os
 import socket
@@ -20,7 +21,7 @@ from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_WAS_KILLED, Start
 from tbtui.engines.grpo.recovery import Recovery, recover
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.resume import keep_settings
-from tbtui.journal.events import Noted, RunContinued, RunStarted
+from tbtui.journal.events import Noted, RunContinued, RunStarted, TasksSetAside
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy
@@ -50,7 +51,7 @@ async def continue_run(
         PolicyError: the policy can't load it.
     """
     directory, config = prepared.directory, prepared.config
-    checkpoint, notes = _newest(prepared)
+    checkpoint, notes = newest(prepared)
     step = version = 0
     if checkpoint is not None:
         state = load_checkpoint(checkpoint.path, policy.info)
@@ -68,10 +69,15 @@ async def continue_run(
         text = f"no checkpoint: all {len(recovery.replayed)} steps are trained again"
         journal.append(Noted(level="warning", text=text))
     recovery.close_gaps(journal, reader, POLICY_LOST_FIRST if policy_lost else RUN_WAS_KILLED)
-    return recovery.start
+    unfit = prepared.unfit
+    if policy_lost or unfit.keys() == recovery.start.unfit:
+        return recovery.start
+    # Another environment, or other packages: what turned out in trials may be otherwise too.
+    journal.append(TasksSetAside(tasks=unfit, by="preflight"))
+    return dataclasses.replace(recovery.start, set_aside=unfit, unfit=frozenset(unfit))
 
 
-def _newest(prepared: PreparedRun) -> tuple[LoadedCheckpoint | None, tuple[str, ...]]:
+def newest(prepared: PreparedRun) -> tuple[LoadedCheckpoint | None, tuple[str, ...]]:
     """The checkpoint to go on from, and what is wrong with newer ones."""
     sweep(prepared.directory)
     try:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from tbtui.config import POLICY_SETTINGS, ConfigError, RunConfig, to_json
+from tbtui.config import POLICY_SETTINGS, ConfigError, RunConfig, is_embedded, to_json
+from tbtui.config.values import lacks_password, without_password
+from tbtui.engines.prices import price_list
 from tbtui.journal.vocabulary import AlarmName
 
 if TYPE_CHECKING:
@@ -18,8 +20,16 @@ if TYPE_CHECKING:
 
 PRICES = ("prompt", "sampled", "trained")
 """All of them, or none, are given."""
-FURTHER_PRICES = ("cached", "scored")
-"""The price of a prompt, where they are not given."""
+FURTHER_PRICES = ("cached", "scored", "storage")
+"""The first two are the price of a prompt where they are not given; without the last, storage isn't
+counted."""
+
+LEAST_TO_THINK = 2048
+"""Tokens of one completion. What a model of 8 billion parameters thinks before a command often
+takes more than a thousand; recipes of the field give 4096 to 8192."""
+
+HIGHEST_SENSIBLE_RATE = 0.01
+"""A LoRA adapter is trained with about a tenth of it, whole weights with less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,7 @@ def contradictions(config: RunConfig) -> list[Problem]:
         *_on_a_server(config),
         *_on_a_vllm_server(config),
         *_temperature(config),
+        *_budget(config),
         *contradictions_of_any_engine(config),
     ]
 
@@ -73,6 +84,7 @@ def contradictions_of_any_engine(config: RunConfig) -> list[Problem]:
         *_learning(config),
         *_review(config),
         *_evaluation(config),
+        *_lengths(config),
         *_where(config),
     ]
 
@@ -116,6 +128,11 @@ def _embedded(config: RunConfig) -> Iterator[Problem]:
 def _on_a_server(config: RunConfig) -> Iterator[Problem]:
     if config.policy != "tinker":
         return
+    if config.tinker_base_url != without_password(config.tinker_base_url):
+        yield _error(
+            "tinker_base_url: leave user and password out of it, which the SDK would write into"
+            " logs; a server's key is TINKER_API_KEY"
+        )
     # Another server may well serve the embedded model, whose name nobody has to give.
     if "model_name" not in config.given and config.tinker_base_url is None:
         yield _error("model_name: name a model of the Tinker server, such as Qwen/Qwen3-8B")
@@ -136,6 +153,11 @@ def _on_a_vllm_server(config: RunConfig) -> Iterator[Problem]:
         )
     if "model_name" not in config.given:
         yield _error("model_name: give the name under which the vLLM server serves the model")
+    if lacks_password(config.vllm_base_url):
+        yield _error(
+            "vllm_base_url: passwords are not written down; give it again:"
+            f" vllm_base_url={config.vllm_base_url} with the password in place of ***"
+        )
     if config.checkpoint is not None:
         yield _error(
             f"checkpoint={config.checkpoint}: a vLLM server has the weights that it was started"
@@ -192,6 +214,11 @@ def _learning(config: RunConfig) -> Iterator[Problem]:
             f" advantage={config.advantage}; give one of them"
         )
     given = config.given
+    if config.learning_rate > HIGHEST_SENSIBLE_RATE and config.step_limit != 0:
+        yield _warning(
+            f"learning_rate={config.learning_rate:g}: AdamW moves every weight by about so much a"
+            f" step; above {HIGHEST_SENSIBLE_RATE:g} a model usually forgets all it can do"
+        )
     if "dro_beta" in given and config.loss_fn != "dro":
         yield _warning(f"dro_beta: not used by loss_fn={config.loss_fn}, only by dro")
     for name in sorted({"clip_low", "clip_high"} & given):
@@ -236,6 +263,26 @@ def _evaluation(config: RunConfig) -> Iterator[Problem]:
         yield _error(
             f"prices: {_listed([f'prices.{name}' for name in missing])} missing; a step's cost"
             " needs all of them (0 where nothing is charged)"
+        )
+
+
+def _budget(config: RunConfig) -> Iterator[Problem]:
+    if config.max_cost is not None and config.engine == "grpo" and not price_list(config).prices:
+        yield _error(
+            f"max_cost={config.max_cost:g}: there are no prices to count by; give prices.prompt,"
+            " prices.sampled and prices.trained too"
+        )
+
+
+def _lengths(config: RunConfig) -> Iterator[Problem]:
+    """Room for long answers. The embedded model's are short."""
+    if is_embedded(to_json(config)) or config.prime_rl_config is not None:
+        return
+    if config.thinking != "off" and config.max_tokens < LEAST_TO_THINK:
+        yield _warning(
+            f"max_tokens={config.max_tokens}: a model that thinks is often cut off before it has"
+            " answered, and a trial that ends so has reward 0; leave it out, or give at least"
+            f" {LEAST_TO_THINK}, or thinking=off"
         )
 
 

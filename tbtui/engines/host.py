@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tbtui.awake import AwakeLoop
 from tbtui.engines.request import RunRequest
+from tbtui.errors import UserError
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.rundir import RunDirectory
 
@@ -25,9 +27,10 @@ class EngineThread:
         self._run: ControlledRun | None = None
         self._early: list[Command] = []
         self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
-        self._loop = asyncio.new_event_loop()
+        self._loop = AwakeLoop()
         self._task: asyncio.Task[RunEnd] | None = None
         self._interrupted = False
+        self._unattended = False
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     @property
@@ -58,6 +61,26 @@ class EngineThread:
     def interrupt(self) -> None:
         self._call(self._cancel)
 
+    @property
+    def unattended(self) -> bool:
+        """The app has gone with its terminal, and the run goes on."""
+        return self._unattended
+
+    def hang_up(self) -> bool:
+        if self._request.config.on_hangup == "stop":
+            return False
+        self._unattended = True
+        self._call(self._let_go)
+        return True
+
+    async def see_through(self) -> RunEnd:
+        """As `ended`, but giving up the wait interrupts the run, and goes on until it has ended."""
+        try:
+            return await self.ended()
+        except asyncio.CancelledError:
+            self.interrupt()
+            return await self.ended()
+
     async def ended(self) -> RunEnd:
         # Whoever gives the wait up would cancel the future itself.
         return await asyncio.shield(asyncio.wrap_future(self._end))
@@ -74,13 +97,14 @@ class EngineThread:
     async def _watched(self) -> RunEnd:
         # Here, because importing the engine takes longer than painting the app's first frame.
         from tbtui.engines.control.run import ControlledRun
-        from tbtui.engines.make_run import BAD_INPUT, prepare
+        from tbtui.engines.make_run import prepare
 
         try:
             make = prepare(self._request)
-        except BAD_INPUT as error:
+        except UserError as error:
             return RunEnd("refused", str(error))
-        self._run = ControlledRun(make(), self.directory, owner=getpass.getuser())
+        owner = "" if self._unattended else getpass.getuser()
+        self._run = ControlledRun(make(), self.directory, owner)
         for command in self._early:
             self._run.submit(command)
         self._task = asyncio.create_task(self._run.run())
@@ -101,6 +125,10 @@ class EngineThread:
     def _take(self) -> None:
         if self._run is not None:
             self._run.take_controls()
+
+    def _let_go(self) -> None:
+        if self._run is not None:
+            self._run.let_go()
 
     def _cancel(self) -> None:
         # Cancelling twice would interrupt the clean-up that the first one began.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tbtui.engines.prepare import BAD_INPUT as BAD_INPUT
 from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import RunRequest
 from tbtui.journal.commands import Command, RunEnd
@@ -28,7 +27,7 @@ def prepare(request: RunRequest) -> Callable[[], AnyRun]:
 
     Making it imports the engine, which takes seconds: there is time to say so before.
 
-    Raises one of `BAD_INPUT`; nothing is left then, the run directory included.
+    Raises `UserError`; nothing is left then, the run directory included.
     """
     if request.config.engine == "prime-rl":
         from tbtui.engines.prime_rl.launch.prepare import prepare_launch

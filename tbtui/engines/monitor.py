@@ -9,8 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import psutil
 
+from tbtui.awake import AwakeLoop
 from tbtui.journal.events import (
     LatencyMeasured,
+    OutageBegan,
+    OutageEnded,
     PolicyMeasured,
     ProcessMeasured,
     RequestsMeasured,
@@ -42,10 +45,22 @@ class Monitor:
         self._last_policy: tuple[float, PolicyMeasured] | None = None
 
     async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        clock = loop.clock if isinstance(loop, AwakeLoop) else None
+        if clock is not None:
+            clock.slept()  # before anybody measured
         while True:
             lag = await self._worst_lag()
+            if clock is not None and (slept := clock.slept()):
+                self._tell_of_sleep(slept)
             self._measure_policy()
             self._measure_processes(lag)
+
+    def _tell_of_sleep(self, seconds: float) -> None:
+        text = f"nothing ran for {seconds:.0f} s: the machine was asleep, or this process stopped"
+        remedy = "no trial is charged for that time; nothing to do"
+        self._journal.append(OutageBegan(what="sleep", text=text, remedy=remedy))
+        self._journal.append(OutageEnded(what="sleep", seconds=seconds))
 
     async def _worst_lag(self) -> float:
         """Worst delay of the event loop, in seconds, over one period."""

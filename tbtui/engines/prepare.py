@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tbtui.catalog.load import Defect
 from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import Split, split_tasks
-from tbtui.catalog.tasks import CatalogError, discover
+from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.grpo.alarms import alarm_actions
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
+from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
 from tbtui.engines.trackers import check_trackers
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
+from tbtui.resources import tasks_dir as bundled_tasks
 from tbtui.rollout.environments.choose import (
+    SANDBOX_IMPORT_PATH,
     EnvironmentChoice,
-    EnvironmentUnavailable,
-    choose_environment,
 )
 
-BAD_INPUT = (CatalogError, ConfigError, EnvironmentUnavailable)
+if TYPE_CHECKING:
+    from tbtui.rollout.messages import CheckZeros
+
 """What `prepare_run` raises: each message is one line for whoever asked for the run."""
 
 
@@ -40,16 +45,52 @@ class PreparedRun:
     directory: RunDirectory
     resumed: bool = False
     """It goes on from what the directory holds."""
+    fitness: Fitness = field(default_factory=lambda: Fitness("", ()))
+    """What the environment can serve of the chosen tasks."""
+
+    @property
+    def unfit(self) -> dict[str, str]:
+        """Chosen tasks that are left out because the environment can't serve them -> why."""
+        if self.config.unfit_tasks == "try":
+            return {}
+        chosen = (*self.split.train, *self.split.heldout)
+        reasons = {task.name: self.fitness.reason(task.path) for task in chosen}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
+
+    @property
+    def check_zeros(self) -> CheckZeros:
+        """Which verdicts of 0 are checked against a fresh sandbox.
+
+        The sandbox has the host's userland, not the image that a task names, so a task's own
+        solution has to show that it can be scored there. The bundled tasks are written for it.
+        """
+        if self.config.check_zeros != "auto":
+            return self.config.check_zeros
+        sandbox = self.environment.import_path == SANDBOX_IMPORT_PATH
+        return "faults" if self._bundled or not sandbox else "first"
+
+    @property
+    def kill_before_verifying(self) -> bool:
+        """Whether what an agent has left running is killed before it is verified.
+
+        None of the bundled tasks is verified by what runs.
+        """
+        setting = self.config.kill_before_verifying
+        return self._bundled if setting == "auto" else setting == "always"
+
+    @property
+    def _bundled(self) -> bool:
+        return self.tasks_dir.is_relative_to(bundled_tasks())
 
 
 def prepare_run(request: RunRequest) -> PreparedRun:
     """Read the tasks and choose the environment.
 
-    Raises one of `BAD_INPUT`; nothing is left then, the run directory included.
+    Raises `UserError`; nothing is left then, the run directory included.
     """
     try:
         return _prepared(request)
-    except BAD_INPUT:
+    except UserError:
         request.discard()
         raise
 
@@ -70,8 +111,10 @@ def _prepared(request: RunRequest) -> PreparedRun:
         train_tasks=config.tasks,
         trains=config.step_limit != 0,
     )
-    environment = choose_environment(config.environment_type, config.environment_kwargs)
-    return PreparedRun(
+    environment, fitness = choose_for_tasks(
+        config, [task.path for task in (*split.train, *split.heldout)]
+    )
+    prepared = PreparedRun(
         config,
         catalog.directory,
         split,
@@ -79,4 +122,13 @@ def _prepared(request: RunRequest) -> PreparedRun:
         environment,
         request.directory,
         resumed=isinstance(request, ResumeRequest),
+        fitness=fitness,
     )
+    used = split.train if config.step_limit != 0 else split.heldout
+    if used and len(prepared.unfit.keys() & {task.name for task in used}) == len(used):
+        what = "to train on" if config.step_limit != 0 else "to evaluate on"
+        raise ConfigError(
+            f"no task {what} can be used: {fitness.summary()}{offer(fitness)}"
+            " (unfit_tasks=try tries them all the same)"
+        )
+    return prepared

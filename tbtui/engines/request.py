@@ -11,10 +11,10 @@ from pathlib import Path
 from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.places import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
+from tbtui.config.trust import remember
 from tbtui.engines.honoured import require_consistent
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
 
-REFUSED = (ConfigError, RunDirectoryError)
 """What `request_run` raises: each message is one line for whoever asked for the run."""
 
 EMBEDDED_MODEL = "starter"
@@ -45,7 +45,8 @@ class RunRequest:
 def request_run(config: RunConfig) -> RunRequest:
     """Check the settings by themselves and make the run directory.
 
-    Raises one of `REFUSED`.
+    Raises:
+        UserError: they contradict each other or can't be used, or there is no room for a run.
     """
     if config.engine == "grpo" and config.policy == "local" and config.model_name != EMBEDDED_MODEL:
         raise ConfigError(
@@ -62,11 +63,15 @@ def request_run(config: RunConfig) -> RunRequest:
     except CatalogError as error:
         raise ConfigError(str(error)) from error
     new = not config.logs_dir.exists()
-    directory = RunDirectory.create(config.logs_dir / (config.run_name or _new_name()))
+    name = config.run_name
+    directory = RunDirectory.create(
+        config.logs_dir / name if name else reserve(config.logs_dir, _new_name())
+    )
     request = RunRequest(config, directory, new)
     try:
         _require_space(directory.path)
         directory.config.write_text(to_toml(config))
+        remember(config, directory.path)
     except (OSError, RunDirectoryError) as error:
         request.discard()
         raise RunDirectoryError(str(error)) from error

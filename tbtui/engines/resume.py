@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,17 @@ from pathlib import Path
 from tbtui.algorithm.schedule import total_steps
 from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.places import find_tasks
-from tbtui.config import ConfigError, RunConfig, absolute, parse_settings, to_json, to_toml
+from tbtui.config import (
+    ConfigError,
+    RunConfig,
+    absolute,
+    parse_run_settings,
+    parse_settings,
+    to_json,
+    to_toml,
+)
+from tbtui.config.trust import remember
+from tbtui.config.values import lacks_password
 from tbtui.engines.fixed_settings import FIXED
 from tbtui.engines.grpo.history_kinds import HISTORY_KINDS
 from tbtui.engines.honoured import require_consistent
@@ -22,7 +33,13 @@ from tbtui.journal.events import (
     StepFinished,
 )
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, require_no_writer
+from tbtui.journal.rundir import (
+    RunDirectory,
+    RunDirectoryError,
+    find_run,
+    require_no_writer,
+    require_writable_within,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +65,7 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     given = parse_settings(settings)
     directory = find_run(run, given.logs_dir)
     require_no_writer(directory)
+    require_writable_within(directory)
     old, new = _settings(directory, settings)
     require_consistent(new)
     new = _same(old, absolute(new), directory)
@@ -60,6 +78,7 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
         reader.close()
     if new.engine == "grpo":  # Prime-RL's own file says how long the run is
         progress.require_work(new, directory)
+    remember(new, directory.path)
     return ResumeRequest(new, directory)
 
 
@@ -78,9 +97,8 @@ def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConf
         others.append("max_steps=default")
     elif "max_steps" in names and "n_epochs" not in names:
         others.append("n_epochs=none")
-    names = {each.partition("=")[0] for each in others}
-    changed = [each for each in changed if each.partition("=")[0] not in names]
-    return old, parse_settings([*changed, *others, *place], files=own)
+    command = f"tbtui run --resume {shlex.quote(str(directory.path))}"
+    return old, parse_run_settings(directory.config, changed, [*others, *place], command=command)
 
 
 def _changed_live(directory: RunDirectory) -> dict[str, str]:
@@ -120,7 +138,10 @@ def _same(old: RunConfig, new: RunConfig, directory: RunDirectory) -> RunConfig:
                 f" for another {name}, start a new run"
                 + (" from a checkpoint of this one" if name not in ("run_name", "policy") else "")
             )
-    return new.replace(**{name: getattr(old, name) for name in FIXED if name != "tasks_dir"})
+    kept = {name: getattr(old, name) for name in FIXED if name != "tasks_dir"}
+    if lacks_password(old.vllm_base_url):
+        kept.pop("vllm_base_url")  # it was given again
+    return new.replace(**kept)
 
 
 def _tasks(config: RunConfig) -> Path | None:

@@ -11,17 +11,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from tbtui.config import ConfigError
 from tbtui.engines.control.run_verbs import answered_outside
 from tbtui.engines.events_of import issued
-from tbtui.engines.grpo.checkpoints import CheckpointError
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.failures import HaltError, Losses
+from tbtui.engines.grpo.failures import Losses
+from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
-from tbtui.engines.grpo.recovery import UnrecoverableError
 from tbtui.engines.make_policy import PolicyFactory
 from tbtui.engines.make_policy import make_policy as make_policy
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.session import Makers, PoolFactory, Session, worker_pool
 from tbtui.engines.trackers import close_all, trackers_for
-from tbtui.journal.commands import Command, RunEnd
+from tbtui.errors import UserError
+from tbtui.journal.commands import RUN, Command, RunEnd
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     CommandDone,
@@ -33,19 +33,8 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyError, PolicyLostError
-from tbtui.rollout.pool import WorkersFailedError
 
 log = logging.getLogger(__name__)
-
-FORESEEN = (
-    CheckpointError,
-    PolicyError,
-    JournalError,
-    UnrecoverableError,
-    WorkersFailedError,
-    HaltError,
-)
-"""Errors whose message is one line for a person."""
 
 
 class Run:
@@ -62,6 +51,8 @@ class Run:
         self._prepared = prepared
         self._makers = Makers(policy, pool)
         self._sleep = sleep
+        self._at_once = asyncio.Event()
+        """Somebody wants a lost policy made afresh now."""
         self._engine: GrpoEngine | None = None
         self._early: list[Command] = []
         """Commands that came while there was no engine to carry them out."""
@@ -69,6 +60,8 @@ class Run:
     def submit(self, command: Command) -> None:
         if self._engine is None:
             self._early.append(command)
+            if (command.target, command.verb) == (RUN, "resume"):
+                self._at_once.set()
         else:
             self._engine.submit(command)
 
@@ -85,6 +78,12 @@ class Run:
                 self._answer_the_early(journal)
                 status = "failed" if end.status == "refused" else end.status
                 journal.append(RunFinished(status=status, reason=end.reason))
+                if not journal.flush():
+                    text = f"{end.reason}; the journal can't be written ({journal.blocked}): what"
+                    return RunEnd(
+                        "failed",
+                        f"{text} it lacks is done again by --resume, once there is room",
+                    )
         except JournalError as error:
             return RunEnd("failed", str(error))
         return end
@@ -114,30 +113,53 @@ class Run:
                 session = Session(
                     self._prepared, self._makers, journal, log_file, self._take_commands
                 )
+                down = False
                 try:
                     async with session:
-                        warnings = await session.begin(after_loss=loss is not None)
-                        if not told:
-                            told = True
-                            await stack.enter_async_context(self._tracking(journal))
-                            for text in warnings:
-                                journal.append(Noted(level="warning", text=text))
-                        return await session.train()
+                        try:
+                            warnings = await session.begin(after_loss=loss is not None)
+                            if not told:
+                                told = True
+                                await stack.enter_async_context(self._tracking(journal))
+                                for text in warnings:
+                                    journal.append(Noted(level="warning", text=text))
+                            return await session.train()
+                        except PolicyError as error:
+                            # Closing the policy ends what its server says of itself.
+                            down = session.server_down
+                            began = session.began
+                            if down and began and not isinstance(error, PolicyLostError):
+                                raise PolicyLostError(str(error)) from error
+                            raise
                 except PolicyLostError as error:
                     log.warning("the policy was lost", exc_info=error)
                     loss = error
-                await self._wait_after(loss, losses, session.trained, journal)
+                await self._wait_after(loss, losses, session.trained, journal, server_down=down)
 
     async def _wait_after(
-        self, loss: PolicyLostError, losses: Losses, trained: int, journal: JournalWriter
+        self,
+        loss: PolicyLostError,
+        losses: Losses,
+        trained: int,
+        journal: JournalWriter,
+        *,
+        server_down: bool,
     ) -> None:
-        """Journal the loss and wait until a new policy may be made."""
-        wait = losses.lost(trained, str(loss))
+        """Journal the loss and wait until a new policy may be made, or somebody resumes the run."""
+        wait = losses.lost(trained, str(loss), server_down=server_down)
         step = losses.trained
         journal.append(PolicyLost(step=step, reason=str(loss), wait_sec=wait))
         detail = f"the policy was lost; a new one in {wait:.0f} s"
         journal.append(RunPhaseChanged(phase=RunPhase.STARTING, step=step, detail=detail))
-        await self._sleep(wait)
+        self._at_once.clear()
+        asked = asyncio.create_task(self._at_once.wait())
+        try:
+            await comes_before(self._slept(wait), asked)
+        finally:
+            asked.cancel()
+
+    async def _slept(self, seconds: float) -> None:
+        await self._sleep(seconds)
 
     def _take_commands(self, engine: GrpoEngine | None) -> None:
         if engine is None and self._engine is not None:
@@ -162,7 +184,9 @@ class Run:
         loop = asyncio.get_running_loop()
 
         def told(problem: str) -> None:
-            loop.call_soon_threadsafe(journal.append, Noted(level="warning", text=problem))
+            # The run may be over by now; the log has it then.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(journal.append, Noted(level="warning", text=problem))
 
         trackers = trackers_for(self._prepared.config, self._prepared.directory, told)
         for tracker in trackers:
@@ -177,6 +201,6 @@ def _reason(error: BaseException) -> str:
     """One line. Trials fail together, as a group of errors: the first one tells."""
     if isinstance(error, BaseExceptionGroup):
         return _reason(error.exceptions[0])
-    if isinstance(error, FORESEEN):
+    if isinstance(error, UserError):
         return str(error)
     return f"{type(error).__name__}: {error} (see log.txt)"

@@ -16,22 +16,39 @@ from typing import IO, Any, Protocol
 
 from tbtui.config import ConfigError
 from tbtui.engines.beginning import started_event, trial_settings, warnings_of
-from tbtui.engines.continuation import continue_run
+from tbtui.engines.continuation import continue_run, newest
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.grpo.alarms import AlarmWatch, alarm_actions
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
 from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.outages import Outages
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.steering import Pool
 from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.engines.make_policy import PolicyFactory
 from tbtui.engines.monitor import Monitor
 from tbtui.engines.prepare import PreparedRun
+from tbtui.engines.prices import expected_cost
+from tbtui.engines.storage import StorageGuard
 from tbtui.journal.database import JournalError
-from tbtui.journal.events import EvalFinished, Noted, RunPhase, RunPhaseChanged, StepFinished
+from tbtui.journal.events import (
+    EvalFinished,
+    Noted,
+    RunPhase,
+    RunPhaseChanged,
+    StepFinished,
+    TasksSetAside,
+)
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import Ended, PolicyError, PolicyLostError, PolicyRefusedError
+from tbtui.policies.base import (
+    DOWN,
+    Ended,
+    PolicyError,
+    PolicyLostError,
+    PolicyRefusedError,
+)
 from tbtui.rollout.environments.ledger import reap_leftovers
 from tbtui.rollout.pool import WorkerPool
 
@@ -101,6 +118,8 @@ class Session:
         self._start = StartingPoint()
         self._engine: GrpoEngine | None = None
         self._pool: RunPool | None = None
+        self.began = False
+        """The policy has started, and the run is in the journal."""
         self.policy = makers.policy(prepared.config, log_file)
 
     async def __aenter__(self) -> Session:
@@ -114,6 +133,12 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         await self._stack.__aexit__(kind, error, traceback)
+
+    @property
+    def server_down(self) -> bool:
+        """The policy's server is paused or out of reach."""
+        server = self.policy.status().server
+        return server is not None and server.state in DOWN
 
     @property
     def trained(self) -> int:
@@ -140,12 +165,19 @@ class Session:
         gpus = GpuMonitor(self._journal.append, config.gpu_hosts)
         await self._stack.enter_async_context(_in_background(gpus, self._journal))
         try:
-            await self.policy.start()
+            resume = None
+            if self._prepared.resumed or after_loss:
+                checkpoint, _ = await asyncio.to_thread(newest, self._prepared)
+                resume = checkpoint.path if checkpoint else None
+            await self.policy.start(resume)
             warnings = warnings_of(self._prepared, self.policy)
             if self._prepared.resumed or after_loss:
                 await self._go_on(after_loss)
             else:
                 self._journal.append(started_event(self._prepared, self.policy))
+                if unfit := self._prepared.unfit:
+                    self._journal.append(TasksSetAside(tasks=unfit, by="preflight"))
+                    self._start = StartingPoint(set_aside=unfit, unfit=frozenset(unfit))
         except PolicyRefusedError as error:
             if not after_loss:
                 raise ConfigError(str(error)) from error
@@ -154,6 +186,7 @@ class Session:
             if after_loss and not isinstance(error, PolicyLostError):
                 raise PolicyLostError(str(error)) from error
             raise
+        self.began = True
         return warnings
 
     async def _go_on(self, after_loss: bool) -> None:
@@ -185,11 +218,19 @@ class Session:
         prepared, config = self._prepared, self._prepared.config
         self._phase(RunPhase.STARTING, "starting workers: importing Harbor takes a few seconds")
         await asyncio.to_thread(reap_leftovers)
+        cost = expected_cost(config, self.policy.info.context_limit)
+        if cost is not None and not self._start.step:
+            self._journal.append(Noted(level="info", text=f"cost: {cost}"))
+        outages = Outages(self._journal)
+        guard = StorageGuard(prepared.directory.path, self._journal, outages)
         runner: TrialRunner[RunPool] = TrialRunner(
             trial_settings(prepared, self.policy),
             self.policy,
             self._journal,
             lambda runner: self._makers.pool(prepared, runner),
+            UnusableTasks(self._journal, config.max_unusable, self._start.set_aside),
+            outages,
+            guard.check,
         )
         self._stack.push_async_callback(runner.close)
         pool = await self._stack.enter_async_context(_running(runner.pool))
@@ -212,6 +253,7 @@ class Session:
             self._watch.see,
             self._start,
         )
+        await self._stack.enter_async_context(_in_background(guard, self._journal))
         self._on_engine(self._engine)
         phase, detail = RunPhase.STOPPING, ""
         try:
@@ -265,18 +307,22 @@ async def _running(pool: RunPool) -> AsyncIterator[RunPool]:
 
 @contextlib.asynccontextmanager
 async def _in_background(
-    monitor: Monitor | GpuMonitor, journal: JournalWriter
+    monitor: Monitor | GpuMonitor | StorageGuard, journal: JournalWriter
 ) -> AsyncIterator[None]:
     """One that fails is missed, and said to be; the run goes on."""
 
     def over(task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
-        what = (
-            "GPUs are" if isinstance(monitor, GpuMonitor) else "the policy's queue and memory are"
-        )
-        log.error("%s not measured any more", what, exc_info=error)
-        text = f"{what} not measured any more: {type(error).__name__}: {error} (see log.txt)"
+        match monitor:
+            case GpuMonitor():
+                what = "GPUs are not measured"
+            case Monitor():
+                what = "the policy's queue and memory are not measured"
+            case StorageGuard():
+                what = "the run directory is not looked after"
+        log.error("%s any more", what, exc_info=error)
+        text = f"{what} any more: {type(error).__name__}: {error} (see log.txt)"
         with contextlib.suppress(JournalError):  # whoever trains meets that too
             journal.append(Noted(level="warning", text=text))
 

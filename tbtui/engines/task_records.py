@@ -22,6 +22,7 @@ def task_records(split: Split) -> tuple[TaskRecord, ...]:
         TaskRecord(
             name=task.name,
             kind=task.kind,
+            category=task.category,
             difficulty=task.difficulty,
             split=purpose,
             dataset=task.dataset if several else "",

@@ -17,7 +17,8 @@ VERSION = "ATIF-v1.7"
 
 def atif(record: TrialRecord) -> str:
     """Steps with tool calls, observations, token ids and log-probabilities."""
-    return json.dumps(_trajectory(record), ensure_ascii=False, indent=1) + "\n"
+    # In ASCII: what a terminal would obey may be in it, and it may be printed on one.
+    return json.dumps(_trajectory(record), indent=1) + "\n"
 
 
 def _trajectory(record: TrialRecord) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from tbtui.export.record import ExportError, TrialRecord
+from tbtui.journal.database import is_time
+from tbtui.paths import MOST_RECORDED, read_plain
 
 
 def cast(record: TrialRecord) -> str:
@@ -16,7 +18,7 @@ def cast(record: TrialRecord) -> str:
     """
     path = record.run.recording(record.trial)
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = read_plain(path, MOST_RECORDED).decode("utf-8", "replace").split("\n")
     except OSError as error:
         raise ExportError(f"{record.trial}: its terminal was not recorded") from error
     header = _parsed(lines[0])
@@ -33,7 +35,7 @@ def cast(record: TrialRecord) -> str:
 
 def _markers(record: TrialRecord, header: dict[str, Any]) -> list[list[Any]]:
     began = header.get("began", header.get("timestamp"))
-    if not isinstance(began, int | float):
+    if not is_time(began):
         return []
     return [
         [round(max(0.0, call.turn.started_at - began), 6), "m", f"turn {call.turn.turn}"]
@@ -44,8 +46,8 @@ def _markers(record: TrialRecord, header: dict[str, Any]) -> list[list[Any]]:
 
 def _is_event(value: Any) -> bool:
     match value:
-        case [int() | float(), str(), str()]:
-            return True
+        case [time, str(), str()]:
+            return is_time(time)
         case _:
             return False
 
@@ -53,5 +55,5 @@ def _is_event(value: Any) -> bool:
 def _parsed(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (RecursionError, ValueError):
         return None

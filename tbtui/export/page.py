@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tbtui.export.frames import frames
 from tbtui.export.record import Call, TrialRecord
-from tbtui.ui.text import clock_time, number, visible, visible_lines
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.drawing.text import clock_time, number, visible, visible_lines
+from tbtui.ui.terminal.recordings import ReadLimit, Recording
 from tbtui.view.transcript import PERSON
 
 _HEAT = (0.05, 0.2, 0.5, 1.2, 2.5, 5.0)
@@ -83,7 +84,7 @@ def _turns(record: TrialRecord) -> Iterator[str]:
         yield "<section><p class=quiet>The policy was never asked.</p></section>\n"
         return
     times = [call.turn.ended_at or call.turn.started_at for call in record.calls]
-    shown = frames(record.run, record.trial, times)
+    shown = _frames(record.run, record.trial, times)
     began = record.calls[0].turn.started_at
     for index, call in enumerate(record.calls):
         yield from _turn(call, shown[index], call.turn.started_at - began)
@@ -161,3 +162,24 @@ def _line(text: str) -> str:
 def _block(text: str) -> str:
     """With its line breaks; whatever else controls something is made visible."""
     return html.escape("\n".join(visible_lines(text)))
+
+
+def _frames(run: RunDirectory, trial: str, times: Sequence[float]) -> list[str]:
+    """The used rows of the screen at each of the times (seconds since the epoch, ascending).
+
+    Empty where nothing was recorded by then.
+    """
+    recording = Recording(run.recording(trial))
+    try:
+        return [_frame(recording, ReadLimit(time, times[0])) for time in times]
+    finally:
+        recording.close()
+
+
+def _frame(recording: Recording, moment: ReadLimit) -> str:
+    while recording.advance(moment):
+        pass
+    screen = recording.screen
+    if screen is None:
+        return ""
+    return "\n".join(screen.plain(y) for y in range(screen.used_rows())).rstrip()

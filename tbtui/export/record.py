@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
+from tbtui.errors import UserError
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import GroupScored, RunStarted, TrialQueued, TrialRelabelled
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -13,7 +15,7 @@ from tbtui.journal.samples import SampleRecord
 from tbtui.view.transcript import Transcript, TurnView
 
 
-class ExportError(Exception):
+class ExportError(UserError):
     """It can't be exported; the message is one line for a person."""
 
 
@@ -114,7 +116,13 @@ def _calls(transcript: Transcript, reader: JournalReader) -> tuple[Call, ...]:
     # Both are in the order of the calls.
     by_id = dict(zip(sorted(known), samples, strict=True)) if len(known) == len(samples) else {}
     if known and not by_id:
-        by_id = {each: reader.calls_until(each)[-1] for each in known}
+        by_id = {each: _call(each, reader) for each in known}
     return tuple(
         Call(turn, None if turn.sample is None else by_id[turn.sample]) for turn in transcript.turns
     )
+
+
+def _call(sample: int, reader: JournalReader) -> SampleRecord:
+    if calls := reader.calls_until(sample):
+        return calls[-1]
+    raise JournalError(f"{reader.run.database}: can't be read (model call {sample} is not there)")

@@ -10,16 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from tbtui.journal.typed import Typed
 from tbtui.journal.vocabulary import AlarmName as AlarmName
 from tbtui.journal.vocabulary import CommandVerb as CommandVerb
+from tbtui.journal.vocabulary import OutageKind as OutageKind
 from tbtui.journal.vocabulary import Outcome as Outcome
 from tbtui.journal.vocabulary import Purpose as Purpose
 from tbtui.journal.vocabulary import RunPhase as RunPhase
 from tbtui.journal.vocabulary import SuspectName as SuspectName
 from tbtui.journal.vocabulary import TrialPhase as TrialPhase
+from tbtui.journal.vocabulary import is_reward
+
+
+def _possible(reward: float | None) -> float | None:
+    """A reward as it can be trained on: an older journal may hold one that can't."""
+    return reward if reward is not None and is_reward(reward) else None
+
+
+Reward = Annotated[float | None, AfterValidator(_possible)]
+"""None where there is none, or where it is beyond what a reward can be."""
 
 
 class Event(BaseModel):
@@ -41,6 +52,7 @@ class TaskRecord(BaseModel):
 
     name: str
     kind: str | None = None
+    category: str | None = None
     difficulty: str | None = None
     split: Purpose
     dataset: str = ""
@@ -102,6 +114,8 @@ class RunPhaseChanged(Event):
 
 class RunPaused(Event):
     kind: Literal["run_paused"] = "run_paused"
+    reason: str = ""
+    """What the run waits for, where an outage paused it and no person: the way on included."""
 
 
 class RunResumed(Event):
@@ -247,7 +261,7 @@ class TrialFinished(TrialEvent):
     """One line: why this outcome."""
     verdict: float | None
     """What the verifier said, untouched; None when it never spoke."""
-    reward: float | None
+    reward: Reward
     """What training may use; None is *no reward*, never zero."""
     turns: int
     seconds: PhaseSeconds
@@ -289,6 +303,27 @@ class TrialRetried(TrialEvent):
     reason: str
     wait_sec: float = 0.0
     """Back-off before the successor may start."""
+
+
+class CompletionRetried(TrialEvent):
+    """The policy failed to give a completion and is asked for the same one again."""
+
+    kind: Literal["completion_retried"] = "completion_retried"
+    turn: int
+    tries: int
+    """How often it has been asked for in vain."""
+    reason: str
+    wait_sec: float
+
+
+class TasksSetAside(Event):
+    """Tasks that can't be used in this run's environment: no further trial of them starts."""
+
+    kind: Literal["tasks_set_aside"] = "tasks_set_aside"
+    tasks: dict[str, str]
+    """Task -> one line that says why."""
+    by: Literal["preflight", "trial"]
+    """Found before the first trial, or by one."""
 
 
 class TrialExcluded(TrialEvent):
@@ -400,9 +435,9 @@ class TrialRelabelled(TrialEvent):
     """Somebody gave the trial another reward. The verifier's verdict stays what it was."""
 
     kind: Literal["trial_relabelled"] = "trial_relabelled"
-    reward: float | None
+    reward: Reward
     """In force from now on."""
-    before: float | None
+    before: Reward
     reason: str
     taken_back: bool = False
     """It is again the reward that the verdict led to."""
@@ -616,8 +651,8 @@ class ServerMeasured(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     state: str
-    """`active`, `paused_capacity`, `paused_rate_limit`, `paused_billing`, `unreachable` or
-    `unknown`."""
+    """`active`, `paused_capacity`, `paused_rate_limit`, `paused_billing`, `failing`, `unreachable`
+    or `unknown`."""
     reason: str
     since: float
     """Seconds since the epoch."""
@@ -641,6 +676,24 @@ class PolicyLost(Event):
     reason: str
     wait_sec: float
     """Before a new policy is made."""
+
+
+class OutageBegan(Event):
+    """Something that the run can't do without is out of order; nothing is charged for it."""
+
+    kind: Literal["outage_began"] = "outage_began"
+    what: OutageKind
+    text: str
+    """One line: what is out of order, and where."""
+    remedy: str
+    """One line: what a person can do, and what happens by itself."""
+
+
+class OutageEnded(Event):
+    kind: Literal["outage_ended"] = "outage_ended"
+    what: OutageKind
+    seconds: float
+    text: str = ""
 
 
 class PolicyMeasured(Event):
@@ -731,7 +784,9 @@ AnyEvent = Annotated[
     | TrialFinished
     | TrialTraced
     | TrialRetried
+    | CompletionRetried
     | TrialExcluded
+    | TasksSetAside
     | GroupRefilled
     | GroupAdded
     | DeadlinePassed
@@ -758,6 +813,8 @@ AnyEvent = Annotated[
     | WorkerLost
     | WorkerRecycled
     | PolicyLost
+    | OutageBegan
+    | OutageEnded
     | PolicyMeasured
     | ResourcesMeasured
     | GpusMeasured

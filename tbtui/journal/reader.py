@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from tbtui.journal.database import Database, in_body
+from tbtui.journal.database import Database, JournalError, in_body, is_time
 from tbtui.journal.events import EVENT_TYPES, Entry, Noted
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, unpack_floats, unpack_ids, unpack_texts
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tbtui.journal.events import AnyEvent
 
+_SAMPLE = (int, int, *(bytes,) * 5, str, int, float, float, int, int)
+"""Types of what is read of a model call."""
 PASSING_KINDS = (
     "turn_started",
     "turn_sampled",
@@ -55,7 +57,7 @@ class JournalReader:
             "SELECT seq, time, kind, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
             (after, limit),
         )
-        return self._entries(rows)
+        return self._entries(rows, after)
 
     def read_kinds(self, kinds: Sequence[str], after: int, limit: int = 1000) -> list[Entry]:
         """As `read`, of these kinds of events alone."""
@@ -65,7 +67,7 @@ class JournalReader:
             " ORDER BY seq LIMIT ?",
             (*kinds, after, limit),
         )
-        return self._entries(rows)
+        return self._entries(rows, after)
 
     def read_lasting(self, after: int, until: int, trials: Collection[str]) -> list[Entry]:
         """The events after `after` up to `until`, without those of `PASSING_KINDS`.
@@ -81,7 +83,7 @@ class JournalReader:
             " AND seq > ? AND seq <= ? ORDER BY seq",
             (*_LASTING_KINDS, after, until, *trials, after, until),
         )
-        return self._entries(rows)
+        return self._entries(rows, after)
 
     @property
     def trouble(self) -> str:
@@ -152,14 +154,14 @@ class JournalReader:
             "SELECT seq, time, kind, body FROM events WHERE trial = ? AND seq > ? ORDER BY seq",
             (trial, after),
         )
-        return self._entries(rows)
+        return self._entries(rows, after)
 
     def last_time(self, trial: str) -> float | None:
         """When the trial was last heard of, seconds since the epoch; None: never."""
         row = self._db.row(
             "SELECT time FROM events WHERE trial = ? ORDER BY seq DESC LIMIT 1", (trial,)
         )
-        return float(row[0]) if row else None
+        return self._time(row)
 
     def time_before(self, seq: int | None) -> float | None:
         """When the event was written that stands before number `seq`, or last (None); None: there
@@ -168,15 +170,21 @@ class JournalReader:
             "SELECT time FROM events WHERE ? IS NULL OR seq < ? ORDER BY seq DESC LIMIT 1",
             (seq, seq),
         )
-        return float(row[0]) if row else None
+        return self._time(row)
+
+    def _time(self, row: tuple[object] | None) -> float | None:
+        if row is None:
+            return None
+        if not is_time(row[0]):
+            raise JournalError(f"{self.run.database}: can't be read (a time in it is none)")
+        return float(row[0])
 
     def seq_at(self, time: float) -> int:
         """Number of the last event told no later than `time`; 0: none."""
         return self._times.seq_at(time)
 
     def last_seq(self) -> int:
-        (seq,) = self._db.row("SELECT coalesce(max(seq), 0) FROM events")
-        return int(seq)
+        return self._db.last_seq()
 
     def sampled(self, trial: str, before: int) -> int:
         """How many model calls of a trial had been answered before the event number `before`."""
@@ -199,6 +207,8 @@ class JournalReader:
             (trial, limit),
         ):
             with self._sound_sample(row[12]):
+                if not all(map(isinstance, row, _SAMPLE)):
+                    raise ValueError("another type than was written")
                 prompt = tail[: row[1]] + unpack_ids(row[2])
                 completion = unpack_ids(row[3])
                 tail = prompt + completion
@@ -264,10 +274,15 @@ class JournalReader:
     def _sound_sample(self, id: int) -> Iterator[None]:
         try:
             yield
-        except (ValueError, zlib.error) as error:
+        except (IndexError, TypeError, ValueError, zlib.error) as error:
             raise self._db.spoilt(id, "a model call's tokens") from error
 
-    def _entries(self, rows: list[tuple[int, float, str, str]]) -> list[Entry]:
+    def _entries(self, rows: list[tuple[int, float, str, str]], after: int) -> list[Entry]:
+        # Where a damaged file leads in circles, reading on would never end.
+        for row in rows:
+            if not isinstance(row[0], int) or row[0] <= after:
+                raise JournalError(f"{self.run.database}: its rows are out of order")
+            after = row[0]
         try:
             return [_entry(row) for row in rows]
         except (KeyError, ValueError):
@@ -279,6 +294,7 @@ class JournalReader:
             return _entry(row)
         except (KeyError, ValueError) as error:
             seq, time, kind, _ = row
+            time = time if is_time(time) else 0.0
             if not self._lenient:
                 raise self._db.spoilt(seq, kind) from error
             self.left_out[seq] = kind
@@ -289,6 +305,8 @@ class JournalReader:
 def _entry(row: tuple[int, float, str, str]) -> Entry:
     """Raises `KeyError` or `ValueError` when that is not what was written."""
     seq, time, kind, body = row
+    if not is_time(time):
+        raise ValueError(time)
     # The body is stored without its kind, which has a column of its own and is every class's own.
     # The class's own validator: going through its methods takes half as long again.
     event = EVENT_TYPES[kind].__pydantic_validator__.validate_json(body)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+_LONGEST = 32 << 20
+"""Bytes, of one value as it was before it was compressed."""
 _ID = re.compile(r"‹\d+›")
 
 
@@ -71,7 +73,7 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 def unpack_ids(blob: bytes) -> tuple[int, ...]:
     ids = array.array("i")
-    ids.frombytes(zlib.decompress(blob))
+    ids.frombytes(_decompressed(blob))
     return tuple(_little_endian(ids))
 
 
@@ -81,6 +83,8 @@ def pack_floats(values: Sequence[float] | npt.NDArray[np.float32]) -> bytes:
 
 
 def unpack_floats(blob: bytes) -> list[float]:
+    if not isinstance(blob, bytes):
+        raise ValueError("no blob")
     floats = array.array("f")
     floats.frombytes(blob)
     return _little_endian(floats).tolist()
@@ -98,4 +102,21 @@ def pack_texts(texts: Sequence[str]) -> bytes:
 
 
 def unpack_texts(blob: bytes) -> tuple[str, ...]:
-    return tuple(json.loads(zlib.decompress(blob)))
+    try:
+        texts = json.loads(_decompressed(blob))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        raise ValueError("no list of texts")
+    return tuple(texts)
+
+
+def _decompressed(blob: bytes) -> bytes:
+    """Raises `ValueError` where it is more than anybody has written, or cut off."""
+    if not isinstance(blob, bytes):
+        raise ValueError("no blob")
+    stream = zlib.decompressobj()
+    data = stream.decompress(blob, _LONGEST)
+    if not stream.eof:
+        raise ValueError("cut off, or too long")
+    return data

@@ -71,7 +71,7 @@ def search(run: RunDirectory, text: str) -> Iterator[Progress]:
     that may have the text, and is spoilt. Giving up the iterator ends the search.
     """
     with contextlib.closing(Database(run)) as db:
-        (last,) = db.row("SELECT coalesce(max(seq), 0) FROM events")
+        last = db.last_seq()
         edges = [*range(0, last, _RANGE), last]
         found = 0
         seen: set[tuple[str, int | None]] = set()
@@ -119,9 +119,14 @@ def _read(
 ) -> Iterator[tuple[int, float, str, str, dict[str, Any]]]:
     for seq, time, kind, trial, body in rows:
         try:
-            yield seq, time, kind, trial, json.loads(body)
-        except ValueError:
+            event = json.loads(body)
+            if not isinstance(event, dict):
+                raise ValueError(event)
+            read = seq, float(time), kind, trial, event
+        except (RecursionError, TypeError, ValueError):
             passed_over.append(db.spoilt(seq, kind))
+        else:
+            yield read
 
 
 def _hits(
@@ -152,8 +157,11 @@ def _hits(
 def _excerpt(kind: str, event: dict[str, Any], text: str) -> tuple[str, str, str, str] | None:
     for field, where in _FIELDS[kind].items():
         value = event.get(field) or ""
+        if isinstance(value, list):
+            typed = [each.get("keystrokes") for each in value if isinstance(each, dict)]
+            value = "\n".join(each for each in typed if isinstance(each, str))
         if not isinstance(value, str):
-            value = "\n".join(command["keystrokes"] for command in value)
+            continue
         place = value.lower().find(text.lower())
         if place >= 0:
             end = place + len(text)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tbtui.journal.database import Database, JournalError
+from tbtui.journal.database import Database, JournalError, in_body
 from tbtui.journal.planned_steps import planned_steps
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
 from tbtui.paths import PathError, expanded
@@ -39,13 +39,15 @@ class RunSummary:
     last_pass_rate: float | None = None
     rollouts: int = 0
     """Trials finished, evaluations' among them."""
+    dead_sec: float = 0.0
+    """Seconds between its processes, of a run that was resumed."""
 
     @property
     def seconds(self) -> float | None:
-        """From its first event to its last one."""
+        """From its first event to its last one, as long as it had a process."""
         if self.started_at is None or self.last_at is None:
             return None
-        return max(0.0, self.last_at - self.started_at)
+        return max(0.0, self.last_at - self.started_at - self.dead_sec)
 
 
 def find_runs(logs_dirs: Iterable[Path]) -> Iterator[RunDirectory]:
@@ -78,8 +80,15 @@ def summarise(run: RunDirectory) -> RunSummary:
             return _summary(run, db, live=live)
     except (JournalError, RunDirectoryError) as error:
         return RunSummary(run, "unreadable", str(error))
-    except (KeyError, TypeError, ValueError) as error:
-        reason = f"{run.database}: a row is not what was written ({error!r})"
+    except (
+        AttributeError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        reason = f"{run.database}: a row is not what was written ({error!r:.200})"
         return RunSummary(run, "unreadable", reason)
 
 
@@ -113,7 +122,10 @@ def _summary(run: RunDirectory, db: Database, *, live: bool) -> RunSummary:
         )
         if rate is not None
     ]
-    (rollouts,) = db.row("SELECT count(*) FROM events WHERE kind = 'trial_finished'")
+    (rollouts,) = db.row(
+        "SELECT count(*) FROM events WHERE kind = 'trial_finished'"
+        f" AND {in_body('$.outcome')} IS NOT 'cancelled'"
+    )
     (last_at,) = db.row("SELECT time FROM events ORDER BY seq DESC LIMIT 1")
     return RunSummary(
         run,
@@ -129,7 +141,30 @@ def _summary(run: RunDirectory, db: Database, *, live: bool) -> RunSummary:
         evaluations[0] if evaluations else None,
         evaluations[-1] if evaluations else None,
         rollouts,
+        _dead_sec(db) if continued is not None else 0.0,
     )
+
+
+def _dead_sec(db: Database) -> float:
+    """About what `Downtime` says: a process's first event is the phase before it goes on."""
+    (pid,) = db.row(f"SELECT {in_body('$.pid')} FROM events WHERE kind = 'run_started'")
+    seconds = 0.0
+    for seq, own in db.rows(
+        f"SELECT seq, {in_body('$.pid')} FROM events WHERE kind = 'run_continued' ORDER BY seq"
+    ):
+        first = db.row(
+            "SELECT seq, time FROM events WHERE kind = 'run_phase_changed' AND seq < ?"
+            " ORDER BY seq DESC LIMIT 1",
+            (seq,),
+        )
+        last = first and db.row(
+            "SELECT time FROM events WHERE seq < ? ORDER BY seq DESC LIMIT 1", (first[0],)
+        )
+        # One that has lost its policy goes on in the same process.
+        if first and last and own != pid:
+            seconds += max(0.0, first[1] - last[0])
+        pid = own
+    return seconds
 
 
 def _body(

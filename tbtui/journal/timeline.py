@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import inf, nextafter
 from typing import Literal
 
+from tbtui.errors import UserError
 from tbtui.journal.database import Database, in_body
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.times import EventTimes
@@ -33,7 +34,7 @@ _SHOWN = 5
 _NO_FAILURE = (Outcome.SOLVED, Outcome.CANCELLED, *_BROKEN)
 
 
-class TrialNameError(Exception):
+class TrialNameError(UserError):
     """No trial, or more than one, is called so; the message is one line for a person."""
 
 

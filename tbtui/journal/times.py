@@ -57,9 +57,11 @@ class EventTimes:
 
     def _look(self) -> int:
         """Look for dips in what is new; returns the last event's number."""
-        (last,) = self._db.row("SELECT coalesce(max(seq), 0) FROM events")
+        last = self._db.last_seq()
         if last <= self._known:
-            return int(last)
+            return last
+        if (seq := self._db.timeless(self._known - 1)) is not None:
+            raise self._db.spoilt(seq, "its time")
         if self._dips and self._dips[-1].end is None:
             dip = self._dips.pop()
             self._dips.append(self._dip(dip.first, dip.time))
@@ -75,7 +77,7 @@ class EventTimes:
             if before is None or (before.end is not None and before.end < seq):
                 self._dips.append(self._dip(seq, time))
         self._known = last
-        return int(last)
+        return last
 
     def _dip(self, first: int, time: float) -> _Dip:
         row = self._db.row(

@@ -8,6 +8,24 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
+MAX_REWARD = 1e6
+"""The largest reward, and the smallest with its sign turned, that is one. No verifier means more;
+sums of squares of what is beyond overflow, and a policy that is trained on one such reward is lost.
+"""
+
+
+def is_reward(value: float) -> bool:
+    """Whether a number can be a reward: finite, and not beyond `MAX_REWARD`."""
+    return abs(value) <= MAX_REWARD
+
+
+def category_of(kind: str | None, category: str | None) -> str:
+    """The category that a task is listed under, from the `kind` and `category` of its metadata.
+
+    The kind goes first: it is the finer one where a task has both.
+    """
+    return kind or category or "other"
+
 
 class Outcome(StrEnum):
     """How a trial ended. Only the policy's own doing may ever be trained on."""
@@ -78,6 +96,12 @@ CommandVerb = Literal[
     "take",  # the controls: nobody else's commands are carried out
 ]
 
+OutageKind = Literal[
+    "policy",  # its server is paused, out of reach, or answers nobody
+    "storage",  # the run directory can't be written, or has hardly any room
+    "sleep",  # nothing ran: the machine was suspended, or the process stopped
+]
+
 SuspectName = Literal[
     "infrastructure_zero",  # the machinery failed it, and it counts as a failure
     "unverified",  # a reward, and no verifier ran
@@ -98,4 +122,5 @@ AlarmName = Literal[
     "no_signal",
     "below_base",
     "reward_hacking",
+    "truncated",
 ]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tbtui.algorithm.datum import Datum as Datum
 from tbtui.algorithm.losses import LossName as LossName
 from tbtui.algorithm.losses import LossSettings as LossSettings
+from tbtui.errors import UserError
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["stop", "length"]
@@ -25,12 +26,17 @@ Ended = Literal["success", "errored", "interrupted"]
 """How the work with a policy came to its end."""
 
 
-class PolicyError(Exception):
+class PolicyError(UserError):
     """The policy can't do what was asked; the message is one line for a person."""
 
 
 class PolicyRefusedError(PolicyError):
     """What the settings ask for can't be had: a person has to change them, or a key."""
+
+
+class PolicyDeniedError(PolicyRefusedError):
+    """The server accepts nothing from this key: no request can succeed until a person has set that
+    right."""
 
 
 class PolicyLostError(PolicyError):
@@ -158,8 +164,21 @@ RequestKind = Literal[
     "sample", "forward", "forward_backward", "optim_step", "save", "load", "create"
 ]
 ServerState = Literal[
-    "active", "paused_capacity", "paused_rate_limit", "paused_billing", "unreachable", "unknown"
+    "active",
+    "paused_capacity",
+    "paused_rate_limit",
+    "paused_billing",
+    "failing",
+    "unreachable",
+    "unknown",
 ]
+"""`failing`: it answers requests with an error of its own (500), and they are sent again;
+`unreachable`: nothing answers, or a proxy in its place (502 to 504)."""
+
+DOWN: frozenset[ServerState] = frozenset(
+    {"paused_capacity", "paused_rate_limit", "paused_billing", "unreachable"}
+)
+"""States in which it answers nobody, and which pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +231,7 @@ class ServerStatus:
     reason: str
     """In the server's words; empty where it gave none."""
     since: float
-    """Seconds since the epoch."""
+    """Seconds since the epoch, of the state."""
     requests: tuple[RequestStatus, ...]
     """Kinds that there have been any of."""
     retries: int
@@ -223,6 +242,9 @@ class ServerStatus:
     """Of those, how many the server had in its cache."""
     inference: InferenceStatus | None = None
     """Where it tells, and was asked of late."""
+    stored_bytes: int | None = None
+    """Size of the checkpoints that it holds for us, saved or loaded in this session; None where
+    it doesn't tell."""
 
 
 Activity = Literal["idle", "sampling", "training", "loading", "saving"]
@@ -294,7 +316,10 @@ class Policy(Protocol):
     @property
     def renderer(self) -> Renderer: ...
 
-    async def start(self) -> None: ...
+    async def start(self, resume: Path | None = None) -> None:
+        """`resume`: the checkpoint that `load` is called with next; a policy for which that is
+        cheaper begins with it."""
+        ...
 
     async def sample(self, request: SampleRequest) -> Sample: ...
 

@@ -15,8 +15,26 @@ import numpy as np
 
 from tbtui.policies.base import RequestKind, RequestStatus, ServerState, ServerStatus
 
-StateSource = Literal["creation", "training", "sampling", "connection", "billing", "caller"]
-"""Who tells of a state: three queues of the server, the transport, the account, or our own code."""
+StateSource = Literal[
+    "creation",
+    "training",
+    "sampling",
+    "connection",
+    "billing",
+    "errors_sampling",
+    "errors_training",
+    "errors_retrieving",
+    "errors_other",
+    "caller",
+]
+"""Who tells of a state: three queues of the server; the transport and the account; the server's
+errors by kind of request; our own code."""
+_ERRORS: tuple[StateSource, ...] = (
+    "errors_sampling",
+    "errors_training",
+    "errors_retrieving",
+    "errors_other",
+)
 
 LATENCIES_KEPT = 256
 
@@ -27,8 +45,9 @@ _SEVERITY: dict[ServerState, int] = {
     "unknown": 1,
     "paused_rate_limit": 2,
     "paused_capacity": 3,
-    "paused_billing": 4,
-    "unreachable": 5,
+    "failing": 4,
+    "paused_billing": 5,
+    "unreachable": 6,
 }
 _QUEUES: dict[RequestKind, StateSource] = {
     "create": "creation",
@@ -121,6 +140,11 @@ class RequestMeter:
                     }
                     self._show()
                 self._end_pause(_QUEUES[kind])
+                if not any(requests.started for requests in self._requests.values()):
+                    # Nobody waits for what failed: nothing would take it back.
+                    for source in _ERRORS:
+                        self._said.pop(source, None)
+                    self._show()
 
     def answered(self, prompt_tokens: int, cached_tokens: int) -> None:
         """A sampling request was answered; of its prompt, so many tokens were in a cache."""

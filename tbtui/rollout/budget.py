@@ -10,6 +10,9 @@ from typing import Literal
 
 from tbtui.journal.events import PhaseSeconds
 
+_STARVED_SHARE = 0.25
+"""Of a budget. What is measured is the least that can have been lost."""
+
 Category = Literal["build", "setup", "sampling", "commands", "verifying", "teardown"]
 
 
@@ -49,6 +52,10 @@ class Stopwatch:
         self._settle()
         self._holds -= 1
 
+    def slept(self, seconds: float) -> None:
+        """Seconds that its clock has left out, for nothing ran meanwhile, are paused ones."""
+        self._spent["paused"] += seconds
+
     def seconds(self) -> PhaseSeconds:
         """Where the time went so far. `queue` is not the trial's own, and 0."""
         self._settle()
@@ -67,6 +74,11 @@ class Budget:
     """
 
     def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.lost = 0.0
+        """Of the seconds that were spent, those for which the machine served others."""
+        self.given_back = 0.0
+        """Of those, what was added to the budget again: at most as much as it had."""
         self._left = seconds
         self._timer: asyncio.Timeout | None = None
         self._holds = 0
@@ -105,6 +117,28 @@ class Budget:
             self._timer = None
             self.spent = timer.expired() and not self._interrupted
 
+    def give_back_starved(self, seconds: float) -> None:
+        """Add time that the machine kept from the run which is spending; none while it is held.
+
+        At most as much as the budget had: an agent must not live on a starved machine's account.
+        """
+        timer = self._timer
+        when = timer.when() if timer is not None else None
+        if timer is None or when is None or self._holds or self._interrupted:
+            return
+        self.lost += seconds
+        added = min(seconds, self.seconds - self.given_back)
+        if added <= 0 or timer.expired():
+            return
+        self.given_back += added
+        self._held_for += added
+        timer.reschedule(when + added)
+
+    @property
+    def starved(self) -> bool:
+        """So much was lost, and so late, that a budget which ran out says nothing."""
+        return self.lost > _STARVED_SHARE * self.seconds
+
     def interrupt(self) -> None:
         """End the run that is spending, held or not, with a `TimeoutError`."""
         self._interrupted = True
@@ -122,7 +156,7 @@ class Budget:
 
     def active(self) -> float:
         """A clock in seconds that stands still while held."""
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         return now - self._held_for - (now - self._held_since if self._holds else 0.0)
 
     async def sleep(self, seconds: float) -> None:
@@ -140,7 +174,7 @@ class Budget:
         self._holds += 1
         if self._holds > 1:
             return
-        self._held_since = time.monotonic()
+        self._held_since = asyncio.get_running_loop().time()
         self._running.clear()
         self._held.set()
         timer = self._timer
@@ -153,12 +187,23 @@ class Budget:
         self._holds -= 1
         if self._holds:
             return
-        self._held_for += time.monotonic() - self._held_since
+        self._held_for += asyncio.get_running_loop().time() - self._held_since
         self._held.clear()
         self._running.set()
         left, self._left_when_held = self._left_when_held, None
         if self._timer is not None and left is not None and not self._interrupted:
             self._timer.reschedule(asyncio.get_running_loop().time() + left)
+
+    def give_back(self, seconds: float) -> None:
+        """Add seconds that were spent, and not by the agent."""
+        timer = self._timer
+        when = timer.when() if timer is not None else None
+        if self._left_when_held is not None:
+            self._left_when_held += seconds
+        elif timer is None:
+            self._left += seconds
+        elif when is not None and not timer.expired() and not self._interrupted:
+            timer.reschedule(when + seconds)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

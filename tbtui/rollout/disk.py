@@ -1,10 +1,10 @@
 """What a trial leaves on disk: bounded, and less where `keep` says so.
 
-In a trial's directory every file is cut at 16 MiB and all of them together hold at most 128 MiB
-when the trial is over; what has to go is the largest first. Never cut, and kept before any other,
-are Harbor's `result.json`, `config.json` and `lock.json`, and the agent's trajectory, which is
-bounded by the number of turns: an observation has at most 10 kB, a completion `max_tokens`. Each
-of them has its one place: files of the same name elsewhere may be the sandbox's.
+In a trial's directory every file is cut at 16 MiB, and all of them together are at most 5,000 and
+hold at most 128 MiB when the trial is over; what has to go is the largest first. Never cut, and
+kept before any other, are Harbor's `result.json`, `config.json` and `lock.json`, and the agent's
+trajectory, which is bounded by the number of turns: an observation has at most 10 kB, a completion
+`max_tokens`. Each of them has its one place: files of the same name elsewhere may be the sandbox's.
 
 While a trial runs, the sandbox brings out at most 64 MiB of the terminal's raw bytes, the recording
 is closed at 16 MiB, and a download ends at `download_mb`, 256 MiB if nothing else is said, or at
@@ -24,6 +24,7 @@ from tbtui.rollout.messages import Keep
 
 MAX_FILE_BYTES = 16 << 20
 MAX_TRIAL_BYTES = 128 << 20
+MAX_TRIAL_FILES = 5_000
 
 _RESULTS = frozenset(["result.json", "config.json", "lock.json", "exception.txt"])
 _TRAJECTORY = "agent/trajectory.json"
@@ -53,15 +54,25 @@ def _bound(folder: Path) -> None:
     def is_whole(path: Path) -> bool:
         return _place(folder, path) in (*_RESULTS, _TRAJECTORY)
 
-    total = 0
-    for path, size in sorted(_files(folder), key=lambda file: (not is_whole(file[0]), file[1])):
+    def rank(file: tuple[Path, int]) -> tuple[bool, bool, int]:
+        path, size = file
+        place = _place(folder, path)
+        # Beside directories that the sandbox fills lies what this side has written.
+        return not is_whole(path), "/" in place and place not in _VERDICT, size
+
+    total = files = left_out = 0
+    for path, size in sorted(_files(folder), key=rank):
         kept = size if is_whole(path) else min(size, MAX_FILE_BYTES)
-        if total + kept > MAX_TRIAL_BYTES:
+        if total + kept > MAX_TRIAL_BYTES or files == MAX_TRIAL_FILES:
+            left_out += 1
             _remove([path])
             continue
+        files += 1
         if kept < size:
             _cut(path, size)
         total += kept
+    if left_out:
+        _log.warning("%s: %d of %d files left out", folder, left_out, left_out + files)
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int]]:

@@ -21,6 +21,7 @@ from tbtui.rollout.control import TrialControl
 from tbtui.rollout.keyboard import Keyboard
 from tbtui.rollout.messages import (
     Completion,
+    CompletionDelayed,
     CompletionFailed,
     FailedPhase,
     FinishReason,
@@ -30,6 +31,7 @@ from tbtui.rollout.messages import (
     TypeKeys,
 )
 from tbtui.rollout.recording import Recorder, Recording
+from tbtui.rollout.starvation import Starvation
 
 _MUCH_SLOWER = 2.0
 """A policy that is alive seldom takes so much longer than it ever did before in a trial."""
@@ -80,11 +82,13 @@ class TrialLink:
         self._recorder = recorder
         self._recording: Recording | None = None
         self.budget = Budget(spec.budget_sec)
-        self.watch = Stopwatch()
+        self.watch = Stopwatch(asyncio.get_running_loop().time)
         self.keyboard = Keyboard(spec.trial, post, self._typed)
         self.control = TrialControl(
             spec.trial, post, self.budget, self.watch, self.keyboard, self._mark
         )
+        self.starvation: Starvation | None = None
+        """Gives back what the machine kept from it; None: nobody measures that."""
         self.notes = AgentNotes()
         self.stage: FailedPhase = "environment"
         """Where the trial is; if it fails, where it failed."""
@@ -92,6 +96,8 @@ class TrialLink:
         """What did not end with the trial, whatever was tried."""
         self._requests = requests
         self._answers: dict[int, asyncio.Future[Completion | CompletionFailed]] = {}
+        self._delayed: set[int] = set()
+        """Requests for whose answers the clocks stand still."""
         self._slowest_sec = 0.0
         self._unanswered_sec: float | None = None
 
@@ -169,6 +175,7 @@ class TrialLink:
             raise
         finally:
             del self._answers[request]
+            self._on_time(request)
         self._slowest_sec = max(self._slowest_sec, self.budget.active() - asked)
         await self.control.thawed()
         if isinstance(answer, Completion):
@@ -184,6 +191,26 @@ class TrialLink:
             return False
         future.set_result(answer)
         return True
+
+    def delay(self, message: CompletionDelayed) -> bool:
+        """Hold the clocks while a request of this trial can't be answered, or no longer; False if
+        nobody waits for it."""
+        if message.request not in self._answers:
+            return False
+        if not message.delayed:
+            self._on_time(message.request)
+        elif message.request not in self._delayed:
+            self._delayed.add(message.request)
+            self.budget.hold()
+            self.watch.hold()
+            self.budget.give_back(message.waited_sec)
+        return True
+
+    def _on_time(self, request: int) -> None:
+        if request in self._delayed:
+            self._delayed.discard(request)
+            self.budget.release()
+            self.watch.release()
 
 
 LINK: ContextVar[TrialLink] = ContextVar("tbtui_trial_link")

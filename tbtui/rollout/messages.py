@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialPhase
 from tbtui.journal.typed import Typed
+from tbtui.rollout.verifier_fault import VerifierFault
 
 FinishReason = Literal[
     "completed",  # the agent confirmed task_complete with a valid answer
@@ -39,6 +40,13 @@ people have are the engine's own business."""
 AgentName = Literal["terminus-2", "oracle"]
 """Who acts in a trial: the policy through Harbor's Terminus-2, or the task's own solution."""
 
+ControlAgent = Literal["untouched", "oracle"]
+"""Who acts in a control of a verdict: nobody, or the task's own solution."""
+
+CheckZeros = Literal["never", "faults", "first"]
+"""Which verdicts of 0 are checked against a fresh sandbox: none, those of a verifier that seems not
+to have worked, or besides these the first of a task that has not been solved here yet."""
+
 Keep = Literal["all", "failed", "none"]
 """Which trials keep their recordings and Harbor's logs on disk."""
 
@@ -52,6 +60,8 @@ class EnvironmentSpec:
     type: str | None
     import_path: str | None
     kwargs: dict[str, Any] = field(default_factory=dict)
+    force_build: bool = False
+    """A task's Dockerfile goes before the image that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,11 @@ class TrialSpec:
     """The agent summarises its history with fewer free tokens than this; 0: only when it must."""
     parser_name: Literal["json", "xml"] = "json"
     keep: Keep = "all"
-    agent: AgentName = "terminus-2"
+    agent: AgentName | ControlAgent = "terminus-2"
+    check_zeros: CheckZeros = "faults"
+    kill_before_verifying: bool = False
+    """What the agent has left running is killed before its own environment is verified, unless the
+    task says that its verifier needs it."""
 
 
 # engine -> worker
@@ -126,11 +140,30 @@ class CompletionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CompletionDelayed:
+    """The policy is out of order, so that request number `request` can't be answered for now, or
+    it is asked again (`delayed` False). Waiting for it meanwhile is not the agent's time."""
+
+    request: int
+    delayed: bool = True
+    waited_sec: float = 0.0
+    """How long it was so before this was known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Finish nothing, clean up everything, leave."""
 
 
-ToWorker = StartTrial | ControlTrial | TypeKeys | Completion | CompletionFailed | Shutdown
+ToWorker = (
+    StartTrial
+    | ControlTrial
+    | TypeKeys
+    | Completion
+    | CompletionFailed
+    | CompletionDelayed
+    | Shutdown
+)
 
 # worker -> engine
 
@@ -238,6 +271,22 @@ class ControlRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class VerdictCheck:
+    """What a fresh sandbox says of a verdict of 0."""
+
+    works: bool
+    """The verifier works there: the 0 is the agent's."""
+    evidence: str
+    """What seemed wrong, one line."""
+    control: ControlAgent
+    """What it was compared with."""
+    lasting: bool = False
+    """Another attempt at the task, in the same environment, would end the same way."""
+    solution_fails: bool = False
+    """The verifier worked, and the task's own solution earns no more here."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialFacts:
     """Everything that is known of a trial that ended; `outcome.decide` makes an outcome of it."""
 
@@ -259,6 +308,21 @@ class TrialFacts:
     """The agent's last completion was cut at max_tokens."""
     human_touched: bool = False
     """A person typed in its terminal."""
+    offline: bool = False
+    """Its sandbox had no network."""
+    verifier_fault: VerifierFault | None = None
+    """What in the verifier's output says that it could not work: a suspicion, see there."""
+    within_sandbox: bool = False
+    """There is no verdict, for a reason that lies in the sandbox and nowhere else: where the same
+    verifier works in a fresh one, it is the agent's doing."""
+    verdict_check: VerdictCheck | None = None
+    """What a fresh sandbox said of the verdict, if it was asked."""
+    lasting: bool = False
+    """The environment can't be built, for a reason that another attempt would meet again."""
+    given_back_sec: float = 0.0
+    """Of the agent's budget, what a starved machine kept from it and was added again."""
+    used_up: str = ""
+    """What its sandbox had used up when the agent was through, so that a verifier can't run."""
 
 
 @dataclass(frozen=True, slots=True)

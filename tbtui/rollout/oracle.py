@@ -1,6 +1,7 @@
-"""Harbor's oracle, which runs the task's own solution, tied to a trial as Terminus-2 is.
+"""Agents that are no model: Harbor's oracle, which runs the task's own solution, and nobody at all.
 
-Its output is the trial's terminal; its time is the trial's budget; there are no turns.
+The oracle is tied to a trial as Terminus-2 is: its output is the trial's terminal, its time is the
+trial's budget, and there are no turns.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, override
 
+from harbor.agents.nop import NopAgent
 from harbor.agents.oracle import OracleAgent
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
@@ -18,9 +20,11 @@ from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK
 from tbtui.rollout.messages import FinishReason
 from tbtui.rollout.recording import Recording
+from tbtui.rollout.starvation import MachineStarvedError, Starvation
 from tbtui.rollout.terminus import PANE_HEIGHT, PANE_WIDTH
 
 IMPORT_PATH = "tbtui.rollout.oracle:LinkedOracle"
+NOBODY_IMPORT_PATH = "tbtui.rollout.oracle:LinkedNobody"
 
 
 class LineRecording(Recording):
@@ -71,6 +75,8 @@ class LinkedOracle(OracleAgent):
             if link.control.ending is None and not budget.spent:
                 self._finish("error")
                 raise
+            if link.control.ending is None and link.starvation is not None:
+                await self._check_not_starved(link.starvation)
             # Returning lets Harbor verify what has been done.
             self._finish(link.control.ending or "budget")
         except Exception:
@@ -79,8 +85,25 @@ class LinkedOracle(OracleAgent):
         finally:
             await link.control.detach()
 
+    async def _check_not_starved(self, starvation: Starvation) -> None:
+        try:
+            await starvation.check()
+        except MachineStarvedError:
+            self._finish("sandbox_lost")
+            raise
+
     def _finish(self, finish: FinishReason) -> None:
         notes = self._link.notes
         # In a task of several steps the first step that went wrong tells.
         if notes.finish in ("not_run", "completed"):
             notes.finish = finish
+
+
+class LinkedNobody(NopAgent):
+    """Leaves the sandbox as it is; the verifier follows at once."""
+
+    @override
+    async def run(
+        self, instruction: str, environment: BaseEnvironment, context: AgentContext
+    ) -> None:
+        LINK.get().notes.finish = "completed"

@@ -1,18 +1,20 @@
 """What became of a trial: the one place where facts become an outcome and a reward.
 
-Three rules. A verdict that was never given is no reward, never zero. A pass counts only if the
+Five rules. A verdict that was never given is no reward, never zero. A pass counts only if the
 agent ended cleanly: Harbor also verifies an agent that ran out of turns, and a policy that leaves
 the files right but never says so in a readable way would be taught to go on like that. What the
-machinery did wrong is never scored.
+machinery did wrong is never scored. A 0 of a verifier that can't work in a fresh sandbox either is
+no verdict (`verdict_check`). What an agent does to its own sandbox, its verifier included, is a
+failure and no other attempt, where a fresh sandbox shows that it was the agent.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from tbtui.journal.events import Outcome
-from tbtui.rollout.messages import TrialFacts
+from tbtui.journal.vocabulary import is_reward
+from tbtui.rollout.messages import TrialFacts, VerdictCheck
 
 _INFRASTRUCTURE = frozenset(
     {
@@ -25,6 +27,9 @@ _INFRASTRUCTURE = frozenset(
 )
 
 
+_FROM_VERIFIER = frozenset({Outcome.FAILED, Outcome.VERIFIER_ERROR})
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     outcome: Outcome
@@ -34,6 +39,8 @@ class Decision:
     """What training may use; None is *no reward*."""
     reason: str
     """One line for a person."""
+    lasting: bool = False
+    """Another attempt at this task, in the same environment, would end the same way."""
 
 
 def is_infrastructure(outcome: Outcome) -> bool:
@@ -44,12 +51,38 @@ def is_infrastructure(outcome: Outcome) -> bool:
 def decide(facts: TrialFacts) -> Decision:
     """The outcome of a trial that ended. Pure and total."""
     verdict = facts.verdict
-    if verdict is not None and not math.isfinite(verdict):
+    if verdict is not None and not is_reward(verdict):
         verdict = None
     outcome, reason = _outcome(facts, verdict)
+    if facts.given_back_sec >= 1:
+        reason += f"; {facts.given_back_sec:.0f} s that the machine kept from it were given back"
+    lasting = facts.lasting
+    if (check := facts.verdict_check) is not None and outcome in _FROM_VERIFIER:
+        lasting = check.lasting
+        if outcome is Outcome.FAILED:
+            outcome, reason = _checked(check, reason)
+        elif facts.within_sandbox and check.works:
+            outcome, reason = _checked(check, "the agent broke its verifier")
     if facts.human_touched and not is_infrastructure(outcome) and outcome is not Outcome.CANCELLED:
         outcome, reason = Outcome.HUMAN_TOUCHED, f"a person typed in its terminal; {reason}"
-    return Decision(outcome, verdict, _reward(facts, outcome, verdict), _one_line(reason))
+    # A failure without a verdict is one that the agent has prevented.
+    prevented = outcome is Outcome.FAILED and verdict is None
+    reward = 0.0 if prevented else _reward(facts, outcome, verdict)
+    return Decision(outcome, verdict, reward, _one_line(reason), lasting)
+
+
+def _checked(check: VerdictCheck, reason: str) -> tuple[Outcome, str]:
+    """What a fresh sandbox makes of a verdict of 0."""
+    if check.works:
+        if not check.evidence:
+            return Outcome.FAILED, reason
+        where = "an untouched sandbox" if check.control == "untouched" else "the solution's sandbox"
+        return Outcome.FAILED, f"{reason}; {check.evidence}, but its verifier works in {where}"
+    if check.solution_fails:
+        what = "the task can't be scored in this environment: its own solution earns no reward"
+    else:
+        what = "the verifier can't work, in an untouched sandbox either"
+    return Outcome.VERIFIER_ERROR, f"{what}: {check.evidence}"
 
 
 def lost_with_worker(reason: str) -> Decision:
@@ -58,6 +91,8 @@ def lost_with_worker(reason: str) -> Decision:
 
 
 def _reward(facts: TrialFacts, outcome: Outcome, verdict: float | None) -> float | None:
+    if outcome is Outcome.FAILED and verdict is None:
+        return 0.0  # the agent's own doing
     if verdict is None or is_infrastructure(outcome) or outcome is Outcome.CANCELLED:
         return None
     return verdict if facts.finish == "completed" else 0.0
@@ -70,6 +105,10 @@ def _outcome(facts: TrialFacts, verdict: float | None) -> tuple[Outcome, str]:
             return Outcome.CANCELLED, f"cancelled by a person{said}"
         case "stopped":
             return Outcome.CANCELLED, f"stopped by a person after {_turns(facts)}{said}"
+        case "sandbox_lost" if facts.exception_type == "MachineStarvedError":
+            return Outcome.SANDBOX_LOST, _failure(facts, "the machine was starved")
+        case "sandbox_lost" if facts.used_up:
+            return Outcome.FAILED, f"the agent's sandbox has used up {facts.used_up}"
         case "sandbox_lost":
             return Outcome.SANDBOX_LOST, _failure(facts, "the sandbox stopped answering")
         case "provider_error":
@@ -78,6 +117,9 @@ def _outcome(facts: TrialFacts, verdict: float | None) -> tuple[Outcome, str]:
             return Outcome.SETUP_ERROR, _failure(facts, "the agent never got to act")
         case "error":
             return Outcome.AGENT_ERROR, _failure(facts, "the agent failed")
+    if verdict is None and facts.used_up and facts.failed_phase == "verifier":
+        what = f"the agent has used up {facts.used_up}, and its verifier can't run"
+        return Outcome.FAILED, _failure(facts, what)
     if verdict is None:
         return Outcome.VERIFIER_ERROR, _failure(facts, "the verifier gave no verdict")
     return _policys_doing(facts, verdict, said)
@@ -120,5 +162,7 @@ def _failure(facts: TrialFacts, what: str) -> str:
 
 
 def _one_line(text: str, limit: int = 300) -> str:
+    """What it begins with, which says where, and more of its end, where the reason stands."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    head = limit // 3
+    return line if len(line) <= limit else f"{line[:head]}…{line[head + 1 - limit :]}"

@@ -15,10 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tbtui.errors import UserError
 from tbtui.ipc import Channel, ChannelClosedError, spawn, wait_for_exit
 from tbtui.rollout.environments.ledger import reap_leftovers
 from tbtui.rollout.messages import (
     Completion,
+    CompletionDelayed,
     CompletionFailed,
     ControlTrial,
     ControlVerb,
@@ -50,7 +52,7 @@ _FAILED_STARTS = 3
 _log = logging.getLogger(__name__)
 
 
-class WorkersFailedError(Exception):
+class WorkersFailedError(UserError):
     """No worker can be started; the message is one line for a person."""
 
 
@@ -212,6 +214,11 @@ class WorkerPool:
         """Send an answer to the worker that asked; False if it is not waiting any more."""
         worker = self._home.get(self._asked.pop(answer.request, ""))
         return worker is not None and self._post(worker, answer)
+
+    def delay(self, delayed: CompletionDelayed) -> bool:
+        """Tell the worker that asked how it is with its answer; False if it waits no more."""
+        worker = self._home.get(self._asked.get(delayed.request, ""))
+        return worker is not None and self._post(worker, delayed)
 
     async def stop(self) -> None:
         """End all workers and wait for them; they cancel their trials and clean up after them."""

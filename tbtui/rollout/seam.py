@@ -17,6 +17,8 @@ from harbor.agents.terminus_2.tmux_session import TmuxSession
 from harbor.environments.base import BaseEnvironment
 from harbor.trial.hooks import TrialEvent
 from harbor.trial.trial import Trial
+from harbor.utils.scripts import build_execution_command
+from harbor.verifier.verifier import Verifier
 
 _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Terminus2._init_llm": (Terminus2._init_llm, ()),
@@ -73,6 +75,13 @@ _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "BaseEnvironment.empty_dirs": (BaseEnvironment.empty_dirs, ("dirs", "chmod")),
     "BaseEnvironment.stop": (BaseEnvironment.stop, ("delete",)),
     "Trial.add_hook": (Trial.add_hook, ("event", "hook")),
+    "Verifier.__init__": (
+        Verifier.__init__,
+        ("task", "environment", "verifier_env", "step_name", "skip_tests_upload"),
+    ),
+    "Verifier.verify": (Verifier.verify, ()),
+    "Verifier._resolve_tests": (Verifier._resolve_tests, ()),
+    "build_execution_command": (build_execution_command, ("script_path", "stdout_path")),
 }
 _ATTRIBUTES: dict[str, tuple[type, tuple[str, ...]]] = {
     "Terminus2": (
@@ -80,6 +89,7 @@ _ATTRIBUTES: dict[str, tuple[type, tuple[str, ...]]] = {
         ("_llm", "_parser", "_session", "_pending_completion", "_trajectory_steps"),
     ),
     "Trial": (Trial, ("paths", "agent_env_paths")),
+    "Verifier": (Verifier, ("_skip_tests_upload",)),
 }
 _EVENTS = ("ENVIRONMENT_START", "AGENT_START", "AGENT_END", "VERIFICATION_START", "END")
 

@@ -7,7 +7,6 @@ steps (copying logs and artifacts, tearing down) have no limit at all.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -67,10 +66,10 @@ class Supervisor:
 
     async def _watch(self, work: asyncio.Task[Any]) -> None:
         current = self._stretch()
-        since = time.monotonic()
+        since = asyncio.get_running_loop().time()
         while not work.done():
             await asyncio.wait((work,), timeout=self._patience.tick_sec)
-            stretch, now = self._stretch(), time.monotonic()
+            stretch, now = self._stretch(), asyncio.get_running_loop().time()
             if stretch != current:
                 current, since = stretch, now
             if stretch.limit_sec is not None and now - since > stretch.limit_sec:

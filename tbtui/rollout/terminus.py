@@ -33,7 +33,7 @@ from harbor.models.trajectories import Step
 from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.journal.events import AgentCommand, TrialPhase
-from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
+from tbtui.rollout.environments.errors import NoticesLoss, SandboxError, SandboxLostError
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK, AgentEnded
 from tbtui.rollout.linked_llm import LinkedLLM
@@ -41,6 +41,7 @@ from tbtui.rollout.messages import FinishReason, TurnSeen, TurnUnderstood
 from tbtui.rollout.parsing import GuardedParser
 from tbtui.rollout.recording import Recording
 from tbtui.rollout.session import GatedExec, GatedSession, TerminalStuckError
+from tbtui.rollout.starvation import MachineStarvedError
 
 IMPORT_PATH = "tbtui.rollout.terminus:GatedTerminus"
 PANE_WIDTH = 160
@@ -170,6 +171,7 @@ class GatedTerminus(Terminus2):
                 self._finish("provider_error", reason)
                 raise PolicyFailedError(reason) from None
             await link.control.detach()
+            await self._check_not_starved()
             await self._check_answers()
             self._finish(link.control.ending or "budget")
             await self._look_once_more(session)
@@ -185,6 +187,16 @@ class GatedTerminus(Terminus2):
         finally:
             self._running = False
             await link.control.detach()
+
+    async def _check_not_starved(self) -> None:
+        link = self._link
+        if link.control.ending is not None or link.starvation is None:
+            return
+        try:
+            await link.starvation.check()
+        except MachineStarvedError:
+            self._finish("sandbox_lost")
+            raise
 
     async def _check_answers(self) -> None:
         if self._environment is None or not await answers(self._environment):
@@ -311,7 +323,8 @@ class GatedTerminus(Terminus2):
     def _seen(self, observation: str) -> None:
         link, since = self._link, self._acting_since
         self._acting_since = None
-        seconds = link.budget.active() - since if since is not None else 0.0
+        # Time given back meanwhile may be more than it took.
+        seconds = max(0.0, link.budget.active() - since) if since is not None else 0.0
         link.post(TurnSeen(link.spec.trial, link.notes.turns, observation, seconds))
 
     @override
@@ -395,7 +408,11 @@ def _has_content(path: Path) -> bool:
 
 
 async def answers(environment: BaseEnvironment) -> bool:
-    """Does the sandbox still run commands?"""
+    """Is the sandbox still there?
+
+    Where it says so itself when it is gone, a command that fails is an answer: an agent that has
+    removed the shell, or its working directory, has not lost its sandbox.
+    """
     probe = asyncio.ensure_future(environment.exec("true", timeout_sec=PROBE_SEC))
     # Not `asyncio.timeout`: a call that hangs may not even react to being cancelled.
     done, _ = await asyncio.wait((probe,), timeout=PROBE_SEC)
@@ -407,4 +424,4 @@ async def answers(environment: BaseEnvironment) -> bool:
     if error is not None or probe.cancelled():
         _log.warning("%s: the sandbox does not answer: %r", environment.session_id, error)
         return False
-    return probe.result().return_code == 0
+    return probe.result().return_code == 0 or isinstance(environment, NoticesLoss)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import stat
 from collections.abc import Callable, Coroutine, Mapping
@@ -13,31 +12,49 @@ from pathlib import Path
 from typing import Any
 
 from harbor.environments.base import BaseEnvironment
+from harbor.models.task.config import NetworkMode
 from harbor.models.trial.config import (
     AgentConfig,
     EnvironmentConfig,
     TaskConfig,
     TrialConfig,
+    VerifierConfig,
 )
-from harbor.models.trial.result import TrialResult
+from harbor.models.trial.result import ExceptionInfo, TrialResult
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
 from tbtui.journal.events import TrialPhase
+from tbtui.journal.vocabulary import MAX_REWARD, is_reward
 from tbtui.rollout.clean_slate import clean_for_verifier
 from tbtui.rollout.disk import tidy
+from tbtui.rollout.environments.build import UnbuildableError
+from tbtui.rollout.environments.errors import SandboxError
+from tbtui.rollout.environments.report import BoxReport
+from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.link import LINK, TrialLink
 from tbtui.rollout.messages import TrialFacts, TrialSpec
 from tbtui.rollout.oracle import IMPORT_PATH as ORACLE_IMPORT_PATH
+from tbtui.rollout.oracle import NOBODY_IMPORT_PATH
 from tbtui.rollout.outcome import decide
+from tbtui.rollout.starvation import Starvation
 from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
-from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, answers
+from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, PROBE_SEC, answers
+from tbtui.rollout.verifier import IMPORT_PATH as VERIFIER_IMPORT_PATH
+from tbtui.rollout.verifier import NO_VERDICT, VerifierDisturbedError
+from tbtui.rollout.verifier_fault import VerifierFault, find_fault
 
 VERIFIER_OUTPUT_CHARS = 4_000
+_EXAMINED_CHARS = 1 << 16
+"""Of each end of the verifier's output: where its set-up begins and where its tests end."""
 _MESSAGE_CHARS = 2_000
+_UNKNOWN_REWARD = "UnknownRewardError"
+_NO_VERDICT = frozenset([_UNKNOWN_REWARD, *(error.__name__ for error in NO_VERDICT)])
 _NEVER_SEC = 1e8
 """Harbor can't be told to set no time limit for the agent; ours counts active seconds only."""
 PATIENCE = Patience()
+
+_log = logging.getLogger(__name__)
 
 
 class SandboxHangsError(Exception):
@@ -51,19 +68,22 @@ def trial_config(spec: TrialSpec) -> TrialConfig:
         trials_dir=spec.trials_dir,
         trial_name=spec.trial,
         agent=_agent(spec),
+        verifier=VerifierConfig(import_path=VERIFIER_IMPORT_PATH),
         environment=EnvironmentConfig.model_validate(
             {
                 "type": spec.environment.type,
                 "import_path": spec.environment.import_path,
                 "kwargs": spec.environment.kwargs,
+                "force_build": spec.environment.force_build,
             }
         ),
     )
 
 
 def _agent(spec: TrialSpec) -> AgentConfig:
-    if spec.agent == "oracle":
-        return AgentConfig(import_path=ORACLE_IMPORT_PATH, override_timeout_sec=_NEVER_SEC)
+    if spec.agent in ("oracle", "untouched"):
+        path = ORACLE_IMPORT_PATH if spec.agent == "oracle" else NOBODY_IMPORT_PATH
+        return AgentConfig(import_path=path, override_timeout_sec=_NEVER_SEC)
     return AgentConfig(
         import_path=IMPORT_PATH,
         model_name=spec.model_name,
@@ -113,6 +133,8 @@ class _TrialRun:
         self._sandbox_lost = False
         self._torn_down = False
         self._trial: Trial | None = None
+        self._used_up = ""
+        self._starvation = link.starvation = Starvation(link.budget, self._stalled)
 
     async def run(self) -> TrialFacts:
         link = self._link
@@ -124,7 +146,9 @@ class _TrialRun:
 
         supervisor = Supervisor(self._patience, self._stretch, unplug)
         work = asyncio.create_task(self._work(), name=f"{link.spec.trial} in Harbor")
+        watching = asyncio.create_task(self._starvation.run(), name=f"{link.spec.trial}'s time")
         ended = await supervisor.wait_for(work)
+        watching.cancel()
         if ended and self._stopping is not None and not self._stopping.done():
             # Harbor does not wait for it when it is cancelled in the middle of it.
             await supervisor.wait_at_most(self._stopping, self._patience.teardown_sec)
@@ -157,6 +181,26 @@ class _TrialRun:
         folder = link.spec.trials_dir / link.spec.trial
         await asyncio.to_thread(tidy, folder, link.spec.keep, decide(facts).outcome)
         return replace(facts, seconds=link.watch.seconds())
+
+    async def _stalled(self) -> float:
+        report = await self._report()
+        return report.stalled_sec if report is not None else 0.0
+
+    async def _report(self) -> BoxReport | None:
+        """What the sandbox has counted; None where it doesn't."""
+        environment = self._trial.agent_environment if self._trial is not None else None
+        if not isinstance(environment, SandboxEnvironment):
+            return None
+        return await environment.report()
+
+    async def _look_for_used_up(self) -> None:
+        try:
+            async with asyncio.timeout(PROBE_SEC):
+                report = await self._report()
+        except (TimeoutError, SandboxError) as error:
+            _log.warning("%s: no report of its sandbox: %s", self._link.spec.trial, error)
+        else:
+            self._used_up = report.used_up if report is not None else ""
 
     async def _work(self) -> TrialResult:
         trial = await Trial.create(trial_config(self._link.spec))
@@ -221,6 +265,8 @@ class _TrialRun:
             self._tear_down()
             try:
                 if failed and link.stage != "environment":
+                    if link.stage != "verifier":
+                        await self._look_for_used_up()
                     known = link.notes.finish == "sandbox_lost"
                     self._sandbox_lost = known or not await answers(environment)
             finally:  # cancelled while it waited for an answer, too
@@ -256,7 +302,8 @@ class _TrialRun:
         if self._trial is not None:
             if not self._trial.task.has_steps:
                 link.control.close("it is being verified, which is never held")
-            await clean_for_verifier(self._trial)
+            await self._look_for_used_up()
+            await clean_for_verifier(self._trial, end_processes=link.spec.kill_before_verifying)
 
     async def _on_end(self, _: TrialHookEvent) -> None:
         self._tear_down()
@@ -285,22 +332,65 @@ class _TrialRun:
             kind = result.exception_info.exception_type
             message = result.exception_info.exception_message
         verdict, complaint = _verdict(result)
+        stage = link.stage
+        if kind is None and (step := _step_without_verdict(result)) is not None:
+            verdict, stage = None, "verifier"
+            kind, message = step.exception_type, step.exception_message
         if complaint is not None and kind is None:
-            kind, message = "UnknownRewardError", complaint
+            kind, message, stage = _UNKNOWN_REWARD, complaint, "verifier"
         finish = "sandbox_lost" if self._sandbox_lost and verdict is None else notes.finish
+        printed = _ends(self._trial.paths.test_stdout_path) if self._trial else ""
+        offline = self._trial is not None and _offline(self._trial.agent_environment)
+        fault = _disturbance(kind, message) or find_fault(printed) or _silence(kind, message)
         return TrialFacts(
             finish=finish,
             turns=notes.turns,
             verdict=verdict,
             exception_type=kind,
-            exception_message=message[:_MESSAGE_CHARS] if message is not None else None,
-            failed_phase=link.stage if kind is not None else None,
+            # The reason stands at the end of what a failed command has said.
+            exception_message=message[-_MESSAGE_CHARS:] if message is not None else None,
+            failed_phase=stage if kind is not None else None,
             last_parse_error=notes.last_parse_error,
             last_truncated=notes.last_truncated,
             human_touched=link.keyboard.used,
             seconds=link.watch.seconds(),
-            verifier_output=_tail(self._trial.paths.test_stdout_path) if self._trial else "",
+            verifier_output=printed[-VERIFIER_OUTPUT_CHARS:],
+            verifier_fault=fault,
+            within_sandbox=fault is not None and _within_sandbox(fault, kind, offline=offline),
+            offline=offline,
+            lasting=kind == UnbuildableError.__name__,
+            given_back_sec=link.budget.given_back,
+            used_up=self._used_up,
         )
+
+
+def _disturbance(exception: str | None, message: str | None) -> VerifierFault | None:
+    """A test script that did not come to its own end."""
+    if exception != VerifierDisturbedError.__name__:
+        return None
+    return VerifierFault("disturbed", message or "", network=False)
+
+
+def _within_sandbox(fault: VerifierFault, exception: str | None, *, offline: bool) -> bool:
+    # A script that ends without a verdict may have met a network or a machine in trouble. Without a
+    # network, and with memory to be had, nothing but its sandbox is left.
+    silent = exception in _NO_VERDICT and offline and not fault.network
+    return fault.kind == "disturbed" or silent
+
+
+def _step_without_verdict(result: TrialResult | None) -> ExceptionInfo | None:
+    """Why a step has none. Harbor's mean over the other steps is no verdict on the trial."""
+    for step in (result.step_results or ()) if result is not None else ():
+        if step.verifier is not None and step.verifier_result is None:
+            return step.exception_info
+    return None
+
+
+def _silence(exception: str | None, message: str | None) -> VerifierFault | None:
+    """A verifier that ended and wrote no verdict, or none that can be read."""
+    if exception not in _NO_VERDICT:
+        return None
+    return VerifierFault("tests", f"{exception}: {(message or '').partition(' at ')[0]}", False)
 
 
 def _forget_loggers(trial: str) -> None:
@@ -326,13 +416,13 @@ def _verdict(result: TrialResult | None) -> tuple[float | None, str | None]:
     else:
         named = ", ".join(rewards) or "none"
         return None, f"the verifier must give one reward or name one `reward`; it gave: {named}"
-    if not math.isfinite(verdict):
-        return None, f"the verifier's reward is {verdict}"
+    if not is_reward(verdict):
+        return None, f"the verifier's reward is {verdict:g}; rewards are within ±{MAX_REWARD:,.0f}"
     return verdict, None
 
 
-def _tail(path: Path) -> str:
-    """The end of a text file that something in the sandbox wrote; never follows a link."""
+def _ends(path: Path) -> str:
+    """Both ends of a text file that something in the sandbox wrote; never follows a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -341,6 +431,15 @@ def _tail(path: Path) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return ""
-        file.seek(max(0, status.st_size - 4 * VERIFIER_OUTPUT_CHARS))
-        text = file.read(4 * VERIFIER_OUTPUT_CHARS).decode("utf-8", "replace")
-    return text[-VERIFIER_OUTPUT_CHARS:]
+        content = file.read(_EXAMINED_CHARS)
+        if (left_out := status.st_size - 2 * _EXAMINED_CHARS) > 0:
+            content += b"\n[...]\n"
+            file.seek(left_out, os.SEEK_CUR)
+        content += file.read(_EXAMINED_CHARS)
+    return content.decode("utf-8", "replace")
+
+
+def _offline(environment: BaseEnvironment) -> bool:
+    if isinstance(environment, SandboxEnvironment):
+        return not environment.network
+    return environment.network_policy.network_mode is NetworkMode.NO_NETWORK

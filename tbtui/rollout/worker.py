@@ -17,17 +17,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, assert_never
 
 import psutil
 
+from tbtui.awake import AwakeLoop
 from tbtui.ipc import Channel, ChannelClosedError, parent_socket
 from tbtui.rollout.light_harbor import litellm_deferred
 from tbtui.rollout.link import TrialLink
 from tbtui.rollout.messages import (
     Completion,
+    CompletionDelayed,
     CompletionFailed,
     ControlRefused,
     ControlTrial,
@@ -44,14 +46,13 @@ from tbtui.rollout.messages import (
     WorkerReady,
 )
 from tbtui.rollout.recording import Recorder
+from tbtui.rollout.verdict_check import RunTrial, VerdictChecks
 
 HEARTBEAT_SEC = 1.0
 CLEAN_UP_SEC = 15.0
 """How long a worker that leaves may take to tear its sandboxes down."""
 _LAG_SAMPLES = 10
 _REQUESTS_PER_WORKER = 1 << 40
-
-RunTrial = Callable[[TrialLink], Coroutine[Any, Any, TrialFacts]]
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Worker:
         self._run_trial = run_trial
         self._requests = itertools.count(number * _REQUESTS_PER_WORKER)
         self._recorder = Recorder()
+        self._checks = VerdictChecks(run_trial, self._recorder)
         self._links: dict[str, TrialLink] = {}
         self._tasks: dict[str, asyncio.Task[TrialFacts]] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
@@ -95,7 +97,13 @@ class Worker:
             _log.debug("nobody hears: %s", type(message).__name__)
 
     def _obey(
-        self, message: StartTrial | ControlTrial | TypeKeys | Completion | CompletionFailed
+        self,
+        message: StartTrial
+        | ControlTrial
+        | TypeKeys
+        | Completion
+        | CompletionFailed
+        | CompletionDelayed,
     ) -> None:
         match message:
             case StartTrial(spec):
@@ -108,15 +116,20 @@ class Worker:
             case Completion() | CompletionFailed():
                 # An answer that comes after its trial was stopped or cancelled is for nobody.
                 any(link.deliver(message) for link in self._links.values())
+            case CompletionDelayed():
+                any(link.delay(message) for link in self._links.values())
             case _:
                 assert_never(message)
 
     def _start(self, spec: TrialSpec) -> None:
         link = TrialLink(spec, post=self._post, requests=self._requests, recorder=self._recorder)
-        task = asyncio.create_task(self._run_trial(link), name=spec.trial)
+        task = asyncio.create_task(self._judged(link), name=spec.trial)
         self._links[spec.trial] = link
         self._tasks[spec.trial] = task
         task.add_done_callback(functools.partial(self._ended, link))
+
+    async def _judged(self, link: TrialLink) -> TrialFacts:
+        return await self._checks.examined(link, await self._run_trial(link))
 
     def _ended(self, link: TrialLink, task: asyncio.Task[TrialFacts]) -> None:
         trial = link.spec.trial
@@ -160,7 +173,15 @@ class Worker:
                 due = time.monotonic() + interval
                 await asyncio.sleep(interval)
                 lag = max(lag, time.monotonic() - due)
+            self._account_for_sleep()
             self._post(Heartbeat(len(self._tasks), lag, _resident_mb(), len(self._left_behind)))
+
+    def _account_for_sleep(self) -> None:
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, AwakeLoop) and (slept := loop.clock.slept()):
+            _log.warning("nothing ran for %.0f s; no trial is charged for them", slept)
+            for link in self._links.values():
+                link.watch.slept(slept)
 
     async def _clean_up(
         self, helpers: Sequence[asyncio.Task[None]], spared: set[asyncio.Task[Any]]
@@ -231,7 +252,7 @@ def main(argv: Sequence[str]) -> None:
         from tbtui.rollout.trial import run_trial
 
     seam.check()
-    asyncio.run(serve_and_leave(argv, run_trial))
+    asyncio.run(serve_and_leave(argv, run_trial), loop_factory=AwakeLoop)
 
 
 async def serve_and_leave(argv: Sequence[str], run_trial: RunTrial) -> None:

@@ -9,10 +9,11 @@ from errno import EADDRINUSE
 
 import typer
 
-from tbtui.command_line import refuse
-from tbtui.config import ConfigError, parse_settings
-from tbtui.journal.database import JournalError, require_format
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
+from tbtui.command_line import refuse, say
+from tbtui.config import parse_settings
+from tbtui.errors import UserError
+from tbtui.journal.database import require_format
+from tbtui.journal.rundir import RunDirectory, find_run
 from tbtui.journal.summaries import find_runs, newest_first, summarise
 
 TOKEN_VARIABLE = "TBTUI_SERVE_TOKEN"
@@ -24,7 +25,7 @@ _PLAIN_HTTP = (
 )
 
 
-class ServeError(Exception):
+class ServeError(UserError):
     """The run can't be served as asked; the message is one line for a person."""
 
 
@@ -46,7 +47,7 @@ def serve(
         if not host:
             raise ServeError("--host: write the address to listen on, as 127.0.0.1")
         return _serve(directory, host, port, _token(anyone), public_url)
-    except (ConfigError, JournalError, RunDirectoryError, ServeError) as error:
+    except UserError as error:
         refuse(error)
 
 
@@ -104,7 +105,7 @@ def _serve(
             )
             if public is not None:
                 readers = f"whoever reaches {public.page}"
-            typer.echo(f"tbtui: no token is asked for: {readers} can read this run", err=True)
+            say(f"no token is asked for: {readers} can read this run")
         elif not is_loopback(host) and (public is None or public.secure_host is None):
             typer.echo(_PLAIN_HTTP, err=True)
 

@@ -37,6 +37,11 @@ _LONGEST_MESSAGE = 1 << 20
 _HEARTBEAT_SEC = 15.0
 _SLOWEST_END_SEC = 1.0
 """For whoever is in the middle of a file when the server ends."""
+_MOST_WAITING = 64
+_PATIENCE_SEC = 10.0
+"""For a whole request."""
+_CONNECTED_SEC = 1.0
+"""Until one that was taken surely is."""
 _HOST = re.compile(r"([\w.-]+|\[[\da-f:.]+\])(?::\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -55,6 +60,8 @@ class RunServer:
         if public is not None:
             self._names.add(_hostname(public.host))
         self._open: dict[ViewerSession, asyncio.Task[None]] = {}
+        self._waiting: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        """Connections that no whole request has come from yet, the oldest first."""
         self._ending = False
 
     async def serve(self, host: str, port: int, ready: Callable[[int], None]) -> None:
@@ -79,12 +86,33 @@ class RunServer:
         )
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
-            ready(runner.addresses[0][1])
-            await stopped.wait()
+            listening = await loop.create_server(lambda: self._let_in(runner.server), host, port)
+            try:
+                ready(listening.sockets[0].getsockname()[1])
+                await stopped.wait()
+            finally:
+                listening.close()
         finally:
             await self._end_all()
             await runner.cleanup()
+
+    def _let_in(self, server: web.Server | None) -> web.RequestHandler:
+        """Takes a connection; of those without a whole request the oldest are let go."""
+        assert server is not None  # it is there once the runner is set up
+        if len(self._waiting) >= _MOST_WAITING:
+            self._let_go(next(iter(self._waiting)))
+        handler = server()
+        loop = asyncio.get_running_loop()
+        self._waiting[handler] = loop.call_later(_PATIENCE_SEC, self._let_go, handler)
+        return handler
+
+    def _let_go(self, handler: web.RequestHandler) -> None:
+        self._waiting.pop(handler).cancel()
+        if handler.transport is None:
+            # It has left, or is being connected: many come at once.
+            asyncio.get_running_loop().call_later(_CONNECTED_SEC, _abort, handler)
+        else:
+            _abort(handler)
 
     def _application(self) -> web.Application:
         middlewares: list[Middleware] = [self._guarded]
@@ -110,6 +138,8 @@ class RunServer:
         Without it any web page could read the run through the browser of somebody who can reach
         this server: by a name of its own that it lets point here, or by opening the socket.
         """
+        if (timer := self._waiting.pop(request.protocol, None)) is not None:
+            timer.cancel()
         if not self._is_ours(request.host):
             raise web.HTTPForbidden(
                 text="tbtui serve doesn't answer to this name; --public-url tells it another one\n"
@@ -180,8 +210,16 @@ class RunServer:
         await asyncio.gather(*open_now.values(), return_exceptions=True)
 
 
+def _abort(handler: web.RequestHandler) -> None:
+    if handler.transport is not None:
+        handler.transport.abort()
+
+
 async def _seal(_: web.Request, response: web.StreamResponse) -> None:
-    """Nobody else's page gets at an answer, nor learns from where it was come to."""
+    """Nobody else's page gets at an answer, nor learns from where it was come to. A connection is
+    for one request: another half of one would not be waited for."""
+    if not isinstance(response, web.WebSocketResponse):
+        response.force_close()
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
     response.headers["Referrer-Policy"] = "no-referrer"

@@ -20,16 +20,16 @@ from textual.drivers.web_driver import WebDriver
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
 from tbtui.ui.application import TbtuiApp
+from tbtui.ui.drawing.text import visible
 from tbtui.ui.host import WatchedRun
-from tbtui.ui.life import FAILED
-from tbtui.ui.preferences import Preferences
-from tbtui.ui.stdio import output_to
-from tbtui.ui.text import visible
-from tbtui.ui.user import User
+from tbtui.ui.lifecycle import FAILED
+from tbtui.ui.services import Services
+from tbtui.ui.terminal.tty import output_to
+from tbtui.ui.user import Preferences, User
 from tbtui.user_dirs import config_dir, state_dir
 
 if TYPE_CHECKING:
-    from tbtui.ui.replayed import ReplayedRun
+    from tbtui.ui.runs import ReplayedRun
 
 _STDOUT = 1
 
@@ -70,7 +70,7 @@ def main() -> int:
         recorded = None if writer(directory) is not None else _at_its_end(directory)
     except (JournalError, RunDirectoryError) as error:
         return _say(f"{directory.path}: can't be shown ({error})")
-    app = PageApp(ServedRun(directory), recorded=recorded, user=user, guest=True)
+    app = PageApp(ServedRun(directory), recorded=recorded, user=user, services=Services(guest=True))
     with output_to(Path(os.devnull), screen=_STDOUT):
         try:
             asyncio.run(_show(app))
@@ -83,7 +83,7 @@ def main() -> int:
 
 def _at_its_end(directory: RunDirectory) -> ReplayedRun:
     # It brings every class of event along, which a live run's first frame needs not wait for.
-    from tbtui.ui.replayed import ReplayedRun
+    from tbtui.ui.runs import ReplayedRun
 
     recorded = ReplayedRun(directory)
     recorded.playback.go_to(recorded.playback.end)
@@ -94,7 +94,7 @@ async def _show(app: PageApp) -> None:
     try:
         await app.run_async()
     finally:
-        await app.life.clean_up()
+        await app.lifecycle.clean_up()
 
 
 def _say(text: str) -> int:

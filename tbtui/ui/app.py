@@ -7,62 +7,51 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.attention import RESTORE_TITLE
-from tbtui.ui.far_end import until_gone
-from tbtui.ui.host import RunHost, WatchedRun
-from tbtui.ui.life import FAILED
-from tbtui.ui.stdio import output_to
+from tbtui.ui.host import RunHost
+from tbtui.ui.lifecycle import FAILED
+from tbtui.ui.services import NO_SERVICES, Services
+from tbtui.ui.terminal.tty import output_to, wait_for_hangup
 from tbtui.ui.user import User
 from tbtui.user_dirs import config_dir, state_dir
 
 if TYPE_CHECKING:
-    from tbtui.ui.library import TaskLibrary
-    from tbtui.ui.replayed import ReplayedRun
-    from tbtui.ui.review_rules import AddRule
-    from tbtui.ui.trial_tools import TrialTools
+    from tbtui.ui.runs import ReplayedRun
 
 __all__ = ["TbtuiApp", "run_app"]
 
 
 def run_app(
     host: RunHost,
+    services: Services = NO_SERVICES,
+    *,
     recorded: ReplayedRun | None = None,
     trial: str | None = None,
-    *,
-    library: Callable[[RunDirectory], TaskLibrary] | None = None,
-    trial_tools: Callable[[], TrialTools] | None = None,
-    join: Callable[[RunDirectory], RunHost] = WatchedRun,
-    add_rule: AddRule | None = None,
-    guest: bool = False,
     fps: int | None = None,
 ) -> int:
     """Show the run until people leave it; returns the exit code.
 
-    With `recorded` the host's run is replayed by that. With `trial` that trial is open.
-    `library` makes what the task browser shows of a run, `trial_tools` what exports trials, `join`
-    the host of another live run. A `guest` is no user of this machine: see `TbtuiApp`. `fps` are
+    With `recorded` the host's run is replayed by that. With `trial` that trial is open. `fps` are
     frames a second, from 1 to 10; without them the person's setting counts.
 
     0: the run finished. 1: it failed, or the screen broke; the reason is the last line on
     stderr. 130: it was stopped by a key or a signal. The engine has ended and cleaned up when
     this returns, unless somebody insisted on leaving at once. 0, too, when people leave a run
     that goes on without them, or is over.
+
+    Where the terminal goes away and the host lets the run go on without it (`RunHost.hang_up`),
+    the engine has not ended when this returns; SIGHUP is ignored from then on.
     """
     app = TbtuiApp(
         host,
+        services,
         recorded=recorded,
         trial=trial,
-        library=library,
-        trial_tools=trial_tools,
-        join=join,
-        add_rule=add_rule,
-        guest=guest,
         user=User.load(config_dir(), state_dir()),
         fps=fps,
     )
@@ -74,6 +63,8 @@ def run_app(
                 _restore_title()
     except OSError as error:
         return _say(f"the screen can't be shown ({error})", FAILED)
+    if not app.lifecycle.unattended:
+        _print(services.farewell())
     if (crash := app.crash) is not None and host.outlives:
         return _say(f"the screen broke ({_described(crash)}); the run is untouched", FAILED)
     if crash is not None:
@@ -82,47 +73,54 @@ def run_app(
             f"stopped and cleaned up; details: {host.directory.log}",
             FAILED,
         )
-    if host.outlives and app.life.left_it:
-        return app.life.exit_code
-    if app.life.insisted:
-        return _say("left before everything was cleaned up", app.life.exit_code)
+    if host.outlives and app.lifecycle.left:
+        return app.lifecycle.exit_code
+    if app.lifecycle.insisted:
+        return _say("left before everything was cleaned up", app.lifecycle.exit_code)
     if app.run_end is not None and app.run_end.status != "finished":
-        return _say(_one_line(app.run_end.reason), app.life.exit_code)
-    return app.life.exit_code
+        return _say(_one_line(app.run_end.reason), app.lifecycle.exit_code)
+    return app.lifecycle.exit_code
 
 
 async def _run(app: TbtuiApp) -> None:
     loop = asyncio.get_running_loop()
-    handlers = {
-        signal.SIGTERM: app.life.interrupt_from_outside,
-        signal.SIGINT: app.life.interrupt_from_outside,
-        signal.SIGHUP: app.life.hang_up,
-    }
-    for number, handler in handlers.items():
-        loop.add_signal_handler(number, handler)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, app.lifecycle.interrupt_from_outside)
+    # The loop's own way to take it back would leave a moment in which it kills.
+    signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(app.lifecycle.hang_up))
     watching = asyncio.create_task(_hang_up_when_gone(app))
     try:
         await app.run_async()
     finally:
         watching.cancel()
-        await app.life.clean_up()
-        for number in handlers:
+        await app.lifecycle.clean_up()
+        for number in numbers:
             loop.remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if app.lifecycle.unattended else signal.SIG_DFL)
 
 
 async def _hang_up_when_gone(app: TbtuiApp) -> None:
-    await until_gone(sys.stdin.fileno())
-    app.life.hang_up()
+    await wait_for_hangup(sys.stdin.fileno())
+    app.lifecycle.hang_up()
 
 
 def _restore_title() -> None:
-    """To where the app has drawn, which need not be this process's stderr."""
+    """Restore the terminal's title where the app has drawn, which need not be our stderr."""
     screen = sys.__stderr__
     assert screen is not None
     with contextlib.suppress(OSError):
         # The terminal may have gone, and its title with it.
         screen.write(RESTORE_TITLE)
         screen.flush()
+
+
+def _print(lines: Sequence[str]) -> None:
+    with contextlib.suppress(OSError):
+        # The terminal may have gone.
+        for line in lines:
+            print(line)  # noqa: T201 - the screen is over, and this is the terminal again
+        sys.stdout.flush()
 
 
 def _say(text: str, code: int) -> int:

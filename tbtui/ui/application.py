@@ -11,45 +11,41 @@ from textual import events
 from textual.dom import DOMNode
 from textual.worker import Worker, WorkerState
 
-from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.vocabulary import CommandVerb
-from tbtui.ui.abilities import Abilities
 from tbtui.ui.attention import Attention
 from tbtui.ui.base_app import BaseApp
-from tbtui.ui.choosing import Choosing
-from tbtui.ui.deciding import Deciding
-from tbtui.ui.drawing import Drawing
-from tbtui.ui.host import RunEnd, RunHost, WatchedRun
-from tbtui.ui.keys import Key, Scope, bindings
-from tbtui.ui.life import Life
-from tbtui.ui.live import LiveRun
-from tbtui.ui.pane import Redraw
+from tbtui.ui.context import ScopedScreen
+from tbtui.ui.frames import FrameLoop
+from tbtui.ui.host import RunEnd, RunHost
+from tbtui.ui.idle import IdleCollector
+from tbtui.ui.input.abilities import Abilities, tour_lines
+from tbtui.ui.input.keys import Key, Scope, bindings
+from tbtui.ui.lifecycle import Lifecycle
+from tbtui.ui.open_runs import OpenRuns
+from tbtui.ui.opening import TaskBrowsing, TrialScreens
 from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.panes.transport import TransportLine
-from tbtui.ui.quiet import Quiet
-from tbtui.ui.screens.base import LiveScreen, ScopedScreen
+from tbtui.ui.review_decisions import ReviewDecisions
+from tbtui.ui.runs import LiveRun, OpenRun
+from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.selection import Selection
-from tbtui.ui.settings import frames_per_second
-from tbtui.ui.spare import SpareScreen
+from tbtui.ui.services import NO_SERVICES, Services
 from tbtui.ui.steering import Steering
-from tbtui.ui.tour import tour_lines
 from tbtui.ui.transport import Go, Transport
-from tbtui.ui.visit import Visit
-from tbtui.ui.visiting import Visiting
+from tbtui.ui.user import frames_per_second
 from tbtui.view.listing import Listing
 from tbtui.view.state import TrialView
 
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
 
-    from tbtui.ui.library import TaskLibrary
-    from tbtui.ui.replayed import ReplayedRun
-    from tbtui.ui.review_rules import AddRule
+    from tbtui.ui.context import ControllerContext
+    from tbtui.ui.runs import ReplayedRun
     from tbtui.ui.screens.runs import RunsScreen
     from tbtui.ui.screens.search import SearchScreen
-    from tbtui.ui.trial_tools import TrialTools
     from tbtui.ui.user import User
 
 
@@ -61,6 +57,7 @@ class TbtuiApp(BaseApp[int]):
     def __init__(
         self,
         host: RunHost,
+        services: Services = NO_SERVICES,
         *,
         clock: Callable[[], float] = time.time,
         live: bool = True,
@@ -72,63 +69,54 @@ class TbtuiApp(BaseApp[int]):
         recorded: ReplayedRun | None = None,
         trial: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        logs_dirs: Sequence[Path] = (),
-        library: Callable[[RunDirectory], TaskLibrary] | None = None,
-        trial_tools: Callable[[], TrialTools] | None = None,
-        join: Callable[[RunDirectory], RunHost] = WatchedRun,
-        add_rule: AddRule | None = None,
-        guest: bool = False,
     ) -> None:
         """`clock` gives seconds since the epoch. Without `live` no timer runs: call `tick`.
 
         With `still_at` the run is shown as it stood that many seconds after its start; with
-        `recorded` the host's run is replayed by that. `trial` is open from the start.
-        `logs_dirs` have the runs that can be opened; the directory that the host's run is in
-        always does. `library` makes what the task browser shows of a run; it is called on a
-        thread. So is `trial_tools`, for what exports trials and reads prompts. `join` makes the
-        host of another live run. `add_rule` writes review rules. A `guest` is no user of this
-        machine: no files are written for them, no programs started, no other runs opened. `user`
-        is whose themes, keys and settings are used; `fps` frames a second, from 1 to 10, go before
+        `recorded` the host's run is replayed by that. `trial` is open from the start. `user` is
+        whose themes, keys and settings are used; `fps` frames a second, from 1 to 10, go before
         theirs.
         """
         super().__init__(user=user, theme_dirs=theme_dirs, theme=theme)
-        own = Visit(recorded or LiveRun(host.directory, clock, still_at=still_at), host)
-        self.visiting = Visiting(self, own, join, clock)
-        self.life = Life(self)
+        self.services = services
+        own = OpenRun(recorded or LiveRun(host.directory, clock, still_at=still_at), host)
+        self.open_runs = OpenRuns(self, own, services.join, clock)
+        self.lifecycle = Lifecycle(self)
         self.transport = Transport(self)
-        self.logs_dirs = tuple(dict.fromkeys((host.directory.path.parent, *logs_dirs)))
-        self.trial_tools = trial_tools
+        self.logs_dirs = (host.directory.path.parent,)
         self.selection = Selection()
         self.listing = Listing(order=self.user.preferences.order)
         self.steering = Steering(self)
-        self.deciding = Deciding(self, add_rule)
-        self.choosing = Choosing(self, library)
+        self.decisions = ReviewDecisions(self, self.steering)
+        self.task_browsing = TaskBrowsing(self)
         self.attention = Attention(
-            self._write_escape, self.user.settings.notify, from_start=not host.outlives
+            self.write_escape, self.user.settings.notify, from_start=not host.outlives
         )
         self._fps = fps or frames_per_second(str(self.user.settings.fps))
-        self.quiet = Quiet(monotonic)
-        self.drawing = Drawing(self, self.attention, self._fps, monotonic, prepared=not live)
-        self.spare = SpareScreen(self)
+        self._monotonic = monotonic
+        self.idle_collector = IdleCollector(monotonic)
+        self.frames = FrameLoop(
+            self, self.lifecycle, self.steering, self.attention, self._fps, prepared=not live
+        )
+        self.trial_screens = TrialScreens(self)
         self._first_trial = trial
-        self._guest = guest
         self._live = live
 
     # What is shown
 
     @property
-    def own(self) -> Visit:
+    def own(self) -> OpenRun:
         """The run that the app was started for."""
-        return self.visiting.own
+        return self.open_runs.own
 
     @property
-    def shown(self) -> Visit:
-        """That one, or another one that somebody opened."""
-        return self.visiting.shown
+    def shown(self) -> OpenRun:
+        """The run on the screen: the app's own, or another one that somebody opened."""
+        return self.open_runs.shown
 
     @property
     def host(self) -> RunHost:
-        """Of the app's own run."""
+        """The host of the app's own run."""
         return self.own.host
 
     @property
@@ -137,18 +125,13 @@ class TbtuiApp(BaseApp[int]):
 
     @property
     def live_run(self) -> LiveRun:
-        """What is shown."""
+        """The state and files of the run on the screen."""
         return self.shown.run
 
     @property
     def run_end(self) -> RunEnd | None:
         """How the app's own run ended; None while it goes on."""
         return self.own.end
-
-    @property
-    def crash(self) -> Exception | None:
-        """What broke the app itself."""
-        return self._exception
 
     @property
     def opened_trial(self) -> str | None:
@@ -159,7 +142,7 @@ class TbtuiApp(BaseApp[int]):
         return None
 
     def start_over(self, *, another: bool) -> None:
-        """From the cockpit on; with `another` run than before, whose choices are no longer."""
+        """Show the cockpit alone; with `another` run than before, forget what was chosen."""
         if another:
             self.selection = Selection()
             self.listing = Listing(order=self.user.preferences.order)
@@ -182,50 +165,58 @@ class TbtuiApp(BaseApp[int]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        """After the first frame: start the engine and the clock."""
-        self.life.begin()
+        """Start the engine and the clock, once the first frame is out."""
+        self.lifecycle.begin()
         if self._live:
-            self.run_worker(self.drawing.prepare(), name="prepare", exit_on_error=False)
+            self.run_worker(self.frames.prepare(), name="prepare", exit_on_error=False)
             self.set_interval(1 / self._fps, self._beat)
-            self.quiet.begin()
+            self.idle_collector.begin()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         worker: Worker[Any] = event.worker
-        if worker.name == Life.ENGINE:
-            self.life.heard(worker)
+        if worker.name == Lifecycle.ENGINE:
+            self.lifecycle.engine_worker_changed(worker)
         elif event.state is WorkerState.ERROR and worker.error is not None:
             raise worker.error
 
     async def on_unmount(self) -> None:
-        self.quiet.end()
-        await self.visiting.end()
+        self.idle_collector.end()
+        await self.open_runs.end()
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
-            self.quiet.disturb()
+            self.idle_collector.note_input()
         await super().on_event(event)
 
     def tick(self) -> None:
         """Read on and draw."""
-        self.drawing.tick()
+        self.transport.pass_time(self._monotonic())
+        self.frames.tick()
 
     def _beat(self) -> None:
         self.tick()
-        if self.quiet.now:
+        if self.idle_collector.idle:
             # After the keys that have been pressed meanwhile, which end the quiet.
             self.call_later(self._use_quiet)
 
     def _use_quiet(self) -> None:
-        if self.quiet.now and not self.drawing.make_ready():
-            self.quiet.clear_up()
+        if not self.idle_collector.idle:
+            return
+        # What somebody may ask for next goes before garbage.
+        if not (self.frames.opens_next and self.trial_screens.prepare()):
+            self.idle_collector.collect()
 
     def redraw_all(self) -> None:
         """Draw every pane now."""
-        self.drawing.redraw()
+        self.frames.redraw()
+
+    def call_for_attention(self) -> None:
+        """Get a person's attention if the app's own run needs it."""
+        self.frames.call_for_attention()
 
     def moved(self) -> None:
-        """Somebody moved the clock of a recorded run: show the place at once."""
-        self.drawing.moved()
+        """Show at once the place that a replay's clock was moved to."""
+        self.frames.moved()
 
     def on_redraw(self, event: Redraw) -> None:
         self.redraw_all()
@@ -234,15 +225,16 @@ class TbtuiApp(BaseApp[int]):
         super().use_theme(name)
         self.call_after_refresh(self.post_message, Redraw())
 
-    def _write_escape(self, escape: str) -> None:
-        if self._driver is not None:
-            self._driver.write(escape)
-
     # Which keys there are
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(self.shown, self.visiting.abroad, self._guest, self.choosing.possible)
+        return Abilities(
+            self.shown,
+            self.open_runs.showing_other,
+            self.services.guest,
+            self.services.library is not None,
+        )
 
     def keys_met(self, keys: Iterable[Key]) -> list[Key]:
         return self.abilities.met(keys)
@@ -273,7 +265,7 @@ class TbtuiApp(BaseApp[int]):
             return await super().run_action(action, default_namespace, namespaces)
         scopes = self.screen.SCOPES if isinstance(self.screen, ScopedScreen) else ()
         if why := self.abilities.refused_on(key, self.user.keys, scopes):
-            self.notify(why, markup=False, timeout=3)
+            self.notify(why, timeout=3, topic="refusal")
         return bool(why)
 
     # What people do with trials
@@ -288,7 +280,7 @@ class TbtuiApp(BaseApp[int]):
 
     def _chosen(self) -> TrialView | None:
         """The trial that a key is meant for; from now on the selection stays with it."""
-        trial = self.drawing.frame().selected
+        trial = self.frames.selected()
         if trial is not None and self.opened_trial is None:
             self.selection.choose(trial.trial)
         return trial
@@ -298,12 +290,12 @@ class TbtuiApp(BaseApp[int]):
             self._open_trial(trial.trial)
 
     def _open_trial(self, trial: str, turn: int | None = None) -> None:
-        screen = self.spare.take()
+        screen = self.trial_screens.take()
         screen.open_at(trial, turn)
         self.push_screen(screen)
 
     def action_open_group(self) -> None:
-        """The selected or opened trial's group."""
+        """Open the selected or opened trial's group."""
         from tbtui.ui.screens.group import GroupScreen
 
         if (trial := self._chosen()) is not None:
@@ -316,7 +308,7 @@ class TbtuiApp(BaseApp[int]):
     def action_relabel(self) -> None:
         """Give the selected or opened trial another reward."""
         if (trial := self._chosen()) is not None:
-            self.deciding.relabel(trial)
+            self.decisions.relabel(trial)
 
     def action_take_over(self) -> None:
         """Type in the selected or opened trial's terminal."""
@@ -332,7 +324,7 @@ class TbtuiApp(BaseApp[int]):
         self.steering.take_controls()
 
     def action_review(self) -> None:
-        """The step that waits before it is trained."""
+        """Open the review of the step that waits to be trained."""
         from tbtui.ui.screens.review import ReviewScreen
 
         if not isinstance(self.screen, ReviewScreen):
@@ -345,15 +337,15 @@ class TbtuiApp(BaseApp[int]):
             self.push_screen(CommandScreen())
 
     def action_leave(self) -> None:
-        self.life.leave()
+        self.lifecycle.leave()
 
     async def action_quit(self) -> None:
-        """Textual's own way to quit: ours asks first."""
-        self.life.leave()
+        """Leave as with our own key, which asks first: Textual's own would not."""
+        self.lifecycle.leave()
 
     def action_interrupt(self) -> None:
         """Stop without asking; a second time leave without waiting."""
-        self.life.interrupt()
+        self.lifecycle.interrupt()
 
     # With its clock
 
@@ -378,17 +370,17 @@ class TbtuiApp(BaseApp[int]):
     # With other runs, and with what can be found
 
     def action_runs(self) -> None:
-        """Live and past runs."""
+        """Show live and past runs."""
         from tbtui.ui.screens.runs import RunsScreen
 
         if not isinstance(self.screen, RunsScreen):
             self.push_screen(RunsScreen(self.logs_dirs))
 
     def on_runs_screen_wanted(self, event: RunsScreen.Wanted) -> None:
-        self.visiting.open(event.directory)
+        self.open_runs.open(event.directory)
 
     def action_own_run(self) -> None:
-        self.visiting.show(self.own)
+        self.open_runs.show(self.own)
 
     def action_search(self) -> None:
         """Look for a text in the shown run."""
@@ -400,7 +392,7 @@ class TbtuiApp(BaseApp[int]):
     def on_search_screen_wanted(self, event: SearchScreen.Wanted) -> None:
         hit = event.hit
         if hit.run.path != self.live_run.directory.path:
-            self.visiting.open(hit.run)
+            self.open_runs.open(hit.run)
         if hit.run.path != self.live_run.directory.path:
             return  # it can't be opened, which has been said
         if (replay := self.live_run.replay) is not None:
@@ -410,9 +402,20 @@ class TbtuiApp(BaseApp[int]):
         self._open_trial(hit.trial, hit.turn)
 
     def action_browse_tasks(self) -> None:
-        self.choosing.begin()
+        self.task_browsing.begin()
 
     def action_tour(self) -> None:
-        """It takes no key, and goes by itself."""
+        """Show the newcomer's lines; they take no key, and go by themselves."""
         lines = tour_lines(self.user.keys, self.abilities)
-        self.notify("\n".join(lines), title="In five lines", timeout=30, markup=False)
+        self.notify(
+            "\n".join(lines),
+            title="In five lines",
+            timeout=30,
+            topic="tour",
+            # With the run what its keys can do may end, or another run be shown.
+            holds=lambda: tour_lines(self.user.keys, self.abilities) == lines,
+        )
+
+
+if TYPE_CHECKING:
+    _context: type[ControllerContext] = TbtuiApp

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from tbtui.journal.commands import RUN
-from tbtui.ui.settings import Notify
-from tbtui.ui.text import visible
+from tbtui.ui.drawing.text import visible
+from tbtui.ui.user import Notify
+from tbtui.view.estimate import Outlook
+from tbtui.view.needs import Need, needs
 from tbtui.view.state import RunState
-from tbtui.view.waiting import step_of
+from tbtui.view.waiting import stage
 
 KEEP_TITLE = "\x1b[22;2t"
 """Puts the terminal's title on its stack."""
@@ -17,7 +18,7 @@ _BELL = "\a"
 
 
 class Attention:
-    """Told of the run's state now and then."""
+    """Shows the run's state in the terminal's title, and calls a person when it needs one."""
 
     def __init__(
         self, write: Callable[[str], None], notify: Notify, *, from_start: bool = False
@@ -31,27 +32,30 @@ class Attention:
         self._notify = notify
         self._title = ""
         self._alarms: int | None = 0 if from_start else None
-        self._need = ""
+        self._known: frozenset[str] = frozenset()
+        """The needs that there were at the last look."""
         self.titled = False
         """The terminal has a title of ours; `RESTORE_TITLE` gives it its own back."""
 
-    def look(self, state: RunState) -> None:
+    def look(self, outlook: Outlook) -> None:
         """Say what the state is, and call for somebody if it has come to need one."""
-        need = standing_need(state)
+        state, standing = outlook.state, needs(outlook)
         if self._alarms is not None:
-            for text in self._news(state, need):
+            for text in self._news(state, standing):
                 self._call(text)
-        self._alarms, self._need = state.alarms_raised, need
-        self._retitle(title(state, need))
+        self._alarms = state.alarms_raised
+        self._known = frozenset(need.news for need in standing)
+        self._retitle(title(state, standing))
 
-    def _news(self, state: RunState, need: str) -> Iterator[str]:
+    def _news(self, state: RunState, standing: Sequence[Need]) -> Iterator[str]:
         assert self._alarms is not None
         if (new := state.alarms_raised - self._alarms) > 0 and state.alarms:
             last = state.alarms[-1]
             more = f", and {new - 1} more" if new > 1 else ""
             yield f"{last.words} at step {last.step}{more}"
-        if need and need != self._need:
-            yield need
+        for need in standing:
+            if need.calls and need.news not in self._known:
+                yield need.text
 
     def _call(self, text: str) -> None:
         if self._notify == "desktop":
@@ -70,28 +74,13 @@ class Attention:
         self._write(f"\x1b]2;{visible(title)}{_BELL}")
 
 
-def standing_need(state: RunState) -> str:
-    """What the run waits for somebody to do, or that it is over; empty while it goes on."""
-    if state.status is not None:
-        return f"the run has {state.status}" if state.status == "failed" else "the run is over"
-    if state.policy_lost is not None:
-        return "the run has lost its policy"
-    if state.paused and not _asked_to_pause(state):
-        return "the run has paused itself"
-    if state.reviews:
-        return f"step {next(iter(state.reviews))} waits for a review"
-    return ""
-
-
-def _asked_to_pause(state: RunState) -> bool:
-    """Somebody did it, who knows."""
-    asked = [each.verb for each in state.commands if each.target == RUN]
-    return [verb for verb in asked if verb in ("pause", "resume")][-1:] == ["pause"]
-
-
-def title(state: RunState, need: str) -> str:
-    """`tbtui starter: step 3 of 10, 12 running`; `! tbtui starter: the run has failed`."""
-    what = step_of(state.step, state.max_steps)
+def title(state: RunState, standing: Sequence[Need]) -> str:
+    """`tbtui demo: step 3 of 10, 12 running`; `! tbtui demo: the run has failed`."""
+    if not state.run:
+        return "tbtui"
+    if standing:
+        return f"! tbtui {state.run}: {standing[0].text}"
+    what = stage(state)
     if running := len(state.running_trials()):
         what += f", {running} running"
-    return f"{'! ' if need else ''}tbtui {state.run}: {need or what}" if state.run else "tbtui"
+    return f"tbtui {state.run}: {what}"

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, override
 
 from textual import events
-from textual.app import App, SystemCommand
-from textual.await_complete import AwaitComplete
-from textual.dom import DOMNode
-from textual.driver import Driver
-from textual.drivers.linux_driver import LinuxDriver
+from textual.app import SystemCommand
 from textual.filter import LineFilter
-from textual.notifications import SeverityLevel
+from textual.notifications import Notification, Notify, SeverityLevel
 from textual.screen import Screen
-from textual.theme import Theme
 from textual.widgets import Input
 
-from tbtui.resources import themes_dir
-from tbtui.ui.driver import PromptDriver
-from tbtui.ui.eight_bit import EightBit
-from tbtui.ui.keys import Key, Scope
-from tbtui.ui.perform import perform
-from tbtui.ui.preferences import write_preferences
-from tbtui.ui.text import first_line, visible, visible_lines
-from tbtui.ui.theme import VARIABLE_DEFAULTS, Palette, load_themes, textual_theme
-from tbtui.ui.user import User
+from tbtui.resources import guide_pages, themes_dir
+from tbtui.ui.drawing.text import first_line, visible, visible_lines
+from tbtui.ui.input.abilities import perform
+from tbtui.ui.input.keys import Key, Scope
+from tbtui.ui.textual_seam import LeanApp
+from tbtui.ui.theme.colours import EightBit
+from tbtui.ui.theme.palette import Palette
+from tbtui.ui.theme.themes import VARIABLE_DEFAULTS, load_themes, textual_theme
+from tbtui.ui.user import User, write_preferences
 
 DARK, SIXTEEN = "tbtui-dark", "tbtui-16"
 
@@ -35,8 +31,8 @@ Look = tuple[str, Mapping[str, str]]
 """A theme's name, and its variables."""
 
 
-class BaseApp[Result](App[Result]):
-    """Themes are those of the app and the person's own, which replace others of their name."""
+class BaseApp[Result](LeanApp[Result]):
+    """An app with a person's themes, keys and preferences; their themes go before ours."""
 
     CSS_PATH = Path(__file__).with_name("style.tcss")
     TITLE = "tbtui"
@@ -50,7 +46,6 @@ class BaseApp[Result](App[Result]):
         theme: str | None = None,
     ) -> None:
         """Without `theme`: the one last chosen, else one that the terminal can show."""
-        self._current_theme: Theme | None = None
         super().__init__()
         self.user = user or User()
         self._eight_bit = EightBit(self._color_system == "256")
@@ -66,27 +61,6 @@ class BaseApp[Result](App[Result]):
         self.stylesheet.set_variables(self.get_css_variables())
         if self.user.keys.changed:
             self.set_keymap(dict(self.user.keys.changed))
-
-    @override
-    def get_driver_class(self) -> type[Driver]:
-        # A browser's and a test's have no terminal.
-        chosen = super().get_driver_class()
-        return PromptDriver if chosen is LinuxDriver else chosen
-
-    @property
-    @override
-    def current_theme(self) -> Theme:
-        # Textual asks for it at every row that it paints, and looks through all of them each time.
-        if self._current_theme is None or self._current_theme.name != self.theme:
-            self._current_theme = super().current_theme
-        return self._current_theme
-
-    @property
-    @override
-    def _background_screens(self) -> list[Screen[Any]]:
-        # Textual goes on laying out and drawing the screen below one that nothing shines through,
-        # and paints the upper one anew each time.
-        return super()._background_screens if self.screen.styles.background.a < 1 else []
 
     @property
     def _color_system(self) -> str | None:
@@ -115,7 +89,7 @@ class BaseApp[Result](App[Result]):
 
     @property
     def styled_for(self) -> Look:
-        """What a new widget is styled for: a moment behind the theme."""
+        """The look that a new widget is styled for: a moment behind the theme."""
         return self._styled_for
 
     @override
@@ -146,23 +120,44 @@ class BaseApp[Result](App[Result]):
         severity: SeverityLevel = "information",
         timeout: float | None = None,
         markup: bool = False,
+        topic: str = "",
+        holds: Callable[[], bool] | None = None,
     ) -> None:
         """Say something for a moment. Wherever its words come from, they are only shown: nothing
-        in them is markup, whatever `markup` says, or an escape."""
-        super().notify(
+        in them is markup, whatever `markup` says, or an escape.
+
+        It takes the place of what was said of the same `topic`, and goes when it no longer `holds`.
+        """
+        said = TopicNotification(
             "\n".join(visible_lines(message)),
-            title=visible(title),
-            severity=severity,
-            timeout=timeout,
+            visible(title),
+            severity,
+            self.NOTIFICATION_TIMEOUT if timeout is None else timeout,
             markup=False,
+            topic=topic,
+            holds=holds,
         )
+        self.post_message(Notify(said))
+
+    def on_notify(self, event: Notify) -> None:
+        # Textual's own handler comes after this one.
+        for each in displaced(self.notifications, event.notification):
+            self.withdraw(each, refresh=False)
+
+    def withdraw_outdated(self) -> None:
+        """Withdraw notifications that are no longer true."""
+        for each in outdated(self.notifications):
+            self.withdraw(each)
 
     def report_problems(self) -> None:
-        """Say what in a person's files can't be followed."""
-        for problem in self._theme_problems:
-            self.notify(problem, title="A theme was left out", severity="warning", markup=False)
-        for problem in self.user.problems:
-            self.notify(problem, title="Left as it was", severity="warning", markup=False)
+        """Show what in a person's files can't be used."""
+        # All of a kind in one toast: few stand at once.
+        for title, problems in (
+            ("Themes that were left out", self._theme_problems),
+            ("Left as it was", self.user.problems),
+        ):
+            if problems:
+                self.notify("\n".join(problems), title=title, severity="warning", markup=False)
 
     def remember(self, **changed: Any) -> None:
         """Keep preferences for the next time."""
@@ -186,28 +181,27 @@ class BaseApp[Result](App[Result]):
         self.remember(theme=name)
 
     def action_help(self) -> None:
-        from tbtui.ui.screens.base import ScopedScreen
+        from tbtui.ui.context import ScopedScreen
         from tbtui.ui.screens.dialogs import HelpDialog
 
         here = self.screen.SCOPES if isinstance(self.screen, ScopedScreen) else ()
         self.push_screen(HelpDialog(self.keys_met(self.user.keys.keys), here))
 
-    @override
-    def pop_screen(self) -> AwaitComplete:
-        # Textual would only do that once the screen has lost its panes, and what is read for them
-        # on a thread may come before.
-        self.workers.cancel_node(self.screen)
-        return super().pop_screen()
+    def show_guide(self, page: str = "index") -> None:
+        """Show a page of the guide over what is shown now."""
+        from tbtui.ui.screens.guide import GuideScreen
+
+        self.push_screen(GuideScreen(page))
 
     @override
     def action_command_palette(self) -> None:
-        from tbtui.ui.screens.palette import CommandPalette
+        from tbtui.ui.textual_seam import CommandPalette
 
         if self.use_command_palette and not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette(id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        from tbtui.ui.screens.base import ScopedScreen
+        from tbtui.ui.context import ScopedScreen
 
         scopes = (*screen.SCOPES, "panes") if isinstance(screen, ScopedScreen) else ("everywhere",)
         for key in self.keys_on_screen(*scopes):
@@ -216,26 +210,66 @@ class BaseApp[Result](App[Result]):
             yield SystemCommand(
                 f"{key.label} ({key.shown})", key.help, partial(perform, screen, key)
             )
+        for page in guide_pages():
+            yield SystemCommand(
+                f"guide {page}",
+                "Read this page of the guide",
+                partial(self.show_guide, page),
+                discover=False,
+            )
         for name in self._palettes:
             yield SystemCommand(
                 f"theme {name}", "Use this theme", partial(self.use_theme, name), discover=False
             )
 
     def keys_met(self, keys: Iterable[Key]) -> list[Key]:
-        """Those of the keys that there are in this app, now."""
+        """Return those of the keys that this app has now."""
         return list(keys)
 
     def keys_on_screen(self, *scopes: Scope) -> list[Key]:
-        """The keys of a screen with these scopes."""
+        """Return the keys of a screen with these scopes."""
         return self.keys_met(self.user.keys.in_scope(*scopes))
 
     def keys_in_bar(self, *scopes: Scope) -> list[Key]:
-        """Those of them that the key bar has room for, by their rank."""
+        """Return the keys of a screen with these scopes that have a rank in the key bar."""
         return [key for key in self.keys_on_screen(*scopes) if key.bar]
 
 
-def app_of(node: DOMNode) -> BaseApp[Any]:
-    """The app that a screen or pane of ours is in."""
-    app: object = node.app
-    assert isinstance(app, BaseApp)
-    return app
+MAX_NOTIFICATIONS = 3
+"""Boxes at once: more would hide the screen that they are about."""
+
+
+@dataclass
+class TopicNotification(Notification):
+    """A notification that another one can take the place of."""
+
+    topic: str = ""
+    """One at a time is shown of a topic, the latest; without one they stand side by side."""
+    holds: Callable[[], bool] | None = None
+    """Whether it is still true; None: it is of what has happened, and stays so."""
+
+
+def outdated(shown: Iterable[Notification]) -> list[Notification]:
+    """Return the notifications that are no longer true."""
+    return [
+        each
+        for each in shown
+        if isinstance(each, TopicNotification) and each.holds is not None and not each.holds()
+    ]
+
+
+def displaced(shown: Iterable[Notification], new: Notification) -> list[Notification]:
+    """Return the notifications that go when `new` comes: what says the same or is of its topic, and
+    then the oldest, errors last, where there would be too many."""
+    kept: list[Notification] = []
+    gone: list[Notification] = []
+    for each in shown:
+        (gone if _same(each, new) else kept).append(each)
+    surplus = max(0, len(kept) + 1 - MAX_NOTIFICATIONS)
+    return gone + sorted(kept, key=lambda each: each.severity == "error")[:surplus]
+
+
+def _same(one: Notification, new: Notification) -> bool:
+    if isinstance(one, TopicNotification) and isinstance(new, TopicNotification) and new.topic:
+        return one.topic == new.topic
+    return (one.title, one.message) == (new.title, new.message)

@@ -1,4 +1,4 @@
-"""What the app needs of whoever runs the engine; it knows no more of it than this."""
+"""The interface between the app and what runs the engine; the app knows no more of it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class RunHost(Protocol):
 
     @property
     def directory(self) -> RunDirectory:
-        """Exists already; its journal appears when the engine starts."""
+        """The run's directory, which exists; its journal appears when the engine starts."""
         ...
 
     @property
     def outlives(self) -> bool:
-        """Leaving the app leaves the run alone: it was attached to, or is over."""
+        """Whether the run goes on without the app: it was attached to, or is over."""
         ...
 
     @property
@@ -34,7 +34,7 @@ class RunHost(Protocol):
 
     @property
     def steerable(self) -> bool:
-        """Commands can reach the run at all, from whoever has the controls."""
+        """Whether commands can reach the run at all, from the client that has the controls."""
         ...
 
     def start(self) -> None:
@@ -46,12 +46,17 @@ class RunHost(Protocol):
         ...
 
     def take_controls(self) -> None:
-        """Ask for the right to command, from whoever has it now. From any thread; returns at once,
-        and `read_only` tells what came of it."""
+        """Ask for the right to command, from the client that has it. From any thread; returns at
+        once, and `read_only` says what came of it."""
         ...
 
     def interrupt(self) -> None:
         """Ask the engine to clean up and end, from any thread. Idempotent; returns at once."""
+        ...
+
+    def hang_up(self) -> bool:
+        """The terminal has gone, and the app with it; returns whether the run goes on without
+        them, as its settings have it. Else it is to be interrupted. Idempotent; returns at once."""
         ...
 
     async def ended(self) -> RunEnd:
@@ -63,7 +68,7 @@ class RunHost(Protocol):
 
 
 class RecordedRun:
-    """A run that is only looked at: nobody runs it."""
+    """A recorded run, which no process runs: nothing can be asked of it."""
 
     outlives = True
     read_only = "this is a recorded run"
@@ -77,13 +82,16 @@ class RecordedRun:
         pass
 
     def submit(self, command: Command) -> None:
-        """Nobody is there to be asked; the app says so before it comes to this."""
+        """Do nothing: the app says before that nothing can be asked of the run."""
 
     def take_controls(self) -> None:
-        """There are none."""
+        """Do nothing: a recorded run has no controls."""
 
     def interrupt(self) -> None:
         self._left.set()
+
+    def hang_up(self) -> bool:
+        return False
 
     async def ended(self) -> RunEnd:
         await self._left.wait()
@@ -91,12 +99,12 @@ class RecordedRun:
 
 
 class WatchedRun(RecordedRun):
-    """A run that is only looked at: somebody runs it, whom we have no way to."""
+    """A live run of another process that takes no commands from here."""
 
     read_only = "it can't be asked for anything from here"
 
     async def ended(self) -> RunEnd:
-        """As long as somebody runs it; one that nobody runs from the start is a recorded one."""
+        """Wait for the run's process to end; a run without one is a recorded one."""
         watched = False
         while await asyncio.to_thread(is_live, self.directory):
             watched = True

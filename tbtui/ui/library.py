@@ -1,4 +1,4 @@
-"""What the task browser needs of whoever knows the tasks; it knows no more of them than this."""
+"""The interface between the task browser and the catalog; the browser knows no more of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Use = Literal["train", "heldout", "unused"]
 
 
 class LibraryError(Exception):
-    """Something could not be read or written; one line for the person who asked."""
+    """Tasks or sets can't be read or written; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a step of a run would be made of."""
+    """The size of a step that would train on the selected tasks."""
 
     batch_size: int
     """Tasks."""
@@ -141,6 +141,10 @@ class TaskLibrary(Protocol):
 
     def records(self) -> Mapping[str, TaskRecord]:
         """How tasks have gone in past runs, by their ids."""
+        ...
+
+    def obstacles(self) -> Mapping[str, str]:
+        """Why tasks can't be used in the environment that a run would choose, by their ids."""
         ...
 
     def preview(self, id: str) -> Preview: ...

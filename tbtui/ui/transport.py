@@ -1,22 +1,24 @@
-"""What people do with the clock of a replayed run."""
+"""Moves the clock of a replayed run: play, stop, go to an event, turn, step or place."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Literal
 
-from tbtui.ui.text import clip
+from tbtui.ui.drawing.text import clip
 
 if TYPE_CHECKING:
     from tbtui.journal.timeline import Direction, Moment
-    from tbtui.ui.application import TbtuiApp
-    from tbtui.ui.replayed import ReplayedRun
+    from tbtui.ui.context import ControllerContext
+    from tbtui.ui.runs import ReplayedRun
 
 Go = Literal["event", "turn", "milestone", "failure", "seconds", "edge"]
 
 _PLACE = re.compile(
     r"(?P<percent>\d+(?:\.\d+)?)\s*%|step\s*(?P<step>\d+)|(?P<clock>\d+(?::\d{1,2}){0,2})"
 )
+_TOPIC = "clock"
+"""Of what is said of the place that the clock was moved to: the last move's alone."""
 _NAMES = {
     "step_finished": "step {text} is done",
     "eval_finished": "an evaluation is done",
@@ -48,7 +50,7 @@ def seconds_meant(text: str, run: ReplayedRun) -> float | str:
 class Transport:
     """Plays, stops and moves the shown run, if it is a replay."""
 
-    def __init__(self, app: TbtuiApp) -> None:
+    def __init__(self, app: ControllerContext) -> None:
         self._app = app
         self._last: float | None = None
         """When the clock was moved on last."""
@@ -58,10 +60,10 @@ class Transport:
         return self._app.live_run.replay
 
     def pass_time(self, monotonic: float) -> None:
-        """The time on the wall goes on, and with it the replay, unless it is still reading."""
+        """Move a playing replay on by the time passed, unless it is still reading."""
         last, self._last = self._last, monotonic
         run = self.run
-        if run is None or last is None or run.behind:
+        if run is None or last is None or run.behind or not run.opened:
             return
         trial = self._app.opened_trial
         run.playback.pass_time(monotonic - last, run.span(trial)[1] if trial else None)
@@ -83,7 +85,7 @@ class Transport:
             self._app.moved()
 
     def to_share(self, share: float) -> None:
-        """To a share of what the transport line shows: of the opened trial, or of the run."""
+        """Go to a share, from 0 to 1, of the opened trial or of the run."""
         if (run := self.run) is None:
             return
         trial = self._app.opened_trial
@@ -92,7 +94,7 @@ class Transport:
         self._app.moved()
 
     def go(self, what: Go, amount: int) -> None:
-        """To the next one (`amount` 1), or the one before (-1); or by seconds."""
+        """Go to the next one (`amount` 1), or the one before (-1); or by seconds."""
         if (run := self.run) is None:
             return
         direction: Direction = 1 if amount > 0 else -1
@@ -109,40 +111,42 @@ class Transport:
                 if trial is not None:
                     self._go_to(run.timeline.turn_end(run.now, direction, trial), direction)
             case "milestone":
-                self._go_to(run.timeline.milestone(run.now, direction), direction, tell=True)
+                self._go_to(run.timeline.milestone(run.now, direction), direction, announce=True)
             case "failure":
-                self._go_to(run.timeline.failure(run.now, direction), direction, tell=True)
+                self._go_to(run.timeline.failure(run.now, direction), direction, announce=True)
         self._app.moved()
 
     def to_step(self, step: int) -> None:
-        """To the end of a step."""
-        self._told_where(f"step {step}")
+        """Go to the end of a step."""
+        self._go_to_place(f"step {step}")
 
     def ask_where(self) -> None:
-        """A place in words."""
+        """Ask for a place in words."""
         from tbtui.ui.screens.dialogs import PlaceDialog
 
-        self._app.push_screen(PlaceDialog(), self._told_where)
+        self._app.push_screen(PlaceDialog(), self._go_to_place)
 
-    def _told_where(self, text: str | None) -> None:
+    def _go_to_place(self, text: str | None) -> None:
         run = self.run
         if run is None or not text:
             return
         place = seconds_meant(text, run)
         if isinstance(place, str):
-            self._app.notify(place, severity="warning", markup=False)
+            self._app.notify(place, severity="warning", topic=_TOPIC)
             return
         run.playback.go_to(place)
         self._app.moved()
 
-    def _go_to(self, moment: Moment | None, direction: Direction, *, tell: bool = False) -> None:
+    def _go_to(
+        self, moment: Moment | None, direction: Direction, *, announce: bool = False
+    ) -> None:
         run = self.run
         assert run is not None
         if not run.go_to(moment):
             where = "before" if direction < 0 else "after"
-            self._app.notify(f"Nothing more {where} this.", markup=False, timeout=2)
-        elif tell and moment is not None:
+            self._app.notify(f"Nothing more {where} this.", timeout=2, topic=_TOPIC)
+        elif announce and moment is not None:
             if moment.trial is not None and self._app.opened_trial is None:
                 self._app.selection.choose(moment.trial)
             text = _NAMES.get(moment.kind, "{text}").replace("{text}", moment.text)
-            self._app.notify(clip(text, 120), markup=False, timeout=2)
+            self._app.notify(clip(text, 120), timeout=2, topic=_TOPIC)

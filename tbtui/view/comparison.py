@@ -9,6 +9,7 @@ from typing import Any
 from tbtui.journal.vocabulary import Purpose
 from tbtui.view.curves import Points, held_out_rates, training_rates
 from tbtui.view.state import RunState, TaskView
+from tbtui.view.tally import Tally
 
 _PLACES = frozenset({"logs_dir", "run_name"})
 """Settings in which any two runs differ."""
@@ -24,7 +25,7 @@ class SettingDifference:
 
 @dataclass(frozen=True, slots=True)
 class TaskDifference:
-    """One task's rewards in both runs, over all scored trials of each."""
+    """One task's rewards in both runs, over the scored trials of the `Common` part."""
 
     name: str
     kind: str
@@ -44,6 +45,31 @@ class TaskDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class Common:
+    """What both runs have, and their tasks are compared by."""
+
+    held_out: int | None
+    """The last step after which both were evaluated: for held-out tasks. None: there is none."""
+    trained: int
+    """Both have trained the steps from 1 to this one: for training tasks."""
+
+    @property
+    def words(self) -> str:
+        held_out = (
+            "no step was evaluated in both"
+            if self.held_out is None
+            else f"held-out tasks after step {self.held_out}, the last that both evaluated"
+        )
+        trained = (
+            f"training tasks in step{f's 1 to {self.trained}' if self.trained > 1 else ' 1'},"
+            " which both have"
+            if self.trained
+            else "no step was trained in both"
+        )
+        return f"{held_out}; {trained}"
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """One of the two runs."""
 
@@ -54,6 +80,8 @@ class Side:
     """Pass rate after each step that was evaluated."""
     training: Points
     """Mean reward of each step."""
+    coverage: Mapping[int, str]
+    """Step -> what its pass rate is of, where not all held-out tasks could be scored."""
 
     @property
     def best(self) -> float | None:
@@ -68,6 +96,7 @@ class Comparison:
     settings: tuple[SettingDifference, ...]
     tasks: tuple[TaskDifference, ...]
     """Those with a scored trial in either: largest changes first, then what one of them tried."""
+    common: Common
     troubles: tuple[str, ...] = ()
     """What of them could not be read, and is missing here."""
 
@@ -79,14 +108,22 @@ class Comparison:
         return max(1.0, *points) if points else 1.0
 
 
-def compare(first: RunState, second: RunState, names: tuple[str, str] | None = None) -> Comparison:
+def compare(
+    first: RunState,
+    second: RunState,
+    tallies: tuple[Tally, Tally],
+    names: tuple[str, str] | None = None,
+) -> Comparison:
     """`names`: what to call them, if not what they were called when they began."""
     first_name, second_name = names or (first.run, second.run)
+    evaluated = {each.step for each in first.evals} & {each.step for each in second.evals}
+    common = Common(max(evaluated, default=None), min(first.step, second.step))
     return Comparison(
         _side(first_name, first),
         _side(second_name, second),
         tuple(_settings(first.settings, second.settings)),
-        tuple(_tasks(first.tasks, second.tasks)),
+        tuple(_tasks(first.tasks, second.tasks, tallies, common)),
+        common,
     )
 
 
@@ -97,6 +134,7 @@ def _side(name: str, state: RunState) -> Side:
         state.rollouts,
         held_out_rates(state),
         training_rates(state),
+        {each.step: each.coverage for each in state.evals if each.coverage},
     )
 
 
@@ -109,24 +147,31 @@ def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Setti
     ]
 
 
-def _tasks(first: Mapping[str, TaskView], second: Mapping[str, TaskView]) -> list[TaskDifference]:
+def _tasks(
+    first: Mapping[str, TaskView],
+    second: Mapping[str, TaskView],
+    tallies: tuple[Tally, Tally],
+    common: Common,
+) -> list[TaskDifference]:
+    trained = range(1, common.trained + 1)
+    held_out = () if common.held_out is None else (common.held_out,)
     differences = []
     for name in dict.fromkeys((*first, *second)):
-        one, other = first.get(name), second.get(name)
-        known = one or other
-        if known is None or not any(each is not None and each.scored for each in (one, other)):
-            continue
-        differences.append(
-            TaskDifference(
-                name,
-                known.kind or "other",
-                known.split,
-                None if one is None else one.pass_rate,
-                0 if one is None else one.scored,
-                None if other is None else other.pass_rate,
-                0 if other is None else other.scored,
+        known = first.get(name) or second[name]
+        steps = trained if known.split == "train" else held_out
+        one, other = (tally.of(name, known.split, steps) for tally in tallies)
+        if one.count or other.count:
+            differences.append(
+                TaskDifference(
+                    name,
+                    known.kind,
+                    known.split,
+                    one.mean,
+                    one.count,
+                    other.mean,
+                    other.count,
+                )
             )
-        )
     return sorted(
         differences,
         key=lambda each: (each.change is None, -abs(each.change or 0.0), each.name),

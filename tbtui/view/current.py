@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from tbtui.journal.vocabulary import Purpose, RunPhase
 from tbtui.view.spending import breakdown
@@ -53,6 +54,32 @@ def awaited(state: RunState) -> tuple[int, Purpose] | None:
         return state.step, "eval"
     first = next(iter(state.open_steps()), None)
     return None if first is None else (first.step, "train")
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How far a batch is."""
+
+    step: int
+    purpose: Purpose
+    done: int
+    total: int
+
+    @property
+    def words(self) -> str:
+        return f"{self.done}/{self.total}"
+
+
+def tallies(trials: Iterable[TrialView], state: RunState) -> list[Tally]:
+    """Of each batch that these are of; the one that the run goes on with next comes first."""
+    batches: dict[tuple[int, Purpose], list[TrialView]] = {}
+    for trial in trials:
+        batches.setdefault((trial.step, trial.purpose), []).append(trial)
+    first = awaited(state)
+    return [
+        Tally(*batch, sum(not trial.live for trial in batches[batch]), len(batches[batch]))
+        for batch in sorted(batches, key=lambda batch: (batch != first, batch))
+    ]
 
 
 def siblings(trial: TrialView, state: RunState) -> list[TrialView]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from tbtui.journal.events import (
@@ -18,6 +18,8 @@ from tbtui.journal.events import (
     GroupRefilled,
     GroupScored,
     Noted,
+    OutageBegan,
+    OutageEnded,
     PolicyLost,
     PolicyMeasured,
     ResourcesMeasured,
@@ -35,12 +37,15 @@ from tbtui.journal.events import (
     SettingsChanged,
     StepFinished,
     StepStarted,
+    TasksSetAside,
     TrialFinished,
     TrialQueued,
     WorkerLost,
     WorkerRecycled,
     WorkerStarted,
 )
+from tbtui.journal.held_out import HeldOut
+from tbtui.journal.vocabulary import category_of
 from tbtui.view.review import ClosedReview, ReviewView
 from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView, RequestsView, ServerView
 from tbtui.view.shares import signal
@@ -56,7 +61,7 @@ from tbtui.view.state import (
 )
 from tbtui.view.timeline import cut_off, note
 from tbtui.view.trial_fold import TrialFold
-from tbtui.view.waiting import number_range, verb_words
+from tbtui.view.waiting import duration, number_range, verb_words
 
 _TURNING_POINTS = frozenset(
     {
@@ -74,8 +79,6 @@ class Fold:
         self.state = state or RunState()
         self._trials = TrialFold(self.state)
         self._drawn: tuple[tuple[float, int], ...] = ()
-        self._before = 0.0
-        """Time of the event before this one."""
 
     def apply_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -83,7 +86,7 @@ class Fold:
 
     def apply(self, entry: Entry) -> None:
         state = self.state
-        self._before = state.time
+        state.downtime.see(entry)
         state.seq, state.time = entry.seq, entry.time
         state.version = entry.seq
         self._apply(entry.event, entry.time)
@@ -107,11 +110,17 @@ class Fold:
                 state.gpus[event.host] = event
             case RunPhaseChanged():
                 state.phase, state.phase_since, state.phase_detail = event.phase, now, event.detail
-                state.step = event.step
+                state.step = state.phase_step = event.step
                 if event.phase not in (RunPhase.STARTING, RunPhase.STOPPING):
                     state.policy_lost = None
             case PolicyLost():
                 self._policy_lost(event, now)
+            case OutageBegan():
+                self._note(now, "warning", f"{event.text}; {event.remedy}")
+            case OutageEnded():
+                if event.text:
+                    lasted = duration(event.seconds)
+                    self._note(now, "info", f"{event.text} after {lasted}")
             case StepStarted():
                 state.steps.append(StepView(event.step, now))
                 for group, task in event.groups.items():
@@ -134,10 +143,12 @@ class Fold:
                 self._note(now, "info", f"step {event.step} goes on: {state.review_closed.words}")
             case StepFinished():
                 state.step, state.weights_version = event.step, event.weights_version
+                self._consumed(event.metrics)
                 if step := state.step_view(event.step):
                     step.finished_at, step.metrics = now, event.metrics
             case EvalFinished():
                 state.held_out_rates = event.by_task
+                self._consumed(event.metrics)
                 state.evals.append(
                     EvalView(
                         event.step,
@@ -148,6 +159,7 @@ class Fold:
                         event.by_kind,
                         now,
                         event.pass_at,
+                        HeldOut.of(event).coverage,
                     )
                 )
             case CommandIssued():
@@ -157,11 +169,11 @@ class Fold:
             case SettingsChanged():
                 state.settings = {**state.settings, **event.settings}
             case RunPaused():
-                state.paused = True
+                state.paused, state.paused_for = True, event.reason
                 for review in state.reviews.values():
                     review.pause(now)
             case RunResumed():
-                state.paused = False
+                state.paused, state.paused_for = False, ""
                 for review in state.reviews.values():
                     review.resume(now)
             case RunStarted():
@@ -187,6 +199,8 @@ class Fold:
                 self._note(now, "info", f"worker {event.worker} is replaced: {event.reason}")
             case GroupRefilled():
                 self._group_refilled(event, now)
+            case TasksSetAside():
+                self._tasks_set_aside(event, now)
             case DeadlinePassed():
                 self._deadline_passed(event, now)
             case WorkerLost():
@@ -208,7 +222,11 @@ class Fold:
         state.tasks_dir, state.settings = event.tasks_dir, event.settings
         state.tasks = {
             task.name: TaskView(
-                task.name, task.kind, task.difficulty, task.split, dataset=task.dataset
+                task.name,
+                category_of(task.kind, task.category),
+                task.difficulty,
+                task.split,
+                dataset=task.dataset,
             )
             for task in event.tasks
         }
@@ -216,10 +234,10 @@ class Fold:
     def _run_continued(self, event: RunContinued, now: float) -> None:
         """The run goes on in another process: of the one before, nothing runs any more."""
         state = self.state
-        cut_off(state, self._before)
+        cut_off(state, state.downtime.gaps)
         state.status, state.reason, state.finished_at = None, "", None
         state.phase, state.phase_since, state.phase_detail = RunPhase.STARTING, now, ""
-        state.paused, state.settings = False, event.settings
+        state.paused, state.paused_for, state.settings = False, "", event.settings
         state.workers.clear()
         state.gpus.clear()
         state.reviews.clear()
@@ -248,6 +266,14 @@ class Fold:
         self.state.groups[group.group] = group
         if view := self.state.step_view(step):
             view.groups.append(group.group)
+
+    def _consumed(self, metrics: Mapping[str, float]) -> None:
+        """Evaluations consume too, and the last event of a run may be one."""
+        self.state.totals |= {
+            name: value
+            for name, value in metrics.items()
+            if name.startswith(("tokens/total/", "cost/total"))
+        }
 
     def _group_scored(self, event: GroupScored) -> None:
         state = self.state
@@ -307,6 +333,14 @@ class Fold:
             task = group.task
         fresh = f"{len(event.trials)} fresh trial{'s' if len(event.trials) != 1 else ''}"
         self._note(now, "info", f"{task}: the group had lost members and gets {fresh}")
+
+    def _tasks_set_aside(self, event: TasksSetAside, now: float) -> None:
+        if event.by == "preflight":
+            self.state.unusable = dict(event.tasks)
+        self.state.unusable |= event.tasks
+        if event.by == "trial":
+            for task, reason in event.tasks.items():
+                self._note(now, "warning", f"{task} is not tried again: {reason}")
 
     def _deadline_passed(self, event: DeadlinePassed, now: float) -> None:
         for name in event.trials:

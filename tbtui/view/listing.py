@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from tbtui.journal.vocabulary import TrialPhase
+from tbtui.journal.vocabulary import TrialPhase, category_of
 from tbtui.view.state import RECENT_REWARDS, RunState, TrialView
 from tbtui.view.waiting import doing
 
@@ -147,7 +147,7 @@ def rewarded(state: RunState) -> list[TrialView]:
 
 def kind_of(trial: TrialView, state: RunState) -> str:
     task = state.tasks.get(trial.task)
-    return (task.kind if task is not None else None) or "other"
+    return task.kind if task is not None else category_of(None, None)
 
 
 def _dataset_of(trial: TrialView, state: RunState) -> str:

@@ -10,6 +10,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.view.comparison import Comparison, compare
 from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_FINISHED_TRIALS, RunState
+from tbtui.view.tally import KINDS, Tally
 
 _BITE = 200
 """Events read at once: about 5 ms of work."""
@@ -107,6 +108,20 @@ def compare_runs(first: RunDirectory, second: RunDirectory) -> Comparison:
         closing(JournalReader(first, lenient=True)) as one,
         closing(JournalReader(second, lenient=True)) as other,
     ):
-        comparison = compare(state_at_end(one), state_at_end(other), (first.name, second.name))
+        comparison = compare(
+            state_at_end(one),
+            state_at_end(other),
+            (_tally(one), _tally(other)),
+            (first.name, second.name),
+        )
         troubles = tuple(filter(None, (one.trouble, other.trouble)))
     return replace(comparison, troubles=troubles)
+
+
+def _tally(reader: JournalReader) -> Tally:
+    tally, after = Tally(), 0
+    while entries := reader.read_kinds(KINDS, after):
+        after = entries[-1].seq
+        for entry in entries:
+            tally.see(entry)
+    return tally

@@ -19,6 +19,7 @@ _STATE_WORDS = {
     "paused_capacity": "paused: no capacity",
     "paused_rate_limit": "paused: rate limit",
     "paused_billing": "paused: billing",
+    "failing": "answers with errors",
     "unreachable": "unreachable",
 }
 
@@ -68,7 +69,12 @@ class ServerView:
     @property
     def held_up(self) -> bool:
         """Requests wait for something that we can't hurry."""
-        return self.state == "unreachable" or self.state.startswith("paused")
+        return self.state in ("unreachable", "failing") or self.state.startswith("paused")
+
+    def ended(self) -> ServerView:
+        """After the run: of what was under way then, nothing is asked for any more."""
+        over = (replace(each, in_flight=0, oldest_at=None) for each in self.requests)
+        return replace(self, requests=tuple(over))
 
     @property
     def cache_share(self) -> float | None:
@@ -115,7 +121,8 @@ class PolicyView:
 
     def ended(self) -> PolicyView:
         """After the run: what it was at last asked for nobody waits any more."""
-        return replace(self, activity="ended", in_flight=0, running=0, drawn=())
+        server = None if self.server is None else self.server.ended()
+        return replace(self, activity="ended", in_flight=0, running=0, drawn=(), server=server)
 
     def tokens_per_sec(self, now: float) -> float | None:
         """A mean over the last `RATE_SEC`; it falls while nothing comes."""

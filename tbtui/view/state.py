@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tbtui.journal.downtime import Downtime
 from tbtui.journal.planned_steps import planned_steps
 from tbtui.journal.vocabulary import AlarmName, CommandVerb, Outcome, Purpose, RunPhase, TrialPhase
 from tbtui.view.review import ClosedReview, ReviewView
@@ -159,7 +160,8 @@ class TaskView:
     """A task and how it has gone."""
 
     name: str
-    kind: str | None
+    kind: str
+    """The category that it is listed under."""
     difficulty: str | None
     split: Purpose
     scored: int = 0
@@ -237,6 +239,8 @@ class EvalView:
     time: float
     pass_at: dict[int, Estimate] = field(default_factory=dict)
     """k -> share of tasks that k attempts solve at least once."""
+    coverage: str = ""
+    """What the rate is of, where not all tasks could be scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +303,7 @@ class RunState:
     """Of the last event."""
     run: str = ""
     started_at: float | None = None
+    downtime: Downtime = field(default_factory=Downtime)
     finished_at: float | None = None
     policy: str = ""
     model_name: str = ""
@@ -310,7 +315,11 @@ class RunState:
     phase: RunPhase = RunPhase.STARTING
     phase_since: float = 0.0
     phase_detail: str = ""
+    phase_step: int = 0
+    """Optimiser steps that were done when it began."""
     paused: bool = False
+    paused_for: str = ""
+    """The outage that paused it, where no person did: what is out of order, and the way on."""
     step: int = 0
     """Optimiser steps done."""
     weights_version: int = 0
@@ -336,11 +345,15 @@ class RunState:
     kind_rewards: dict[tuple[str, str, Purpose], deque[float]] = field(default_factory=dict)
     """Latest rewards of each data set's kinds of tasks, in training and apart from it, oldest
     first."""
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Task -> why no trial of it starts."""
     held_out_rates: dict[str, float] = field(default_factory=dict)
     """Of each task that the latest evaluation has scored."""
     trials_finished: int = 0
     rollouts: int = 0
-    """Training trials finished."""
+    """Training trials finished; cut off and cancelled ones are none."""
+    totals: dict[str, float] = field(default_factory=dict)
+    """What the run has consumed so far, in tokens and money, as it was measured last."""
     workers: dict[int, int] = field(default_factory=dict)
     """Worker -> pid."""
     policy_now: PolicyView | None = None
@@ -366,6 +379,10 @@ class RunState:
     """Of the latest trials that ended by themselves."""
     task_durations: dict[str, deque[Duration]] = field(default_factory=dict)
     """The same by task."""
+
+    def seconds(self, now: float) -> float:
+        """Since its start, without the time in which no process ran it."""
+        return 0.0 if self.started_at is None else now - self.started_at - self.downtime.seconds
 
     @property
     def max_steps(self) -> int:

@@ -77,7 +77,7 @@ def task_tree(state: RunState, order: TreeOrder = "name") -> list[DatasetView]:
     datasets: dict[str, dict[str, list[TaskView]]] = {}
     for task in state.tasks.values():
         kinds = datasets.setdefault(task.dataset, {})
-        kinds.setdefault(task.kind or "other", []).append(task)
+        kinds.setdefault(task.kind, []).append(task)
     found = [_dataset(name, kinds, state, order) for name, kinds in datasets.items()]
     return _sorted(found, state, order)
 

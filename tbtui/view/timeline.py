@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -75,10 +76,14 @@ def note(state: RunState, now: float) -> None:
         state.timeline.append(Stretch(*doing, now))
 
 
-def cut_off(state: RunState, last: float) -> None:
-    """The process ended at `last`, without a word; another one goes on."""
-    if state.timeline and state.timeline[-1].until is None:
-        state.timeline[-1].until = max(last, state.timeline[-1].since)
+def cut_off(state: RunState, gaps: Iterable[tuple[float, float]]) -> None:
+    """In the `gaps` there was no process, without a word; another one goes on."""
+    for since, until in gaps:
+        for stretch in reversed(state.timeline):
+            if stretch.until is not None and stretch.until <= since:
+                break
+            if stretch.since < until:
+                stretch.until = max(since, stretch.since)
 
 
 def _doing(state: RunState) -> tuple[Activity, int] | None:
@@ -94,9 +99,10 @@ def _doing(state: RunState) -> tuple[Activity, int] | None:
         case RunPhase.SAVING:
             activity, step = "saving", state.step
         case RunPhase.REVIEWING:
-            activity, step = "reviewing", under_way[0].step if under_way else state.step
+            activity, step = "reviewing", state.phase_step + 1
         case RunPhase.TRAINING:
-            activity, step = "training", under_way[0].step if under_way else state.step
+            # The next step may begin a moment before the phase ends.
+            activity, step = "training", state.phase_step + 1
         case RunPhase.SAMPLING:
             step = under_way[0].step if under_way else state.step + 1
             last_ones = bool(under_way) and _last_ones(under_way[0])

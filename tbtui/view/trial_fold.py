@@ -222,12 +222,12 @@ class TrialFold:
                         task.dataset, deque(maxlen=RECENT_REWARDS)
                     ).append(event.reward)
                 latest = state.kind_rewards.setdefault(
-                    (task.dataset, task.kind or "other", trial.purpose),
+                    (task.dataset, task.kind, trial.purpose),
                     deque(maxlen=RECENT_REWARDS),
                 )
                 latest.append(event.reward)
         if trial.purpose == "train":
-            state.rollouts += 1
+            state.rollouts += trial.outcome is not Outcome.CANCELLED
             if step := self._step_of(trial):
                 step.ended += 1
         self._count(trial)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbtui.journal.vocabulary import RunPhase, TrialPhase
+from tbtui.view.current import awaited
 from tbtui.view.estimate import Outlook, remaining_sec, time_left
 from tbtui.view.server import PolicyLostView
-from tbtui.view.state import TrialView
+from tbtui.view.state import RunState, TrialView
 
 _DOING = {
     TrialPhase.SETUP: "setting up",
@@ -44,6 +45,17 @@ def number_range(steps: Sequence[int]) -> str:
 def step_of(step: int, most: int) -> str:
     """`step 3 of 10`; `step 3` where nobody knows how many there will be."""
     return f"step {step} of {most}" if most else f"step {step}"
+
+
+def stage(state: RunState) -> str:
+    """`starting`, `held-out tasks after step 3`, `step 4 of 10`: the step under way counts from 1,
+    `state.step` says how many are done."""
+    if state.phase is RunPhase.STARTING:
+        return "starting"
+    if state.phase is RunPhase.EVALUATING:
+        return f"held-out tasks after step {state.step}"
+    under_way = state.open_steps() or list(state.steps)[-1:]
+    return step_of(under_way[0].step if under_way else 0, state.max_steps)
 
 
 def doing(trial: TrialView) -> str:
@@ -105,14 +117,34 @@ def retry_wait(trial: TrialView, now: float) -> str:
     return f"retry in {max(1, round(left))} s" if left > 0 else ""
 
 
+def held_by_people(state: RunState) -> list[TrialView]:
+    """The trials that somebody has paused, froze or types in, where the run can't go on without
+    them: of the batch that it goes on with next nothing else runs, or can be started."""
+    if state.paused or state.phase not in (RunPhase.SAMPLING, RunPhase.EVALUATING):
+        return []
+    live, first = state.live_trials(), awaited(state)
+    batch = [trial for trial in live if (trial.step, trial.purpose) == first] or live
+    paused = [trial for trial in batch if trial.paused]
+    others = [trial for trial in batch if not trial.paused]
+    if any(trial.phase is not TrialPhase.QUEUED for trial in others):
+        return []
+    # A paused trial keeps its place among those that may run at once.
+    places, taken = state.settings.get("n_parallel_envs"), len(live) - len(_queued(live))
+    return [] if others and isinstance(places, int) and taken < places else paused
+
+
+def _queued(trials: Sequence[TrialView]) -> list[TrialView]:
+    return [trial for trial in trials if trial.phase is TrialPhase.QUEUED]
+
+
 def _waiting_for_trials(outlook: Outlook) -> str:
     state, now = outlook.state, outlook.now
+    if held := held_by_people(state):
+        if held[0].typist:
+            return f"{held[0].typist} to give {held[0].label} back"
+        return f"{held[0].label} to be resumed"
     running = state.running_trials()
     paused = [trial for trial in running if trial.paused]
-    if running and len(paused) == len(running):
-        if paused[0].typist:
-            return f"{paused[0].typist} to give {paused[0].label} back"
-        return "the run to be resumed" if state.paused else f"{paused[0].label} to be resumed"
     if len(paused) == len(running):
         if state.paused:
             return "the run to be resumed"

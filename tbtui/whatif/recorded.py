@@ -14,6 +14,7 @@ from tbtui.algorithm.rewards import RewardSettings, longest_context, shaped
 from tbtui.algorithm.segments import Call
 from tbtui.algorithm.whatif import RecordedTrial
 from tbtui.config import RunConfig, read_config, settings
+from tbtui.errors import UserError
 from tbtui.journal.events import (
     GroupScored,
     RunContinued,
@@ -37,7 +38,7 @@ _KINDS = (
 )
 
 
-class WhatIfError(Exception):
+class WhatIfError(UserError):
     """The step can't be recomputed; the message is one line for a person."""
 
 
@@ -142,6 +143,9 @@ def _step(reader: JournalReader, fold: _Fold, step: int | None) -> RecordedStep:
             )
             for trial, score in scored.trials.items()
         )
+        for trial in scored.trials:
+            if any(len(c.completion_ids) != len(c.logprobs) for c in reader.samples(trial)):
+                raise WhatIfError(f"{reader.run.database}: {trial}: tokens of a call are missing")
         labels = tuple(fold.labels.get(trial, trial) for trial in scored.trials)
         advantages = tuple(score.advantage for score in scored.trials.values())
         result = GroupAdvantages(scored.baseline, advantages, scored.disposition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tbtui.algorithm.advantages import (
     EPSILON,
+    LARGEST_REWARD,
     Method,
     advantages,
     centred,
@@ -137,3 +139,11 @@ def test_a_constant_batch_is_zero_and_never_undefined(
 ) -> None:
     (result,) = advantages([[reward] * size], method, 1)
     assert set(result.advantages) == {0.0}
+
+
+@given(st.sampled_from([1e308, -1e308, 1e20, math.inf, math.nan]), methods)
+def test_what_is_no_reward_has_no_part_in_its_group(beyond: float, method: Method) -> None:
+    plain = advantages([[0.0, 1.0, None], [1.0, 0.5, 0.0]], method, 2)
+    assert advantages([[0.0, 1.0, beyond], [1.0, 0.5, 0.0]], method, 2) == plain
+    largest = advantages([[-LARGEST_REWARD, LARGEST_REWARD]], method, 2)[0].advantages
+    assert all(value is not None and math.isfinite(value) for value in largest)

@@ -55,6 +55,28 @@ def learning(steps: int) -> list[float]:
     return [0.9 - 0.6 * math.exp(-step / 12) for step in range(steps)]
 
 
+@pytest.mark.parametrize(
+    ("metrics", "says"),
+    [
+        ({"env__all__outcome__output_truncated": 28.0}, "max_tokens: raise it"),
+        ({"env__all__frac_truncated_turns": 0.9}, "90% of the answers"),
+        (
+            {
+                "env__all__outcome__output_truncated": 2.0,
+                "env__all__outcome__context_overflow": 20.0,
+            },
+            "on_outcome.context_overflow=mask",
+        ),
+    ],
+)
+def test_answers_that_are_cut_off_are_told_in_the_first_step(metrics: Metrics, says: str) -> None:
+    (alarm,) = told([healthy(0.0, **metrics)])
+    assert alarm.name == "truncated"
+    assert says in alarm.text
+    some = {"env__all__outcome__output_truncated": 8.0, "env__all__frac_truncated_turns": 0.3}
+    assert told([healthy(**some)]) == []
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_run_that_learns_or_stands_still_raises_nothing(seed: int) -> None:
     assert told(list(noisy(learning(80), seed))) == []

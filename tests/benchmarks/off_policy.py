@@ -94,8 +94,8 @@ class SlowPolicy:
     def renderer(self) -> Renderer:
         return self._policy.renderer
 
-    async def start(self) -> None:
-        await self._policy.start()
+    async def start(self, resume: Path | None = None) -> None:
+        await self._policy.start(resume)
 
     async def sample(self, request: SampleRequest) -> Sample:
         # Drawn first: the older the weights, the harder for training.

@@ -29,8 +29,8 @@ from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import search
 from tbtui.journal.summaries import find_runs, summarise
-from tbtui.ui.recordings import Moment, Recording
-from tbtui.ui.replayed import ReplayedRun
+from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.terminal.recordings import ReadLimit, Recording
 from tbtui.view.reading import state_at_end
 
 _NAME = re.compile(r'"[a-z]\d{3}(?=["-])')
@@ -127,7 +127,7 @@ def measure_recording(path: Path, size: int) -> Iterator[Row]:
     recording = Recording(path)
 
     def seek(share: float) -> None:
-        while recording.advance(Moment(BEGAN + share * end, BEGAN)):
+        while recording.advance(ReadLimit(BEGAN + share * end, BEGAN)):
             pass
 
     seek(0.0)

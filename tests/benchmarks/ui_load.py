@@ -258,7 +258,7 @@ def show_run(run: RunDirectory, load: Load, report: Path) -> None:
     """The app; measures itself once it has settled, and leaves."""
     from tbtui.ui.app import TbtuiApp
     from tbtui.ui.host import WatchedRun
-    from tbtui.ui.settings import frames_per_second
+    from tbtui.ui.user import frames_per_second
 
     begun = json.loads((run.path / "began").read_text())
 

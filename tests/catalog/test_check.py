@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tbtui.catalog.check import deep_check
+from tbtui.catalog.harbor import harbor_version
 from tbtui.catalog.report import check_directory, summary, task_rows
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
@@ -63,7 +65,36 @@ async def test_a_sound_task(write_task: WriteTask, tmp_path: Path) -> None:
             {"solution/solve.sh": "#!/bin/bash\necho (\n"},
             ("solve.sh:2", "error", "shell syntax"),
         ),
-        (MINIMAL_TOML, {"tests/test.sh": "reward.txt\n"}, ("test.sh:1", "error", "no #! line")),
+        (
+            MINIMAL_TOML,
+            {"tests/test.sh": "# canary\n#!/usr/bin/env python3\nreward.txt\n"},
+            ("test.sh:2", "warning", "bash runs it, not /usr/bin/env python3"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"tests/test.sh": "# canary\nimport sys\nprint('reward.txt', file=f())\n"},
+            ("test.sh:3", "error", "shell syntax"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"tests/test.sh": "# reward.txt\r\nset -e\r\n"},
+            ("test.sh:1", "error", "Windows line ends"),
+        ),
+        (
+            MINIMAL_TOML,
+            {"environment/docker-compose.yaml": "services:\n  main:\n    mem_limit: ${MEMORY}\n"},
+            ("docker-compose.yaml:3", "warning", "asks for ${MEMORY}, and task.toml has no memory"),
+        ),
+        (
+            '[verifier]\nenvironment_mode = "separate"\n',
+            {"tests/Dockerfile": "FROM debian\n"},
+            ("task.toml", "warning", "the verifier runs in an environment of its own"),
+        ),
+        (
+            '[environment]\ndocker_image = "debian"\n',
+            {"environment/Dockerfile": "FROM a\nCOPY data.csv /app/\n"},
+            ("Dockerfile:2", "warning", "copies 'data.csv'"),
+        ),
         (
             MINIMAL_TOML,
             {"tests/test.sh": "#!/bin/bash\r\nreward.txt\r\n"},
@@ -99,6 +130,45 @@ async def test_defects(
         for defect in found
     ), found
     assert all(defect.remedy for defect in found)
+
+
+@pytest.mark.parametrize(
+    ("toml", "files"),
+    [
+        (MINIMAL_TOML, {"tests/test.sh": "# canary\n#!/bin/bash\necho 1 > reward.txt\n"}),
+        (MINIMAL_TOML, {"tests/test.sh": "echo 1 > reward.txt\n"}),
+        (
+            MINIMAL_TOML,
+            {"tests/test.sh": "#!/bin/bash\ncat > x <<'E'\na\r\nb\r\nE\necho 1 > reward.txt\n"},
+        ),
+        (
+            MINIMAL_TOML,
+            {
+                "environment/Dockerfile": 'FROM a\nCOPY "my dir/" "/app/"\nCOPY $X ${Y} a\\ b /c\n',
+                "environment/my dir/x": "",
+                "environment/a b": "",
+            },
+        ),
+        (
+            MINIMAL_TOML + "[environment]\nmemory_mb = 512\n",
+            {"environment/docker-compose.yaml": "services: {main: {mem_limit: '${MEMORY}'}}\n"},
+        ),
+        (
+            MINIMAL_TOML,
+            {"environment/docker-compose.yaml": "services: {main: {mem_limit: '${MEMORY:-1g}'}}\n"},
+        ),
+        (
+            'artifacts = ["/app"]\n[verifier]\nenvironment_mode = "separate"\n',
+            {"tests/Dockerfile": "FROM debian\n"},
+        ),
+    ],
+)
+async def test_what_works_is_no_defect(
+    write_task: WriteTask, tmp_path: Path, toml: str, files: Files
+) -> None:
+    write_task("task", toml=toml, files=files)
+    (task,) = discover(tmp_path).tasks
+    assert await deep_check(task) == ()
 
 
 async def test_what_docker_alone_can_resolve_is_left_to_it(
@@ -189,6 +259,100 @@ async def test_report(write_task: WriteTask, tmp_path: Path) -> None:
         ("spoiled", "spoiled/environment/Dockerfile:1", "error"),
         ("spoiled", "spoiled/solution", "warning"),
     ]
+
+
+async def test_tasks_of_one_name_are_counted_apart(write_task: WriteTask, tmp_path: Path) -> None:
+    write_task("same", root=tmp_path / "a", toml="[agent\n")
+    write_task("same", root=tmp_path / "b", files={"solution/solve.sh": None})
+    write_task("same", root=tmp_path / "c", files={"environment/Dockerfile": "RUN x\n"})
+    report = await check_directory(tmp_path)
+    assert (report.found, report.usable, report.errors, report.warnings) == (3, 1, 2, 1)
+    assert [row.task for row in report.rows] == ["a/same", "c/same", "b/same"]
+
+
+async def test_how_far_it_is_is_told(write_task: WriteTask, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_task(name)
+    told: list[tuple[str, int, int]] = []
+    await check_directory(tmp_path, lambda *each: told.append(each))
+    assert told == [(what, done, 2) for what in ("reading", "checking") for done in (1, 2)]
+
+
+@pytest.fixture
+def mixed(write_task: WriteTask, tmp_path: Path) -> Path:
+    """Five tasks that can be used, with warnings of two kinds, and one that can't."""
+    for number in range(5):
+        write_task(f"task-{number}", toml=f"key{number} = 1\n", files={"solution/solve.sh": None})
+    write_task("broken", toml="[agent\n")
+    return tmp_path
+
+
+def test_errors_are_printed_first_and_warnings_by_kind(mixed: Path) -> None:
+    done = CliRunner().invoke(app, ["tasks", "check", str(mixed)])
+    where, error, *warnings, advice, summary = done.output.splitlines()
+    assert done.exit_code == 1
+    assert where == f"6 tasks in {mixed}"
+    assert error.startswith("error broken/task.toml:1: not valid TOML")
+    assert sorted(warnings) == sorted(
+        [
+            f"warning 5 times, first at task-0/task.toml:1: unknown key key0; {harbor_version()}"
+            " ignores it: correct or remove it; free-form keys belong in [metadata]",
+            "warning 5 times, first at task-0/solution: no solution/solve.sh; add one, so that the"
+            " task can be proved solvable",
+        ]
+    )
+    assert advice.startswith("5 of 5 tasks would bear a verifier out of the agent's reach")
+    assert summary == (
+        f"5 of 6 tasks are valid ({harbor_version()}) · 1 error in 1 task · 10 warnings of 2 kinds"
+    )
+
+
+def test_errors_alone(mixed: Path) -> None:
+    done = CliRunner().invoke(app, ["tasks", "check", "--errors", str(mixed)])
+    assert [line.partition(" ")[0] for line in done.output.splitlines()] == ["6", "error", "5"]
+    assert done.exit_code == 1
+
+
+def test_a_check_as_json(mixed: Path) -> None:
+    done = CliRunner().invoke(app, ["tasks", "check", "--json", str(mixed)])
+    document = json.loads(done.stdout)
+    counts = {name: document[name] for name in ("found", "usable", "errors", "warnings")}
+    assert counts == {"found": 6, "usable": 5, "errors": 1, "warnings": 10}
+    assert document["datasets"] == {mixed.name: 6}
+    assert len(document["defects"]) == 11
+    assert document["defects"][0]["where"] == "broken/task.toml:1"
+    assert done.exit_code == 1
+    (mixed / "broken" / "task.toml").write_text(MINIMAL_TOML)
+    assert CliRunner().invoke(app, ["tasks", "check", "--json", str(mixed)]).exit_code == 0
+
+
+SEEN = "[ -s out.txt ] && python3 /tests/check.py /app/out.txt; echo $? > /logs/verifier/reward.txt"
+
+
+@pytest.mark.parametrize(
+    ("test", "toml", "bears"),
+    [
+        (SEEN, "", True),
+        (f"{SEEN}; cmp /etc/motd out.txt", "", False),
+        (f"{SEEN}; curl http://localhost:8000/", "", False),
+        (f"{SEEN}; pgrep nginx", "", False),
+        (f"{SEEN}; cat ~/.profile", "", False),
+        (SEEN, "[metadata]\nverifier_needs_processes = true\n", False),
+        (SEEN, '[verifier]\nenvironment_mode = "separate"\n', False),
+    ],
+)
+async def test_a_separate_verifier_is_advised_where_the_tests_look_at_files_of_the_task_alone(
+    write_task: WriteTask, tmp_path: Path, test: str, toml: str, bears: bool
+) -> None:
+    write_task(
+        "one",
+        toml=toml,
+        files={
+            "tests/test.sh": f"#!/bin/bash\n{test}\n",
+            "environment/Dockerfile": "FROM debian:bookworm-slim\nWORKDIR /app\n",
+        },
+    )
+    assert bool((await check_directory(tmp_path)).advice) == bears
 
 
 async def test_an_empty_directory_is_refused(tmp_path: Path) -> None:

@@ -73,13 +73,99 @@ def test_datasets_in_a_directory_and_a_single_task(write_task: WriteTask, tmp_pa
     for dataset, name in (("b", "two"), ("b", "one"), ("a", "three")):
         write_task(name, root=tmp_path / dataset)
     write_task("zero")
-    write_task("buried", root=tmp_path / "a" / "deeper")
+    write_task("buried", root=tmp_path / "a" / "deeper" / "still")
+    write_task("inner", root=tmp_path / "zero" / "environment")  # belongs to its task
+    for passed_over in (".git", "node_modules", "a/.venv"):
+        write_task("none", root=tmp_path / passed_over)
     (tmp_path / "README.md").write_text("no task")
-    (tmp_path / ".git" / "x").mkdir(parents=True)
-    found = [(task.dataset, task.name) for task in discover(tmp_path).tasks]
-    assert found == [("a", "three"), ("b", "one"), ("b", "two"), (tmp_path.name, "zero")]
+    catalog = discover(tmp_path)
+    assert [(task.dataset, task.name) for task in catalog.tasks] == [
+        ("a", "three"),
+        ("a/deeper/still", "buried"),
+        ("b", "one"),
+        ("b", "two"),
+        (tmp_path.name, "zero"),
+    ]
+    assert catalog.datasets == (("a", 1), ("a/deeper/still", 1), ("b", 2), (tmp_path.name, 1))
+    assert catalog.where == (
+        f"5 tasks in {tmp_path}: 2 in b, 1 in a, 1 in a/deeper/still, 1 in {tmp_path.name}"
+    )
     (single,) = discover(tmp_path / "b" / "one").tasks
     assert (single.dataset, single.name) == ("b", "one")
+
+
+def test_links_to_directories(write_task: WriteTask, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_task("here", root=root / "own")
+    write_task("there", root=tmp_path / "elsewhere")
+    (root / "a-second-way").symlink_to(root / "own")
+    (root / "linked").symlink_to(tmp_path / "elsewhere")
+    (root / "own" / "back").symlink_to(tmp_path)
+    (root / "own" / "cycle").symlink_to("cycle")
+    found = [(task.dataset, task.name) for task in discover(root).tasks]
+    assert found == [("linked", "there"), ("own", "here")]
+
+
+def test_a_name_of_two_data_sets_is_known_by_both(write_task: WriteTask, tmp_path: Path) -> None:
+    for place in ("2.0/tasks", "2.1/tasks"):
+        write_task("same", root=tmp_path / place)
+    write_task("broken", root=tmp_path / "2.0/tasks", toml="[")
+    write_task("broken", root=tmp_path / "2.1/tasks")
+    write_task("single", root=tmp_path / "2.1/tasks")
+    catalog = discover(tmp_path)
+    assert [(task.name, task.dataset, task.short_name) for task in catalog.tasks] == [
+        ("2.0/tasks/same", "2.0/tasks", "same"),
+        ("2.1/tasks/broken", "2.1/tasks", "broken"),
+        ("2.1/tasks/same", "2.1/tasks", "same"),
+        ("single", "2.1/tasks", "single"),
+    ]
+    assert [defect.task for defect in catalog.defects] == ["2.0/tasks/broken"]
+    assert catalog.task("single").full_name == "2.1/tasks/single"
+    assert catalog.task("2.0/tasks/same").path == tmp_path / "2.0/tasks/same"
+    with pytest.raises(CatalogError, match=r"give 2\.0/tasks/same or 2\.1/tasks/same"):
+        catalog.task("same")
+
+
+def test_a_data_set_called_as_the_directory_around_it(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    write_task("same", root=tmp_path / "tasks")
+    write_task("same", root=tmp_path / "tasks" / "tasks")
+    names = [task.name for task in discover(tmp_path / "tasks").tasks]
+    assert names == ["./same", "tasks/same"]
+
+
+def test_tasks_in_the_old_format(write_task: WriteTask, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_task(
+            name,
+            toml=None,
+            root=tmp_path / "old",
+            files={"task.yaml": "instruction: x\n", "run-tests.sh": "", "instruction.md": None},
+        )
+    command = f"harbor task migrate -i {tmp_path}/old -o {tmp_path}/old-harbor --cpus 1 --memory-mb"
+    with pytest.raises(CatalogError, match=f"2 tasks in .* old format .*`{command} 2048`"):
+        discover(tmp_path)
+    with pytest.raises(CatalogError, match=r"it is a task in .*migrate -i .*/old/one -o"):
+        discover(tmp_path / "old" / "one")
+    write_task("new")
+    catalog = discover(tmp_path)
+    assert (catalog.found, len(catalog.tasks), catalog.defects) == (1, 1, ())
+    (note,) = catalog.notes
+    assert command in note
+
+
+def test_what_a_directory_without_tasks_holds_instead(tmp_path: Path) -> None:
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    for name in ("a.py", "b.py", "deep/README"):
+        (tmp_path / "src" / name).write_text("")
+    with pytest.raises(CatalogError) as caught:
+        discover(tmp_path)
+    assert str(caught.value) == (
+        f"no tasks in {tmp_path}: looked for task.toml (Harbor's format) in it and the 2"
+        " directories below it; files there are 2 .py, 1 README"
+        " (set tasks_dir to a directory of tasks)"
+    )
 
 
 def test_steps(write_task: WriteTask, tmp_path: Path) -> None:
@@ -212,14 +298,30 @@ def test_links_out_of_the_task(write_task: WriteTask, tmp_path: Path) -> None:
     assert "symbolic link out of the task" in defect.message
 
 
-def test_a_name_is_taken_once(write_task: WriteTask, tmp_path: Path) -> None:
-    first = write_task("same", root=tmp_path / "a")
-    second = write_task("same", root=tmp_path / "b")
-    catalog = discover(tmp_path)
-    assert [task.path for task in catalog.tasks] == [first]
-    (defect,) = catalog.defects
-    assert defect.path == second
-    assert str(first) in defect.message
+@pytest.mark.parametrize(
+    "file",
+    ["instruction.md", "task.toml", "environment/Dockerfile", "environment/docker-compose.yaml"],
+)
+def test_no_file_of_the_machine_is_read_through_a_link(
+    write_task: WriteTask, tmp_path: Path, file: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("password1 = 'x'\n")
+    path = write_task("linked", root=tmp_path / "tasks", files={file: None})
+    (path / file).parent.mkdir(exist_ok=True)
+    (path / file).symlink_to(secret)
+    catalog = discover(tmp_path / "tasks")
+    assert catalog.tasks == ()
+    (defect,) = [each for each in catalog.defects if "symbolic link" in each.message]
+    assert defect.path == path / file
+    assert "password1" not in str(catalog)
+
+
+def test_a_file_may_link_to_another_of_its_task(write_task: WriteTask, tmp_path: Path) -> None:
+    path = write_task("linked", files={"instruction.md": None, "docs/text.md": "Do it.\n"})
+    (path / "instruction.md").symlink_to("docs/text.md")
+    (task,) = discover(tmp_path).tasks
+    assert task.instruction == "Do it.\n"
 
 
 @pytest.mark.parametrize(
@@ -258,14 +360,18 @@ def test_a_task_by_name(write_task: WriteTask, tmp_path: Path) -> None:
         catalog.task("copyfile")
 
 
-def test_discovery_does_not_import_harbor(write_task: WriteTask, tmp_path: Path) -> None:
+def test_discovery_imports_of_harbor_its_task_model_alone(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    """The rest of Harbor takes seconds, and trials alone need it."""
     for number in range(3):
         write_task(f"task-{number}")
     code = (
         "import sys; from pathlib import Path; from tbtui.catalog.report import task_rows\n"
         "from tbtui.catalog.tasks import discover\n"
         f"assert len(discover(Path({str(tmp_path)!r})).tasks) == 3\n"
-        "assert not {'harbor', 'litellm', 'textual'} & set(sys.modules)\n"
+        "assert not {'litellm', 'textual', 'harbor.trial', 'harbor.agents', 'harbor.environments'}"
+        " & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

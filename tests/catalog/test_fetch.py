@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,8 +171,24 @@ async def test_what_can_not_be_had_is_one_line(registry: Path, tmp_path: Path) -
     with pytest.raises(FetchError, match="can't be read"):
         await Registry(str(registry)).data_sets()
     # A port that nobody listens at.
-    with pytest.raises(FetchError, match="can't be read"):
+    with pytest.raises(FetchError, match=r"127\.0\.0\.1:9/.* can't be reached: .*HTTP_PROXY"):
         await asyncio.wait_for(Registry("http://127.0.0.1:9/registry.json").data_sets(), 30)
+
+
+async def test_offline_the_host_and_the_ways_out_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Harbor's own client is imported, which takes seconds."""
+    import harbor.registry.client.harbor.config as config
+
+    monkeypatch.setattr(config, "HARBOR_SUPABASE_URL", "https://registry.invalid")
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "supabase"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(
+        FetchError, match=r"registry\.invalid can't be reached: .*HTTPS_PROXY.*--registry FILE"
+    ):
+        await Registry().data_sets()
+    assert "supabase" not in sys.modules
 
 
 async def test_tasks_of_this_machine_are_copied(registry: Path, tmp_path: Path) -> None:

@@ -1,218 +1,172 @@
-"""Our reading of task.toml against the installed Harbor's own, on good files and bad ones."""
+"""Our reading of task directories against the installed Harbor's own, on good ones and bad ones."""
 
 from __future__ import annotations
 
-import copy
 import tomllib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from tbtui.catalog.load import TaskInfo
-from tbtui.catalog.schema import TaskFile
+from tbtui.catalog.harbor import harbor_version
+from tbtui.catalog.load import TaskInfo, load_task
 from tbtui.catalog.tasks import discover
 from tbtui.resources import tasks_dir
-from tests.catalog.task_writer import WriteTask
+from tests.catalog.task_writer import MINIMAL_TOML, Files, WriteTask
 
 BUNDLED = discover(tasks_dir())
+STEPS = '[[steps]]\nname = "a"\n[[steps]]\nname = "b"\n'
+OF_STEPS: Files = {
+    "instruction.md": None,
+    "tests/test.sh": None,
+    **{f"steps/{step}/instruction.md": "Do it.\n" for step in "ab"},
+    **{f"steps/{step}/tests/test.sh": "#!/bin/bash\n" for step in "ab"},
+}
+APART = '[verifier]\nenvironment_mode = "separate"\n'
+MCP = '[[environment.mcp_servers]]\nname = "m"\nurl = "http://m"\n'
 
-COMPLETE: dict[str, Any] = {
-    "schema_version": "1.4",
-    "source": "here",
-    "multi_step_reward_strategy": "mean",
-    "task": {
-        "name": "acme/task",
-        "version": "1",
-        "description": "d",
-        "authors": [{"name": "A", "email": "a@example.com"}],
-        "keywords": ["k"],
-    },
-    "metadata": {"difficulty": "easy", "tags": ["x"]},
-    "agent": {
-        "timeout_sec": 9.5,
-        "user": "agent",
-        "network_mode": "allowlist",
-        "allowed_hosts": ["a.example"],
-    },
-    "verifier": {
-        "timeout_sec": 60,
-        "env": {"A": "b"},
-        "user": 0,
-        "environment_mode": "separate",
-        "environment": {"cpus": 2},
-        "network_mode": "no-network",
-        "allowed_hosts": [],
-        "collect": [{"command": "c", "service": "db", "timeout_sec": 3, "user": "u"}],
-    },
-    "environment": {
-        "build_timeout_sec": 60,
-        "docker_image": "debian",
-        "os": "Linux",
-        "cpus": 1,
-        "memory_mb": 512,
-        "memory": "512M",
-        "storage_mb": 1024,
-        "storage": "1G",
-        "gpus": 0,
-        "gpu_types": ["H100"],
-        "tpu": {"type": "v6e", "topology": "2x4"},
-        "mcp_servers": [
-            {"name": "m", "transport": "http", "url": "http://m", "command": "c", "args": ["a"]}
-        ],
-        "env": {"A": "${B}"},
-        "skills_dir": "/skills",
-        "healthcheck": {
-            "command": "true",
-            "interval_sec": 1,
-            "timeout_sec": 1,
-            "start_period_sec": 0,
-            "start_interval_sec": 1,
-            "retries": 2,
-        },
-        "workdir": "/app",
-        "network_mode": "allowlist",
-        "allowed_hosts": ["*.example.com", "192.0.2.0/24"],
-        "allow_internet": True,
-    },
-    "solution": {"env": {"A": "b"}},
-    "steps": [
-        {
-            "name": "one",
-            "agent": {"timeout_sec": 5},
-            "verifier": {"timeout_sec": 5},
-            "min_reward": {"reward": 0.5},
-            "healthcheck": {"command": "true"},
-            "artifacts": ["/logs/a"],
-        },
-        {"name": "two", "min_reward": 0.5},
-    ],
-    "artifacts": [
-        "/app/out",
-        {"source": "/x", "destination": "y/z", "exclude": ["*.o"], "service": "db"},
-    ],
+
+def link(file: str, target: str) -> Callable[[Path], None]:
+    def change(task: Path) -> None:
+        (task / file).parent.mkdir(parents=True, exist_ok=True)
+        (task / file).symlink_to(target)
+
+    return change
+
+
+def moved_out(directory: str) -> Callable[[Path], None]:
+    """In its place a link to where it is now."""
+
+    def change(task: Path) -> None:
+        elsewhere = task.parent / f"elsewhere-{Path(directory).name}"
+        (task / directory).rename(elsewhere)
+        (task / directory).symlink_to(elsewhere)
+
+    return change
+
+
+def nothing(task: Path) -> None:
+    pass
+
+
+Mutant = tuple[str, Files, Callable[[Path], None]]
+MUTANTS: dict[str, Mutant] = {
+    "sound": (MINIMAL_TOML, {}, nothing),
+    # What task.toml says. The last ones are refused by some versions of Harbor alone.
+    "no TOML": ("[agent\n", {}, nothing),
+    "a wrong type": ("[agent]\ntimeout_sec = 'x'\n", {}, nothing),
+    "an unknown key": ("colour = 1\n", {}, nothing),
+    "old keys": ('version = "1.0"\n[environment]\nmemory = "1G"\nstorage = "5G"\n', {}, nothing),
+    "old keys that conflict": (
+        '[environment]\nmemory = "1G"\nmemory_mb = 5\n',
+        {},
+        nothing,
+    ),
+    "an allowed host": ('[environment]\nallowed_hosts = ["http://x"]\n', {}, nothing),
+    "artifacts that overlap": ('artifacts = ["/app", "/app/x"]\n', {}, nothing),
+    "an artifact of a sidecar": ('[[artifacts]]\nsource = "x"\nservice = "db"\n', {}, nothing),
+    "half a CPU": ("[environment]\ncpus = 0.5\n", {}, nothing),
+    "two CPUs": ("[environment]\ncpus = 2.0\n", {}, nothing),
+    "endless CPUs": ("[environment]\ncpus = inf\n", {}, nothing),
+    "a header": (MCP + 'headers = { Authorization = "Bearer ${TOKEN}" }\n', {}, nothing),
+    "a header's secret": (MCP + 'headers = { Authorization = "Bearer abc" }\n', {}, nothing),
+    "a header's name": (MCP + 'headers = { "a b" = "c" }\n', {}, nothing),
+    # Files.
+    "no instruction": (MINIMAL_TOML, {"instruction.md": None}, nothing),
+    "an instruction that is no text": (MINIMAL_TOML, {"instruction.md": b"\xff"}, nothing),
+    "no test": (MINIMAL_TOML, {"tests/test.sh": None}, nothing),
+    "Windows' test": ('[environment]\nos = "windows"\n', {"tests/test.bat": ""}, nothing),
+    "another system's test": ('[environment]\nos = "windows"\n', {}, nothing),
+    "an image's tests": (
+        '[verifier.environment]\ndocker_image = "v"\n',
+        {"tests/test.sh": None},
+        nothing,
+    ),
+    "tests with a Dockerfile": (
+        APART,
+        {"tests/test.sh": None, "tests/Dockerfile": "FROM x\n"},
+        nothing,
+    ),
+    "tests apart without one": (APART, {"tests/test.sh": None}, nothing),
+    "steps": (STEPS, OF_STEPS, nothing),
+    "a step without tests": (STEPS, OF_STEPS | {"steps/b/tests/test.sh": None}, nothing),
+    "a step without instruction": (STEPS, OF_STEPS | {"steps/b/instruction.md": None}, nothing),
+    "steps that share tests": (
+        STEPS,
+        OF_STEPS | {"steps/b/tests/test.sh": None, "tests/test.sh": "#!/bin/bash\n"},
+        nothing,
+    ),
+    "two steps of one name": (STEPS.replace('"b"', '"A"'), OF_STEPS, nothing),
+    # Links.
+    "a link within tests": (MINIMAL_TOML, {}, link("tests/again", "test.sh")),
+    "a link to the instruction": (MINIMAL_TOML, {}, link("tests/i.md", "../instruction.md")),
+    "a link out of tests": (MINIMAL_TOML, {}, link("tests/passwd", "/etc/passwd")),
+    "a link out of the solution": (MINIMAL_TOML, {}, link("solution/x/y", "/etc")),
+    "a link to nothing": (MINIMAL_TOML, {}, link("tests/x", "nothing")),
+    "a cycle of links": (MINIMAL_TOML, {}, link("tests/x", "x")),
+    "a directory in itself": (MINIMAL_TOML, {}, link("tests/x", ".")),
+    "tests elsewhere": (MINIMAL_TOML, {}, moved_out("tests")),
+    "a solution elsewhere": (MINIMAL_TOML, {}, moved_out("solution")),
+    "a step elsewhere": (STEPS, OF_STEPS, moved_out("steps/b")),
+    "a link out of a step": (STEPS, OF_STEPS, link("steps/a/workdir/x", "/etc")),
+    "a link out of the environment": (MINIMAL_TOML, {}, link("environment/x", "/etc")),
+    "the same for a verifier apart": (APART, {}, link("environment/x", "/etc")),
+    # What is left out of what is copied.
+    "a test that is left out": (MINIMAL_TOML, {"tests/.harborignore": "test.sh\n"}, nothing),
+    "a link that is left out": (
+        MINIMAL_TOML,
+        {"tests/.harborignore": "passwd\n"},
+        link("tests/passwd", "/etc/passwd"),
+    ),
+    "a rule elsewhere": (MINIMAL_TOML, {".harborignore": "tests\n"}, nothing),
+    "rules behind a link": (MINIMAL_TOML, {}, link("tests/.harborignore", "/etc/hosts")),
 }
 
-ODD_VALUES: list[Any] = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        -1,
-        2.5,
-        1e400,
-        "",
-        " ",
-        "x",
-        "main",
-        "linux",
-        "WINDOWS",
-        "1G",
-        "5k",
-    ),
-    *("12", "a/b", "../x", "/x", "a\\b", "manifest.json", ".", "CON", "two", "Two"),
-    *(
-        "no-network",
-        "public",
-        "allowlist",
-        "shared",
-        "separate",
-        "final",
-        "stdio",
-        "sse",
-        "2x0",
-        "2x2x1",
-    ),
-    *([], ["x"], [1], [""], ["http://a"], ["a:80"], ["10.0.0.0/8", "::1"], ["10.0.0.1/8"]),
-    *(["*.10.0.0.1"], ["*"], ["a.*.b"], ["Ex_ample"], ["fe80::1%eth0"], ["a.example."]),
-    *({}, {"a": "b"}, {"a": 1}, {"name": "n"}, {"source": "s"}, [{"name": "n"}], [{"source": "s"}]),
-]
 
-
-def accepted_by_us(document: dict[str, Any]) -> bool:
-    try:
-        TaskFile.model_validate(copy.deepcopy(document))
-    except ValidationError:
-        return False
-    return True
-
-
-def accepted_by_harbor(document: dict[str, Any]) -> bool:
-    from harbor.models.task.config import TaskConfig
+def refused_by_harbor(path: Path) -> bool:
+    from harbor.models.task.task import Task
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            TaskConfig.model_validate(copy.deepcopy(document))
-        except ValidationError:
-            return False
-    return True
+            Task(path)
+        except (OSError, ValueError, RuntimeError):
+            return True
+    return False
 
 
-def paths(value: Any, prefix: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Where every value inside `value` lies."""
-    children: list[tuple[str | int, Any]] = []
-    if isinstance(value, dict):
-        children = list(value.items())
-    elif isinstance(value, list):
-        children = list(enumerate(value))
-    below = [path for key, child in children for path in paths(child, (*prefix, key))]
-    return [prefix, *below] if prefix else below
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_we_refuse_what_harbor_refuses(write_task: WriteTask, mutant: str) -> None:
+    toml, files, change = MUTANTS[mutant]
+    path = write_task("mutant", toml=toml, files=files)
+    change(path)
+    task, defects = load_task(path, "d")
+    assert (task is None) == refused_by_harbor(path), defects
+    assert (task is None) == bool(defects)
+    assert all(str(path) not in defect.message for defect in defects)
 
 
-def replaced(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
-    """COMPLETE with the value at `path` replaced, or removed for None (TOML has no null)."""
-    document = copy.deepcopy(COMPLETE)
-    parent: Any = document
-    for key in path[:-1]:
-        parent = parent[key]
-    if value is None:
-        del parent[path[-1]]
-    else:
-        parent[path[-1]] = value
-    return document
+def test_the_mutants_are_of_both_kinds(write_task: WriteTask) -> None:
+    refused = set()
+    for number, (mutant, (toml, files, change)) in enumerate(MUTANTS.items()):
+        path = write_task(f"mutant-{number}", toml=toml, files=files)
+        change(path)
+        if refused_by_harbor(path):
+            refused.add(mutant)
+    assert {"no test", "tests elsewhere", "the same for a verifier apart"} <= refused
+    assert not {"sound", "steps", "a link out of the environment"} & refused
 
 
-def test_both_accept_the_complete_file() -> None:
-    assert accepted_by_us(COMPLETE)
-    assert accepted_by_harbor(COMPLETE)
-
-
-@pytest.mark.parametrize("path", paths(COMPLETE), ids=lambda path: ".".join(map(str, path)))
-def test_agreement_on_every_key_with_odd_values(path: tuple[str | int, ...]) -> None:
-    for value in ODD_VALUES:
-        document = replaced(path, value)
-        assert accepted_by_us(document) == accepted_by_harbor(document), value
-
-
-@settings(max_examples=200)
-@given(
-    st.lists(st.tuples(st.sampled_from(paths(COMPLETE)), st.sampled_from(ODD_VALUES)), max_size=4)
-)
-def test_agreement_on_several_odd_values_at_once(
-    changes: list[tuple[tuple[str | int, ...], Any]],
-) -> None:
-    document = copy.deepcopy(COMPLETE)
-    for path, value in changes:
-        parent: Any = document
-        for key in path[:-1]:
-            known = isinstance(parent, dict) and key in parent
-            listed = isinstance(parent, list) and isinstance(key, int) and key < len(parent)
-            parent = parent[key] if known or listed else {}
-        if isinstance(parent, dict) and value is not None:
-            parent[path[-1]] = value
-    assert accepted_by_us(document) == accepted_by_harbor(document)
-
-
-@pytest.mark.parametrize("legacy", [{"version": "1.0"}, {"version": 1}, {"version": "a", "x": 1}])
-def test_legacy_version(legacy: dict[str, Any]) -> None:
-    assert accepted_by_us(legacy) == accepted_by_harbor(legacy)
+def test_a_refusal_says_whose_it_is(write_task: WriteTask) -> None:
+    path = write_task("task", toml="[environment]\ncpus = 'two'\n")
+    _, (first, *_) = load_task(path, "d")
+    assert first.line == 2
+    assert f"{harbor_version()} refuses the task" in first.remedy
+    path = write_task("linked", toml=APART)
+    link("environment/x", "/etc")(path)
+    _, (defect,) = load_task(path, "d")
+    assert defect.message.startswith(f"{harbor_version()} refuses it: Input paths must stay within")
 
 
 def test_the_bundled_tasks_have_no_defects() -> None:
@@ -231,6 +185,12 @@ def test_harbor_reads_the_bundled_tasks_as_we_do(task: TaskInfo) -> None:
     offline = theirs.config.environment.network_mode == NetworkMode.NO_NETWORK
     assert offline != task.allows_network
     assert tomllib.loads((task.path / "task.toml").read_text())["schema_version"] == "1.4"
+
+
+def test_the_old_way_to_forbid_the_network(write_task: WriteTask) -> None:
+    task, _ = load_task(write_task("t", toml="[environment]\nallow_internet = false\n"), "d")
+    assert task is not None
+    assert not task.allows_network
 
 
 async def test_harbor_finds_the_same_tasks(write_task: WriteTask, tmp_path: Path) -> None:

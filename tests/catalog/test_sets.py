@@ -22,7 +22,7 @@ from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.resources import tasks_dir
 from tests.catalog.task_writer import WriteTask
 
-NAMES = ("copy-01", "copy-02", "move-01", "wörter")
+NAMES = {name: f"small/{name}" for name in ("copy-01", "copy-02", "move-01", "wörter")}
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +79,19 @@ def test_tasks_are_chosen_by_names_globs_and_sets() -> None:
     assert choose(NAMES, ["copy-*"], "tasks") == {"copy-01", "copy-02"}
     assert choose(NAMES, ["@few", "wörter"], "tasks") == {"move-01", "wörter"}
     assert choose(NAMES, ["*"], "tasks") == frozenset(NAMES)
+    assert choose(NAMES, ["small/m*", "small/copy-01"], "tasks") == {"move-01", "copy-01"}
+
+
+def test_a_name_in_two_data_sets_is_given_with_its_data_set() -> None:
+    tasks = {name: name for name in ("tb/2.0/fix", "tb/2.1/fix")} | {"only": "tb/2.1/only"}
+    assert choose(tasks, ["2.0/fix"], "tasks") == {"tb/2.0/fix"}
+    assert choose(tasks, ["tb/2.1/fix", "only"], "tasks") == {"tb/2.1/fix", "only"}
+    assert choose(tasks, ["fi*"], "tasks") == {"tb/2.0/fix", "tb/2.1/fix"}
+    assert choose(tasks, ["2.1/*"], "tasks") == {"tb/2.1/fix", "only"}
+    save_set(TaskSet("both", ("fix",)))
+    for pattern in ("fix", "@both"):
+        with pytest.raises(CatalogError, match=r"'fix' is in several .*2\.0/fix or tb/2\.1/fix"):
+            choose(tasks, [pattern], "tasks")
 
 
 @pytest.mark.parametrize(

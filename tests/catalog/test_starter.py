@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.catalog.starter.world import KINDS
-from tbtui.catalog.starter.write import starter_tasks, write_starter
+from tests.by_hand.starter.world import KINDS
+from tests.by_hand.starter.write import starter_tasks, write_starter
 
 STARTER = Path(__file__).parents[2] / "tasks" / "starter"
 TASKS = sorted(path for path in STARTER.iterdir() if path.is_dir())

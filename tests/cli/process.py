@@ -12,7 +12,7 @@ from pathlib import Path
 def tbtui(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run to its end, without anything of the person's own who runs the tests."""
     with tempfile.TemporaryDirectory() as home:
-        names = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+        names = ("XDG_CONFIG_HOME", "XDG_DATA_HOME")  # their state is the session's own
         return subprocess.run(
             [sys.executable, "-m", "tbtui", *arguments],
             stdin=subprocess.DEVNULL,

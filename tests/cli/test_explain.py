@@ -47,6 +47,17 @@ def test_the_rules_in_force_are_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "No rule decides" in explained(capsys, "review=always")
 
 
+def test_rules_are_told_without_a_review_and_that_they_need_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    said = explained(capsys, f"review_rules={file}")
+    assert "(review=off)." in said
+    assert "With review=suspects or review=always the first of these rules" in said
+    assert "\n  2: relabel 0.5 any trial (half)\n" in said
+
+
 def test_a_rule_that_cannot_be_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     file.write_text('[[rule]]\ndo = "drop"\n')

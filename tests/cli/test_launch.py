@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any, Never
@@ -16,8 +18,11 @@ from tbtui.config import ConfigError, parse_settings
 from tbtui.engines import headless
 from tbtui.engines.request import request_run
 from tbtui.engines.resume import request_resume
+from tbtui.journal.events import RunFinished
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
+from tests.cli.process import tbtui
+from tests.events import events_of
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +91,7 @@ def test_an_interruption_leaves_a_run_or_nothing(
 ) -> None:
     run = RunDirectory(tmp_path / "runs" / "r")
 
-    def interrupted(work: Any, follow: object) -> Never:
+    def interrupted(work: Any, follow: object, hang_up: object) -> Never:
         work.close()
         if begun:
             JournalWriter(run).close()
@@ -98,3 +103,54 @@ def test_an_interruption_leaves_a_run_or_nothing(
         launch.launch(parse_settings(["run_name=r"]), "lines")
     assert run.database.exists() is begun
     assert (tmp_path / "runs").exists() is begun
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("theme=dark", "'theme' is no setting of a run; the key t in the app chooses the theme"),
+        ("lerning_rate=1", "unknown setting 'lerning_rate'; did you mean 'learning_rate'?"),
+        ("nope=1", "unknown setting 'nope'; `tbtui settings` has all of them"),
+        ("on_outcome.foo=mask", "on_outcome.foo: no such outcome; there are solved, failed,"),
+    ],
+)
+def test_what_is_no_setting_is_refused_with_what_helps(setting: str, says: str) -> None:
+    result = CliRunner().invoke(app, ["run", "--print-config", setting])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"tbtui: {says}")
+
+
+def test_a_learning_rate_that_destroys_the_model_is_warned_of() -> None:
+    result = CliRunner().invoke(app, ["run", "--print-config", "learning_rate=5"])
+    assert result.exit_code == 0
+    assert result.stderr.startswith("tbtui: learning_rate=5: AdamW moves every weight by about")
+    assert CliRunner().invoke(app, ["run", "--print-config", "learning_rate=0.01"]).stderr == ""
+
+
+def test_what_only_the_policy_can_refuse_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    refused = tbtui("run", "--no-ui", "run_name=r", "max_tokens=10000", cwd=tmp_path)
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("tbtui: max_tokens=10000: nothing of the context of 1024 tokens")
+    assert "failed" not in refused.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_closed_pipe_ends_no_run(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m tbtui run --no-ui max_steps=1 batch_size=1 group_size=2"
+    small = f"{command} eval_tasks=mkdir-07 run_name=r"
+    done = subprocess.run(
+        ["/bin/bash", "-c", f"set -o pipefail; {small} | head -2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+    first, last = done.stderr.splitlines()
+    assert first.startswith("tbtui: nobody reads lines; the run goes on: tbtui attach ")
+    assert last.startswith("finished: 1 step, ")
+    (end,) = events_of(RunDirectory(tmp_path / "runs" / "r"), RunFinished)
+    assert end.status == "finished"

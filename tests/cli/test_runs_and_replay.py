@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tbtui.cli import app
 from tbtui.journal.events import (
     RunFinished,
+    StepFinished,
     TurnObserved,
 )
 from tbtui.journal.rundir import RunDirectory
@@ -26,6 +27,7 @@ def write(path: Path, reward: float, seed: int) -> None:
             writer.append(trial_queued(name, label=f"copy-01/{number}"))
             writer.append(TurnObserved(trial=name, turn=1, observation="\x1b[1msaw", seconds=1))
             writer.append(trial_finished(name, reward))
+        writer.append(StepFinished(step=1, weights_version=1, metrics={}))
         writer.append(RunFinished(status="finished", reason="done"))
 
 

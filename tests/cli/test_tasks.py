@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import re
+import shutil
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +26,7 @@ from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import request_run
 from tbtui.journal.events import TrialFinished
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.rundir import RunDirectory, reserve
 from tbtui.resources import tasks_dir
 from tests.cli.process import tbtui
 
@@ -60,6 +69,74 @@ def test_bad_input_is_refused_in_one_line(
     assert reason in result.stderr
     assert result.stderr.startswith("tbtui: ")
     assert result.stderr.count("\n") == 1
+
+
+def held_out_task(where: Path, name: str = "copy-09", asks: str = "") -> Path:
+    """A directory whose only task is one that is declared held out."""
+    shutil.copytree(tasks_dir() / "starter" / "copy-09", where / name)
+    if asks:
+        (where / name / "instruction.md").write_text(asks)
+    return where
+
+
+def test_tasks_are_listed_a_line_each_and_uncut_where_nobody_looks(tmp_path: Path) -> None:
+    asks = "Copy " + "every file " * 40 + "to /app/end"
+    where = held_out_task(tmp_path / "mine", asks=f"# {asks}\n\nand no more")
+    listed = tbtui("tasks", "list", str(where))
+    assert listed.returncode == 0
+    fields = ["mine", "copy-09", "heldout", "easy", "file-operations", asks]
+    assert listed.stdout == "\t".join(fields) + "\n"
+    assert listed.stderr == "1 tasks: 0 to train on, 1 held out\n"
+    (document,) = json.loads(tbtui("tasks", "list", "--json", str(where)).stdout)
+    assert (document["name"], document["summary"]) == ("copy-09", asks)
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_on_a_terminal_what_a_task_asks_for_has_half_of_the_width(columns: int) -> None:
+    screen = on_terminal("tasks", "list", columns=columns)
+    head, *lines = screen.splitlines()
+    assert "Copy the file" in screen
+    assert head.index("asks") <= columns // 2
+    assert ("difficulty" in head) == (columns == 160)
+    assert max(map(len, lines)) <= columns
+
+
+def on_terminal(*arguments: str, columns: int) -> str:
+    """What `tbtui` prints on a terminal of so many columns."""
+    master, slave = pty.openpty()
+    size = struct.pack("HHHH", 24, columns, 0, 0)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
+    environment = {name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tbtui", *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**environment, "TERM": "xterm"},
+    )
+    os.close(slave)
+    seen = b""
+    with process, contextlib.suppress(OSError):  # the end of what a terminal shows
+        while part := os.read(master, 65536):
+            seen += part
+    os.close(master)
+    assert process.returncode == 0, seen
+    return re.sub(r"\x1b\[[0-9;]*m", "", seen.decode()).replace("\r\n", "\n")
+
+
+def test_settings_are_looked_up_and_read_well_on_a_terminal() -> None:
+    one = tbtui("settings", "learning_rate").stdout
+    assert one.startswith("Learning\n  learning_rate=0.0002  (number above 0)\n    AdamW step")
+    several = tbtui("settings", "timeout").stdout
+    assert {"sample_timeout_sec", "trial_timeout_sec"} < set(re.split(r"[\s=]", several))
+    assert "learning_rate" not in several
+    wrong = tbtui("settings", "lerning_rate")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "tbtui: unknown setting 'lerning_rate'; did you mean 'learning_rate'?\n"
+    screen = on_terminal("settings", columns=80)
+    assert "|---" not in screen
+    assert "on_hangup=detach  (detach | stop)" in screen
+    assert max(map(len, screen.splitlines())) <= 80
 
 
 def test_sets_are_listed_and_deleted() -> None:
@@ -127,3 +204,33 @@ def test_a_policy_is_tried_by_hand(tmp_path: Path) -> None:
     assert re.search(r"^count-09 by the starting weights: \w+, reward [01]$", tried.stdout, re.M)
     (end,) = ends(RunDirectory.open(tmp_path / "p"))
     assert end.turns in (1, 2)
+
+
+@pytest.mark.slow
+def test_one_alone_is_tried_twice_at_once_and_its_solution_s_failure_shown(tmp_path: Path) -> None:
+    where = held_out_task(tmp_path / "mine", "only")
+    solution = where / "only" / "solution" / "solve.sh"
+    solution.write_text("#!/bin/bash\necho begun\necho no such thing >&2\nexit 7\n")
+    command = [sys.executable, "-m", "tbtui", "tasks", "try", str(where / "only"), "--oracle"]
+    both = [
+        subprocess.Popen(
+            [*command, f"logs_dir={tmp_path / 'runs'}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        said, _ = process.communicate(timeout=100)
+        assert process.returncode == 0, said
+        assert "only by its solution: failed, reward 0" in said
+        assert "  solution: exit status 7\n  solution: begun\n  solution: no such thing\n" in said
+        assert "one trial, reward 0" in said
+        assert "rollouts" not in said
+        assert "pass rate" not in said
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_names_that_are_taken_are_passed_over(tmp_path: Path) -> None:
+    assert [reserve(tmp_path / "runs", "r").name for _ in range(3)] == ["r", "r-2", "r-3"]

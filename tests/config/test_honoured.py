@@ -62,6 +62,7 @@ def test_the_defaults_are_honoured() -> None:
         ("eval_tasks=a eval_split=0.5", "error", "eval_tasks and eval_split: both say"),
         ("wandb_name=x", "error", "wandb_name: nothing is logged"),
         ("prices.promt=1", "error", "prices.promt: there is no such price"),
+        ("max_cost=5", "error", "max_cost=5: there are no prices to count by"),
         ("prices.prompt=1", "error", "prices: prices.sampled and prices.trained missing"),
         ("on_alarm.fire=halt", "error", "on_alarm.fire: there is no such alarm"),
         ("dro_beta=0.1", "warning", "dro_beta: not used by loss_fn=importance_sampling"),

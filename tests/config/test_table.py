@@ -13,7 +13,7 @@ from tbtui.config import (
     settings_markdown,
 )
 
-DOCUMENT = Path(__file__).parents[2] / "tbtui" / "config" / "settings.md"
+DOCUMENT = Path(__file__).parents[2] / "tbtui" / "guide" / "settings.md"
 
 
 def test_every_setting_is_under_one_heading_and_explained() -> None:
@@ -42,5 +42,5 @@ def test_policy_settings_are_settings() -> None:
 
 
 def test_the_documentation_is_up_to_date() -> None:
-    """`tbtui settings > tbtui/config/settings.md`"""
+    """`tbtui settings > tbtui/guide/settings.md`"""
     assert settings_markdown() == DOCUMENT.read_text()

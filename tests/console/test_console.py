@@ -32,6 +32,7 @@ from tbtui.journal.events import (
     ServerMeasured,
     StepFinished,
     StepStarted,
+    TasksSetAside,
     TrialExcluded,
     TrialPaused,
     TrialResumed,
@@ -54,7 +55,7 @@ def test_a_run_reads_as_a_story() -> None:
     text = "\n".join(lines)
     assert "policy  local starter, 0.77M parameters" in text
     assert "tasks   1 to train on, 1 held out, from /tasks/starter" in text
-    assert "eval    after step 0: held-out pass rate 0.00 of 1 trials · move 0.00" in text
+    assert "eval    after step 0: one trial, reward 0" in text
     assert "trial   t3 sandbox_lost: because" in text
     assert "step    1/2 · reward 0.50 · failed 1 sandbox_lost 1 solved 1" in text
     assert lines[-1] == "finished: 1 step, held-out pass rate 0.00 -> 0.50"
@@ -103,7 +104,7 @@ def test_what_was_told_before_a_resume_is_not_told_again(tmp_path: Path) -> None
         told = [writer.append(event) for event in one_step_run()][-2]
     follow(run, complete, HumanLines().lines, out, told)
     # What is new still knows what was before.
-    assert out.getvalue().splitlines()[0].startswith("end     3 rollouts in ")
+    assert out.getvalue().splitlines()[0].startswith("end     3 rollouts, 1 held-out trial in ")
 
 
 def test_a_run_that_never_wrote_is_followed_to_nothing(tmp_path: Path) -> None:
@@ -242,6 +243,20 @@ def test_steps_that_overlap_are_told_apart() -> None:
     assert "failed 1 ·" in first
     assert "up to 1 step stale" in first
     assert "solved 1 ·" in second
+
+
+def test_tasks_that_cannot_be_used_are_named() -> None:
+    lines = human(
+        [
+            started(),
+            TasksSetAside(tasks={"move-01": "it needs a network"}, by="preflight"),
+            StepStarted(step=1, groups={"g": "copy-01"}),
+            TasksSetAside(tasks={"copy-01": "uvx: command not found"}, by="trial"),
+            GroupAdded(step=1, group="i", task="move-02", replaces="g"),
+        ]
+    )
+    assert "task    copy-01 is not tried again: uvx: command not found" in lines
+    assert "group   move-02 is added for copy-01, which can't be used" in lines
 
 
 def test_alarms_best_checkpoints_and_intervals_are_told() -> None:

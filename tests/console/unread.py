@@ -10,7 +10,7 @@ import select
 import sys
 from pathlib import Path
 
-from tbtui.console import follow, json_line
+from tbtui.console import Printer, json_line
 from tbtui.engines.headless import run_headless
 from tbtui.journal.events import Noted
 from tbtui.journal.rundir import RunDirectory
@@ -37,16 +37,9 @@ def say(text: str) -> None:
 
 def main() -> None:
     directory = RunDirectory.create(Path(sys.argv[1]))
-    try:
-        end = run_headless(
-            work(directory),
-            lambda complete: follow(
-                directory, complete, lambda entry: iter([json_line(entry)]), sys.stdout
-            ),
-        )
-    except BrokenPipeError:
-        end = "nobody reads"
-    say(end)
+    printer = Printer(directory, lambda: lambda entry: iter([json_line(entry)]), 0, detaches=True)
+    end = run_headless(work(directory), printer.follow, printer.hang_up)
+    say(f"{end}, unread" if printer.unread else end)
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ def test_the_app_runs_beside_the_run_through_ssh(tmp_path: Path) -> None:
     assert asked.returncode == 0
     assert asked.stdout.splitlines() == [
         *("<-t>", "<-p>", "<2222>", "<-->", "<ann@box>"),
-        "<uvx tbtui attach --look --name ada '~/my runs/a'>",
+        "<uvx tbtui attach --look --name ada -- '~/my runs/a'>",
     ]
     refused = attach("ssh://-oProxyCommand=x/a")
     assert refused.returncode == 2

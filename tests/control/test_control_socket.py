@@ -138,6 +138,7 @@ async def test_nobody_goes_by_the_name_of_what_is_no_person(live: LiveRun, name:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 async def test_another_user_is_turned_away(live: LiveRun) -> None:
+    live.directory.path.chmod(0o755)
     live.directory.control_socket.chmod(0o666)
     program = (
         "import os, socket, sys\n"

@@ -15,6 +15,7 @@ from tbtui.ui.library import LibraryError
 from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
+from tbtui.ui.services import Services
 from tests.engines.conftest import until
 
 from .bench import LiveRun
@@ -37,7 +38,7 @@ def said(app: TbtuiApp, text: str) -> bool:
 @pytest.mark.slow
 async def test_it_is_steered_once_its_controls_are_taken_and_goes_on(begin: Begin) -> None:
     mine, theirs = await begin("mine"), await begin("theirs", owner="me")
-    app = TbtuiApp(AttachedRun(mine.directory, "ada"), join=look_on)
+    app = TbtuiApp(AttachedRun(mine.directory, "ada"), services=Services(join=look_on))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
         await open_run(pilot, "theirs")
@@ -81,7 +82,7 @@ async def test_one_out_of_reach_is_followed_and_says_so(
     if pid is not None:
         # More than the kernel gives out: what another machine's process may be called.
         theirs.directory.lock.write_text(pid)
-    app = TbtuiApp(AttachedRun(mine.directory, "ada"), join=look_on)
+    app = TbtuiApp(AttachedRun(mine.directory, "ada"), services=Services(join=look_on))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
         await open_run(pilot, "theirs")
@@ -104,7 +105,7 @@ async def test_one_out_of_reach_is_followed_and_says_so(
 
 @pytest.mark.slow
 async def test_the_tasks_of_an_attached_run_can_be_browsed(live: LiveRun) -> None:
-    app = TbtuiApp(AttachedRun(live.directory, "ada"), library=tasks_of_run)
+    app = TbtuiApp(AttachedRun(live.directory, "ada"), services=Services(library=tasks_of_run))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
         await pilot.press("T")

@@ -13,7 +13,7 @@ from tbtui.journal.commands import Command
 from tbtui.journal.events import CommandDone, CommandIssued, TrialFinished, TrialQueued
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.live import LiveRun as Followed
+from tbtui.ui.runs import LiveRun as Followed
 from tbtui.view.fold import Fold
 from tbtui.view.reading import Reading
 from tests.engines.conftest import until

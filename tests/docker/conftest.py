@@ -77,6 +77,7 @@ async def start(tmp_path: Path) -> Any:
         *,
         files: dict[str, str] | None = None,
         task: dict[str, Any] | None = None,
+        force_build: bool = False,
         **kwargs: Any,
     ) -> DockerEnvironment:
         number = len(started)
@@ -103,7 +104,7 @@ async def start(tmp_path: Path) -> Any:
             **kwargs,
         )
         started.append(environment)
-        await environment.start(force_build=False)
+        await environment.start(force_build=force_build)
         return environment
 
     yield start

@@ -14,7 +14,7 @@ from harbor.environments.base import SandboxBuildFailedError
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 from tbtui.rollout.environments.docker import DockerEnvironment
-from tbtui.rollout.environments.docker_leftovers import projects_directory
+from tbtui.rollout.environments.docker_leftovers import projects_directory, remove_project
 from tbtui.rollout.environments.errors import (
     ExecTimeoutError,
     SandboxError,
@@ -231,8 +231,80 @@ services:
     files = {"docker-compose.yaml": compose, "given.env": "GIVEN=yes\n"}
     environment = await start(files=files, task={"cpus": 1, "memory_mb": 96})
     limits = _inspect(environment, "main")
-    assert (limits["Memory"], limits["PidsLimit"], limits["NanoCpus"]) == (96 << 20, 512, 10**9)
+    assert (limits["Memory"], limits["PidsLimit"], limits["NanoCpus"]) == (96 << 20, 512, 5 * 10**8)
     assert await said(environment, "echo $GIVEN; ls /sys/class/net") == "yes\neth0\nlo"
+
+
+MIGRATED = """\
+services:
+  main:
+    build: {context: "${CONTEXT_DIR}"}
+    image: ${MAIN_IMAGE_NAME}
+    command: ["sh", "-c", "sleep infinity"]
+    environment: ["TEST_DIR=${TEST_DIR}"]
+    deploy: {resources: {limits: {cpus: "${CPUS}", memory: "${MEMORY}"}}}
+"""
+
+
+async def test_a_migrated_tasks_limits(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    files = {"docker-compose.yaml": MIGRATED}
+    stated = await start(files=files, task={"cpus": 1, "memory_mb": 96})
+    limits = _inspect(stated, "main")
+    assert (limits["Memory"], limits["PidsLimit"], limits["NanoCpus"]) == (96 << 20, 512, 10**9)
+    assert not stated.running.notes
+    assert await said(stated, "echo $TEST_DIR") == "/tests"
+    # The image is named by the content of its directory, and is there by now.
+    built = docker("inspect", "--format", "{{.Image}}", stated.running.container)
+    silent = await start(files=files, memory_mb=64)
+    limits = _inspect(silent, "main")
+    assert (limits["Memory"], limits["NanoCpus"]) == (64 << 20, (os.cpu_count() or 1) * 10**9)
+    assert docker("inspect", "--format", "{{.Image}}", silent.running.container) == built
+    (note,) = silent.running.notes
+    assert "${CPUS} and ${MEMORY}" in note
+    assert "harbor task migrate --memory-mb --cpus" in note
+    assert note in [record.message for record in caplog.records]
+
+
+async def test_services_of_two_trials_at_once(start: Starter) -> None:
+    compose = """\
+services:
+  main: {depends_on: {web: {condition: service_healthy}}}
+  web:
+    build: {context: ., dockerfile: Web}
+    container_name: the-web
+    command: ["sh", "-c", "python3 -c 'print(1)' && touch /tmp/up && sleep infinity"]
+    ports: ["127.0.0.1:18431:80"]
+    restart: unless-stopped
+    healthcheck: {test: ["CMD", "test", "-f", "/tmp/up"], interval: 1s, retries: 30}
+    deploy: {resources: {limits: {memory: 64M, cpus: "1000"}}}
+    networks: [inner]
+networks: {inner: {name: the-network}}
+"""
+    compose = compose.replace("main: {", "main: {networks: [inner], ")
+    files = {"docker-compose.yaml": compose, "Web": "FROM debian:bookworm-slim\nENV A=built\n"}
+    # An image in the place of `main`'s build has nothing to do with the other services' builds.
+    task = {"docker_image": "debian:bookworm-slim"}
+    both = await asyncio.gather(*(start(files=files, task=task) for _ in range(2)))
+    for environment in both:
+        assert await said(environment, "getent hosts the-web web | wc -l") == "2"
+        shown = await environment.service_exec("echo $A", service="web")
+        assert (shown.stdout or "").strip() == "built"
+        limits = _inspect(environment, "web")
+        assert (limits["Memory"], limits["PidsLimit"]) == (64 << 20, 512)
+        assert not limits["PortBindings"]
+        (note,) = environment.running.notes
+        assert note.startswith("web: cpus lowered from 1000 to ")
+
+
+async def test_an_image_that_cannot_be_pulled_is_built_when_asked(start: Starter) -> None:
+    task = {"docker_image": "tbtui.invalid/no-such-image:1"}
+    files = {"Dockerfile": "FROM debian:bookworm-slim\nENV A=built\n"}
+    with pytest.raises(
+        SandboxBuildFailedError, match=r"no image .*force_build=true builds \S+file"
+    ):
+        await start(files=files, task=task)
+    built = await start(files=files, task=task, force_build=True)
+    assert await said(built, "echo $A") == "built"
 
 
 async def test_what_a_task_builds_takes_no_others_name(start: Starter) -> None:
@@ -290,12 +362,12 @@ async def test_a_tasks_variables_reach_the_container_and_not_the_client(
             "volumes: {root: {driver_opts: {type: none, o: bind, device: /}}}",
             "volume root: driver_opts",
         ),
-        ("volumes: ['data:/host']", "volumes: {data: {external: true}}", "volume data: name: data"),
+        ("volumes: ['data:/host']", "volumes: {data: {external: true}}", "volume data: external"),
         ("secrets: [key]", "secrets: {key: {file: /etc/shadow}}", "secret key: reads /etc/shadow"),
         (
             "networks: [out]",
             "networks: {out: {external: true, name: host}}",
-            "network out: name: host",
+            "network out: external",
         ),
     ],
 )
@@ -358,6 +430,18 @@ async def test_leftovers_of_a_killed_owner_are_reaped(start: Starter, tmp_path: 
     assert not of_owner()
     assert len(list(projects_directory().glob("*.json"))) == 1
     assert (await ours.exec("true")).return_code == 0, "another's container is not touched"
+
+
+async def test_an_image_that_lost_its_name_is_no_obstacle(tmp_path: Path) -> None:
+    project = "tbtui-test-renamed"
+    for content in ("one", "two"):  # the second takes the name of the first
+        (tmp_path / "Dockerfile").write_text(
+            f"FROM debian:bookworm-slim\nLABEL com.docker.compose.project={project}\n"
+            f"RUN echo {content} > /{content}\n"
+        )
+        docker("build", "-q", "-t", "tbtui-test-renamed:1", str(tmp_path))
+    assert await remove_project(["docker"], project) == 1
+    assert not docker("image", "ls", "-q", "tbtui-test-renamed").strip()
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(start: Starter) -> None:

@@ -184,6 +184,18 @@ async def test_no_image_is_no_reward(
     assert reason in decision.reason, decision.reason
 
 
+async def test_a_task_whose_image_cannot_be_pulled(engine: ScriptedEngine, tmp_path: Path) -> None:
+    task = make_task(tmp_path / "task")
+    with (task / "task.toml").open("a") as file:
+        file.write('docker_image = "tbtui.invalid/no-such-image:1"\n')
+    decision = decide(await engine.run(make_spec("pulled", task, tmp_path), [DONE]))
+    assert decision.outcome is Outcome.SETUP_ERROR
+    assert decision.reason.endswith(f"force_build=true builds {task}/environment/Dockerfile")
+    built = EnvironmentSpec(None, IMPORT_PATH, force_build=True)
+    spec = make_spec("built", task, tmp_path, environment=built)
+    assert decide(await engine.run(spec, [HELLO, DONE, DONE])).outcome is Outcome.SOLVED
+
+
 async def test_a_container_killed_in_mid_trial_is_no_reward(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
@@ -270,3 +282,38 @@ async def test_an_engine_that_stops_gives_no_reward_and_ends_the_run(
     assert lost
     infrastructure = {Outcome.SANDBOX_LOST, Outcome.SETUP_ERROR, Outcome.VERIFIER_ERROR}
     assert {event.outcome for event in lost} <= infrastructure
+
+
+AGENTS_DOING = {
+    "no working directory": "rm -rf /app",
+    "no shell": "rm /bin/bash /usr/bin/bash",
+    "another test script": (
+        "(setsid sh -c 'until [ -e /tests/test.sh ]; do :; done; cd /tests; cp test.sh x;"
+        " echo echo 1 >> x; mv x test.sh' > /dev/null 2>&1 &)"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", AGENTS_DOING)
+async def test_an_agent_that_breaks_its_container_has_failed(
+    engine: ScriptedEngine, tmp_path: Path, what: str
+) -> None:
+    test = "sleep 1; [ -e /app/hello.txt ] && echo 1 > $R || echo 0 > $R"
+    task = make_task(tmp_path / "task", test=test)
+    script = [act(f"{AGENTS_DOING[what]}\n", duration=1), DONE, DONE]
+    decision = decide(await engine.run(make_spec("breaks", task, tmp_path), script))
+    assert (decision.outcome, decision.reward) == (Outcome.FAILED, 0.0), decision
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_what_the_agent_has_left_running_is_killed_first(
+    engine: ScriptedEngine, tmp_path: Path, alone: bool
+) -> None:
+    task = make_task(tmp_path / "task", test="echo 0 > $R; sleep 1")
+    rewrite = (
+        "(setsid sh -c 'until [ -e /tests/test.sh ]; do :; done; cd /logs/verifier;"
+        " while :; do echo 1 > x; mv -f x reward.txt; done' > /dev/null 2>&1 &)\n"
+    )
+    spec = make_spec("alone", task, tmp_path, kill_before_verifying=alone)
+    facts = await engine.run(spec, [act(rewrite), DONE, DONE])
+    assert facts.verdict == (0.0 if alone else 1.0), facts

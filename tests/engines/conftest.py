@@ -17,6 +17,7 @@ from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.journal.events import AnyEvent
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
@@ -79,8 +80,13 @@ class Bench:
             sample_timeout_sec=config.sample_timeout_sec,
             starts_per_sec=config.env_starts_per_sec,
         )
+        set_aside = self.start.set_aside if self.start else {}
         self.runner = TrialRunner(
-            shared, self.policy, self.journal, lambda runner: FakePool(runner, self.script)
+            shared,
+            self.policy,
+            self.journal,
+            lambda runner: FakePool(runner, self.script),
+            UnusableTasks(self.journal, config.max_unusable, set_aside),
         )
         split = Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:][: self.heldout]))
         keeper = CheckpointKeeper(

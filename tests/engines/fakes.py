@@ -33,6 +33,7 @@ from tbtui.policies.base import (
 )
 from tbtui.rollout.messages import (
     Completion,
+    CompletionDelayed,
     CompletionFailed,
     ControlVerb,
     PauseEntered,
@@ -85,7 +86,7 @@ class RotePolicy:
         self.info = PolicyInfo("rote", "rote", None, 10_000, ("importance_sampling",))
         self.renderer = ByteRenderer()
 
-    async def start(self) -> None: ...
+    async def start(self, resume: Path | None = None) -> None: ...
 
     async def sample(self, request: SampleRequest) -> Sample:
         self.requests.append(request)
@@ -157,6 +158,7 @@ class FakePool:
     started: list[TrialSpec] = field(default_factory=list)
     controls: list[tuple[str, ControlVerb]] = field(default_factory=list)
     typed: list[TypeKeys] = field(default_factory=list)
+    delays: list[CompletionDelayed] = field(default_factory=list)
     most_at_once: int = 0
     _live: set[str] = field(default_factory=set)
     _gates: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -242,4 +244,8 @@ class FakePool:
 
     def reply(self, answer: Completion | CompletionFailed) -> bool:
         self._answers[answer.request].set_result(answer)
+        return True
+
+    def delay(self, delayed: CompletionDelayed) -> bool:
+        self.delays.append(delayed)
         return True

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
+from tbtui.algorithm.costs import Costs, Spent, Tokens
+from tbtui.config import parse_settings
+from tbtui.engines.prices import AS_OF, expected_cost, price_list
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
+    CheckpointSaved,
     EvalFinished,
+    Noted,
     StepFinished,
     TrialFinished,
     TrialRetried,
@@ -141,3 +146,62 @@ async def test_a_resumed_run_has_counted_everything(tmp_path: Path, save_every: 
         assert metrics["tokens/total/prompt"] == sum(t.prompt_tokens for t in turns), cut
         assert metrics["tokens/total/trained"] >= last["tokens/total/trained"]
         assert metrics["cost/total_usd"] >= last["cost/total_usd"] - 1e-12
+
+
+async def test_what_an_evaluation_costs_counts_before_the_first_step(bench: Bench) -> None:
+    bench.script = by_index
+    summary = await bench.engine(max_steps=9, prices=PRICES, max_cost=1e-9).run()
+    assert "stopped after" in summary and "max_cost is" in summary
+    assert len(bench.events(EvalFinished)) == 1
+    assert not bench.events(StepFinished)
+
+
+async def test_the_step_that_reaches_the_limit_is_saved(bench: Bench) -> None:
+    bench.script, bench.heldout = by_index, 0
+    engine = bench.engine(
+        max_steps=9, prices=PRICES, max_cost=1e-9, save_every=0, max_steps_off_policy=1
+    )
+    summary = await engine.run()
+    (step,) = bench.events(StepFinished)
+    assert summary.startswith("1 step")
+    assert "stopped after" in summary
+    assert [event.step for event in bench.events(CheckpointSaved)] == [1]
+    # Steps of the same kind are forecast to cost the same.
+    assert step.metrics["cost/forecast_usd"] == pytest.approx(9 * step.metrics["cost/step_usd"])
+    told = [event.text for event in bench.events(Noted)]
+    assert any(text.startswith("cost: ") and "by the end of the run" in text for text in told)
+
+
+def test_prices_are_public_ones_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_BASE_URL", raising=False)
+    qwen = ["policy=tinker", "model_name=Qwen/Qwen3-8B", "context_limit=32768"]
+    found = price_list(parse_settings(qwen))
+    assert (found.prices["prompt"], found.prices["sampled"], found.prices["trained"]) == (
+        0.195,
+        0.60,
+        0.44,
+    )
+    assert AS_OF in found.source
+    line = expected_cost(parse_settings(qwen), None)
+    assert line is not None and line.startswith("at most $7.63 a step, $305.")
+    # Another model, another server, prices of one's own.
+    other = expected_cost(parse_settings(["policy=tinker", "model_name=a/b"]), None)
+    assert other is not None and "its cost is unknown" in other
+    assert not price_list(parse_settings([*qwen, "tinker_base_url=http://a"])).prices
+    monkeypatch.setenv("TINKER_BASE_URL", "http://a")
+    assert not price_list(parse_settings(qwen)).prices
+    own = [*qwen, "prices.prompt=1", "prices.sampled=1", "prices.trained=1"]
+    assert price_list(parse_settings(own)).prices["trained"] == 1
+    assert expected_cost(parse_settings([]), 1024) is None
+
+
+def test_storage_counts_where_it_has_a_price() -> None:
+    costs = Costs(Spent(), {**PRICES, "storage": 0.1})
+    costs.stored(2_000_000_000, 720 * 3600)
+    assert costs.spent.usd == costs.spent.storage_usd == pytest.approx(0.2)
+    metrics = costs.evaluation(Tokens())
+    assert metrics["cost/total/storage_usd"] == pytest.approx(0.2)
+    assert Spent.after(metrics).storage_usd == pytest.approx(0.2)
+    free = Costs(Spent(), PRICES)
+    free.stored(2_000_000_000, 3600)
+    assert free.spent.usd == 0

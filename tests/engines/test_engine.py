@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -287,4 +288,20 @@ def test_trial_ids_and_seeds_are_unique(tasks: list[object], size: int) -> None:
     plans = [plan for group in groups for plan in group.trials]
     names = [plan.trial_id(attempt) for plan in plans for attempt in (1, 2)]
     assert len(set(names)) == len(names)
+    assert not any("/" in name for name in names)
     assert len({plan.seed for plan in plans}) == len(plans)
+
+
+def test_tasks_of_one_name_have_groups_and_directories_of_their_own() -> None:
+    names = ["a/fix", "b/fix", "a--fix", "a--fix-2", "a/fix", "a--fix"]
+    tasks = [dataclasses.replace(TASKS[0], name=name) for name in names]
+    groups = plan_groups(tasks, step=1, size=1, purpose="train", temperature=1.0, seed=0)
+    assert [group.group for group in groups] == [
+        "s0001-a--fix",
+        "s0001-b--fix",
+        "s0001-a--fix-2",
+        "s0001-a--fix-2-2",
+        "s0001-a--fix-3",
+        "s0001-a--fix-4",
+    ]
+    assert len({group.trials[0].seed for group in groups}) == len(groups)

@@ -13,6 +13,7 @@ import pytest
 from tbtui import launch
 from tbtui.commands.evaluate import evaluate
 from tbtui.config import ConfigError, RunConfig, to_toml
+from tbtui.config.trust import remember
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress, fixed_settings
 from tbtui.engines.grpo.evaluation import summarize
 from tbtui.engines.grpo.plan import plan_groups
@@ -221,6 +222,7 @@ async def served_checkpoint(directory: RunDirectory) -> Path:
         wandb_project="w",
     )
     directory.config.write_text(to_toml(config))
+    remember(config, directory.path)
     policy = RotePolicy()
     policy.info = dataclasses.replace(policy.info, name="tinker", model_name="Qwen/Qwen3-8B")
     with JournalWriter(directory) as journal:

@@ -225,11 +225,11 @@ async def test_a_run_of_ours_journals_them(
     run.directory.config.write_text(to_toml(run.config()))
 
     class SlowPolicy(LearningPolicy):
-        async def start(self) -> None:
+        async def start(self, resume: Path | None = None) -> None:
             async with asyncio.timeout(30):
                 while len(run.events(GpusMeasured)) < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            await super().start()
+            await super().start(resume)
 
     end = await Run(
         run.prepared(),

@@ -103,7 +103,7 @@ class FatedPolicy(LearningPolicy):
             raise self.fate.error(f"{call}: the server lost its state")
         self._check()
 
-    async def start(self) -> None:
+    async def start(self, resume: Path | None = None) -> None:
         self._answered("start")
 
     async def sample(self, request: SampleRequest) -> Sample:

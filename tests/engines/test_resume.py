@@ -56,6 +56,7 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
     TaskRecord,
+    TasksSetAside,
     TrialExcluded,
     TrialFinished,
     TrialPhase,
@@ -69,6 +70,7 @@ from tbtui.policies.base import OptimSettings, PolicyInfo, Sample, SampleRequest
 from tbtui.rollout.environments.choose import EnvironmentChoice
 from tbtui.rollout.messages import CompletionFailed, PhaseEntered, TrialDone, TrialSpec
 from tests.benchmarks.kill_and_resume import differences, experiment
+from tests.events import spoil
 
 from .conftest import TASKS, Bench, until
 from .fakes import FakePool, RotePolicy, facts
@@ -377,6 +379,25 @@ async def test_batches_sampled_ahead_are_taken_up_too(
         shutil.rmtree(copy.directory.path)
 
 
+@pytest.mark.parametrize("advantage", ["centred", "batch"])
+async def test_a_reward_beyond_all_bounds_in_an_older_journal_is_none(
+    tmp_path: Path, advantage: str
+) -> None:
+    whole, _ = await uninterrupted(
+        tmp_path, max_steps=2, eval_every=0, save_every=0, advantage=advantage
+    )
+    (first, _) = [e.seq for e in whole.entries() if isinstance(e.event, StepFinished)]
+    copy = whole.cut(tmp_path / "copy", first)
+    ends = [e for e in copy.entries() if isinstance(e.event, TrialFinished)]
+    for entry, reward in zip(ends, (1e308, -1e308, 1e20, 1e308), strict=False):
+        body = json.loads(entry.event.model_dump_json()) | {"reward": reward}
+        spoil(copy.directory, entry.seq, json.dumps(body))
+    await copy.resume()
+    assert [e.step for e in copy.events(StepFinished)] == [1, 2]
+    shown = [end.reward for end in copy.events(TrialFinished)[:4]]
+    assert shown == [None] * 4
+
+
 async def test_groups_are_trained_again_in_the_order_in_which_they_finished(tmp_path: Path) -> None:
     """With a gradient as each group finishes, that order decides which groups a substep has."""
     first = f"s0001-{next(task_order(SPLIT.train, 0)).name}"
@@ -564,7 +585,7 @@ CASES: dict[str, tuple[list[AnyEvent], int, str | None, bool]] = {
         [queued(FIRST), finished(FIRST, Outcome.SANDBOX_LOST)],
         *(1, None, False),
     ),
-    "a failure whose attempts are used up": (
+    "a failure whose attempts are used up: a new process has its own": (
         [
             queued(FIRST),
             finished(FIRST, Outcome.SANDBOX_LOST),
@@ -572,7 +593,33 @@ CASES: dict[str, tuple[list[AnyEvent], int, str | None, bool]] = {
             queued(SECOND, 2),
             finished(SECOND, Outcome.SANDBOX_LOST),
         ],
-        *(2, SECOND, False),
+        *(2, None, False),
+    ),
+    "a failure of a task that can't be used here": (
+        [
+            queued(FIRST),
+            finished(FIRST, Outcome.SETUP_ERROR),
+            TasksSetAside(tasks={"copy-0": "its image can't be built"}, by="trial"),
+        ],
+        *(1, FIRST, False),
+    ),
+    "a failure that a refill has replaced": (
+        [
+            queued(FIRST),
+            finished(FIRST, Outcome.SANDBOX_LOST),
+            GroupRefilled(step=1, group="s0001-copy-0", trials=("s0001-copy-0-3",)),
+        ],
+        *(1, FIRST, False),
+    ),
+    "a failure of the refill itself": (
+        [
+            queued(FIRST),
+            finished(FIRST),
+            GroupRefilled(step=1, group="s0001-copy-0", trials=("s0001-copy-0-3",)),
+            queued("s0001-copy-0-3"),
+            finished("s0001-copy-0-3", Outcome.SANDBOX_LOST),
+        ],
+        *(1, FIRST, False),
     ),
     "being cut off is no failure that counts": (
         [
@@ -730,9 +777,12 @@ def test_tasks_may_lie_elsewhere_by_now(
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     file.write_text(before.replace("# tasks_dir =", 'tasks_dir = "here"'))
-    request = request_resume(run, ["max_steps=5"])
+    # The file says so now, not the person who began the run: once.
+    with pytest.raises(ConfigError, match="repeat it to allow it"):
+        request_resume(run, ["max_steps=5"])
+    request = request_resume(run, ["max_steps=5", f"tasks_dir={tmp_path}/here"])
     assert request.config.tasks_dir == tmp_path / "here"
-    assert request_resume(run, ["max_steps=5", f"tasks_dir={tmp_path}/here"]) == request
+    assert request_resume(run, ["max_steps=5"]) == request
     with pytest.raises(ConfigError, match=r"^tasks_dir=.*there: whole was begun with .*here"):
         request_resume(run, ["max_steps=5", "tasks_dir=there"])
     (tmp_path / "here").rename(tmp_path / "moved")

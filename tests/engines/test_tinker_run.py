@@ -17,10 +17,15 @@ from tbtui.config import RunConfig, parse_settings
 from tbtui.engines.make_policy import make_policy
 from tbtui.engines.prepare import PreparedRun, prepare_run
 from tbtui.engines.request import request_run
+from tbtui.engines.resume import request_resume
 from tbtui.engines.run import Run
 from tbtui.journal.events import (
+    AlarmRaised,
     AnyEvent,
+    CheckpointSaved,
     Entry,
+    Noted,
+    Outcome,
     PolicyLost,
     PolicyMeasured,
     RunContinued,
@@ -28,6 +33,7 @@ from tbtui.journal.events import (
     StepFinished,
     TrialFinished,
     TrialQueued,
+    TrialRetried,
     TurnSampled,
 )
 from tbtui.policies.base import Policy, Sample, SampleRequest
@@ -192,3 +198,47 @@ async def test_failures_that_pass_leave_no_trace_in_what_is_learned(
     told = [event.server for event in events(shaken, PolicyMeasured) if event.server]
     assert ("paused_capacity", "full") in {(each.state, each.reason) for each in told}
     assert told[-1].retries >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_key_that_is_refused_ends_the_run_at_once_and_loses_nothing(
+    server: TinkerServer, tmp_path: Path, tasks: Path
+) -> None:
+    """No trial is failed for it, attempted again and told of."""
+    run = prepared(tmp_path, tasks, "run", "max_steps=2", *on_server(server))
+    server.faults.answer("asample", 401, times=100_000, after=20, detail="the key was revoked")
+    end = await Run(run).run()
+    assert end.status == "failed"
+    assert "doesn't accept the API key (401: the key was revoked)" in end.reason
+    assert server.url in end.reason
+    assert Outcome.PROVIDER_ERROR not in {each.outcome for each in events(run, TrialFinished)}
+    assert not events(run, TrialRetried)
+    server.faults.clear()
+    end = await Run(prepare_run(request_resume(str(run.directory.path), []))).run()
+    assert end.status == "finished", end.reason
+    assert [event.step for event in events(run, StepFinished)] == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_cut_off_answers_are_told_and_costs_end_the_run_after_the_first_step(
+    server: TinkerServer, tmp_path: Path, tasks: Path
+) -> None:
+    prices = ("prices.prompt=1", "prices.sampled=1", "prices.trained=1", "prices.storage=0.1")
+    limits = ("max_tokens=12", "max_cost=1e-9", "eval_tasks=", "eval_split=0")
+    asked = ("max_steps=5", *prices, *limits, *on_server(server))
+    for held_out in (tasks / "mkdir-07",):
+        shutil.rmtree(held_out)
+    run = prepared(tmp_path, tasks, "run", *asked)
+    end = await Run(run).run()
+    assert end.status == "finished", end.reason
+    assert "stopped after" in end.reason and "max_cost" in end.reason
+    (alarm,) = events(run, AlarmRaised)
+    assert (alarm.alarm, alarm.step) == ("truncated", 1)
+    assert "max_tokens" in alarm.text
+    (step,) = events(run, StepFinished)
+    assert step.metrics["cost/total_usd"] >= step.metrics["cost/step_usd"] > 0
+    assert [event.step for event in events(run, CheckpointSaved)] == [1]
+    said = [event.text for event in events(run, Noted)]
+    assert any(text.startswith("cost: at most $") for text in said)

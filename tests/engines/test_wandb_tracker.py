@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,20 @@ from tbtui.journal.writer import JournalWriter
 
 from ..view.story import one_step_run
 from .test_trackers import step, tracked
+
+
+@pytest.mark.slow
+def test_a_server_that_never_answers_is_one_line(tmp_path: Path) -> None:
+    """It gives up after the run has ended."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tbtui", "run", "--no-ui", "max_steps=0", "eval_tasks=copy-01",
+         "n_workers=1", "wandb_project=p", f"logs_dir={tmp_path}"],
+        env={**os.environ, "WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9",
+             "WANDB_API_KEY": "local-" + 40 * "0", "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def records(path: Path) -> Iterator[bytes]:
@@ -78,6 +95,7 @@ def track(
     return run, problems
 
 
+@pytest.mark.slow
 def test_metrics_arrive_in_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, problems = track(tmp_path, monkeypatch, project="demo")
     assert problems == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -126,7 +127,8 @@ ENVIRONMENT: tuple[Case, ...] = (
 _NO_VERDICT = Outcome.VERIFIER_ERROR
 VERIFIER: tuple[Case, ...] = (
     _case("tests not uploaded", _NO_VERDICT, None, fault="tests_upload_fails", script=PLANTING),
-    _case("test.sh missing", _NO_VERDICT, None, fault="test_script_vanishes", script=PLANTING),
+    # Uploaded, and gone: nothing but what is in the box can have done it.
+    _case("test.sh removed", Outcome.FAILED, 0.0, fault="test_script_vanishes", script=PLANTING),
     _case("verdict not copied", _NO_VERDICT, None, fault="verdict_download_fails",
           script=PLANTING, transient=True),
     _case("test.sh says nothing", _NO_VERDICT, None, test="exit 1", script=PLANTING),
@@ -139,6 +141,8 @@ VERIFIER: tuple[Case, ...] = (
     _case("verdict: empty", _NO_VERDICT, None, test=": > $R", script=PLANTING),
     _case("verdict: nan", _NO_VERDICT, None, test="echo nan > $R", script=PLANTING),
     _case("verdict: inf", _NO_VERDICT, None, test="echo inf > $R", script=PLANTING),
+    _case("verdict: 1e308", _NO_VERDICT, None, test="echo 1e308 > $R", script=PLANTING),
+    _case("verdict: 1e20", _NO_VERDICT, None, test="echo 1e20 > $R", script=PLANTING),
     _case("verdict: two rewards", _NO_VERDICT, None,
           test="""echo '{"a": 1, "b": 0}' > ${R%txt}json""", script=PLANTING),
     # Of the box's disk one file can take fifteen sixteenths, and leave room for a verdict.
@@ -147,6 +151,64 @@ VERIFIER: tuple[Case, ...] = (
     _case("verdict: a link", _NO_VERDICT, None, test="echo 1 > /app/v; ln -s /app/v $R",
           script=PLANTING),
 )  # fmt: skip
+
+# Of an honest task's verifier: it can't work in any box.
+_NO_RUNNER = "no-such-uvx pytest && echo 1 > $R || echo 0 > $R"
+VERIFIER_FAULTS: tuple[Case, ...] = (
+    _case("verifier: no such command", _NO_VERDICT, None, test=_NO_RUNNER),
+    _case("verifier: no network", _NO_VERDICT, None,
+          test=f"curl -sSf https://astral.invalid/install.sh | sh; {_NO_RUNNER}"),
+    _case("verifier: no such module", _NO_VERDICT, None,
+          test="python3 -m no_such_module && echo 1 > $R || echo 0 > $R"),
+)  # fmt: skip
+
+
+def _typed(line: str) -> tuple[str, ...]:
+    return (act(f"{line}\n", duration=0.3), DONE, DONE)
+
+
+def _beside(script: str) -> tuple[str, ...]:
+    """Leaves a process that does something once the test script runs."""
+    wait = "until pgrep -f '^/bin/bash /tests/test.sh'; do :; done; "
+    return _typed(f"(setsid bash -c {shlex.quote(wait + script)} > /dev/null 2>&1 &)")
+
+
+SLOW_TEST = f"sleep 0.5; {HONEST_TEST}"
+SAYS_TEST = f"cat /app/said; {HONEST_TEST}"
+_ONE = "echo 1 > /logs/verifier/reward.txt; "
+SABOTAGE: tuple[Case, ...] = tuple(
+    _case(name, Outcome.FAILED, 0.0, script=script, test=test)
+    for name, script, test in (
+        ("agent: rm -rf /app", _typed("rm -rf /app"), HONEST_TEST),
+        ("agent: rm bash", _typed("rm /usr/bin/bash"), HONEST_TEST),
+        ("agent: rm all programs", _typed("rm -rf /usr/bin"), HONEST_TEST),
+        ("agent: kills tmux", _typed("tmux kill-server"), HONEST_TEST),
+        ("agent: kills its shell", _typed("kill -9 $$"), HONEST_TEST),
+        ("agent: kills all", _typed("kill -9 -1"), HONEST_TEST),
+        ("agent: files for /logs", _typed("cd /; rm -rf /logs; touch /logs"), HONEST_TEST),
+        ("agent: fills the disk", _typed("head -c 1G /dev/zero | tee /1 > /2"), HONEST_TEST),
+        ("agent: kills test.sh", _beside(_ONE + "pkill -9 -f /tests/test.sh"), SLOW_TEST),
+        ("agent: ends test.sh", _beside(_ONE + "pkill -f /tests/test.sh"), SLOW_TEST),
+        ("agent: replaces test.sh", _beside(_ONE + "cd /tests; echo > x; mv x test.sh"), SLOW_TEST),
+        ("agent: rm -rf /logs/verifier", _beside("rm -rf /logs/verifier"), SLOW_TEST),
+        (
+            "agent: fakes no command",
+            _typed("echo 'bash: uvx: command not found' > said"),
+            SAYS_TEST,
+        ),
+        ("agent: fakes no network", _typed("echo 'curl: (6) Could not resolve' > said"), SAYS_TEST),
+        (
+            "agent: rm the test's tool",
+            _typed("rm /usr/bin/cmp"),
+            "cmp /app/hello.txt - <<< hi && echo 1 > $R || echo 0 > $R",
+        ),
+        (
+            "agent: rm it, no verdict",
+            _typed("rm /usr/bin/cmp"),
+            "set -e; cmp --version; " + HONEST_TEST,
+        ),
+    )
+)
 
 _PROVIDER = Outcome.PROVIDER_ERROR
 POLICY: tuple[Case, ...] = (
@@ -173,5 +235,5 @@ POLICY: tuple[Case, ...] = (
           script=(HELLO, Fail(ContextOverflowError("the prompt is too long")))),
 )  # fmt: skip
 
-FAULTS = (*ENVIRONMENT, *VERIFIER, *POLICY)
+FAULTS = (*ENVIRONMENT, *VERIFIER, *VERIFIER_FAULTS, *SABOTAGE, *POLICY)
 CASES = (*HEALTHY, *FAULTS)

@@ -10,8 +10,10 @@ from pydantic import ValidationError
 from tbtui.journal.events import (
     Entry,
     Outcome,
+    TasksSetAside,
     TrialFinished,
     TrialPhaseChanged,
+    TrialQueued,
     TrialRetried,
     WorkerLost,
     WorkerStarted,
@@ -43,6 +45,9 @@ class Judge:
         self._spans: dict[str, list[float]] = defaultdict(list)
         self._lost: set[str] = set()
         """Trials that went down with a worker that we ended."""
+        self._tasks: dict[str, str] = {}
+        self._set_aside: set[str] = set()
+        """Tasks that a fresh sandbox has shown to be broken: they are tried once."""
         self._strange: list[str] = []
         self.workers: set[int] = set()
         reader = JournalReader(directory)
@@ -51,6 +56,10 @@ class Judge:
                 case TrialFinished() as event:
                     self._finished[event.trial].append(event)
                     self._spans[event.trial].append(entry.time)
+                case TrialQueued() as event:
+                    self._tasks[event.trial] = event.task
+                case TasksSetAside() as event:
+                    self._set_aside |= event.tasks.keys()
                 case TrialPhaseChanged() as event:
                     self._spans[event.trial].append(entry.time)
                 case TrialRetried() as event:
@@ -104,13 +113,19 @@ class Judge:
             successor = self._successors.get(trial)
             if successor is not None:
                 row.retries += 1
+                if mine is row and not case.outcomes & INFRASTRUCTURE:
+                    row.exchanged += 1
                 if (
                     not (self._directory.trials / trial).is_dir()
                     and mine is row
                     and (last.outcome is not Outcome.SETUP_ERROR)
                 ):
                     row.wrong.append(f"{trial}: the evidence is gone")
-            elif last.outcome in INFRASTRUCTURE and attempt_of(trial)[1] <= MAX_RETRIES:
+            elif (
+                last.outcome in INFRASTRUCTURE
+                and attempt_of(trial)[1] <= MAX_RETRIES
+                and self._tasks[trial] not in self._set_aside
+            ):
                 row.wrong.append(f"{trial}: {last.outcome} was not retried")
             trial = successor
         if last is not None and last.reward != reward:

@@ -120,7 +120,7 @@ class FaultyPolicy:
         self.info = PolicyInfo("faulty", "faulty", None, context_limit, ("importance_sampling",))
         self.renderer = ChunkRenderer()
 
-    async def start(self) -> None: ...
+    async def start(self, resume: Path | None = None) -> None: ...
 
     async def sample(self, request: SampleRequest) -> Sample:
         self._in_flight += 1

@@ -18,6 +18,8 @@ class Row:
     wrong: list[str] = field(default_factory=list)
     invented: int = 0
     retries: int = 0
+    exchanged: int = 0
+    """Trials whose failure was the policy's own, and that got another attempt for it."""
     seconds: list[float] = field(default_factory=list)
 
     @property
@@ -36,6 +38,7 @@ class Report:
     def complaints(self) -> list[str]:
         """Everything that is not as it must be, one line each."""
         found = [f"{row.name}: {wrong}" for row in self.rows for wrong in row.wrong]
+        found += [f"{row.name}: exchanged" for row in self.rows if row.exchanged]
         found += [f"leak of {kind}: {one}" for kind, left in self.leaks.items() for one in left]
         return found
 
@@ -59,5 +62,6 @@ def table(report: Report) -> str:
     )
     leaks = ", ".join(f"{kind} {len(left)}" for kind, left in report.leaks.items())
     lines.append(f"left behind: {leaks}")
+    lines.append(f"failures exchanged for another attempt: {sum(row.exchanged for row in rows)}")
     lines.append(f"{report.kills} workers killed or stopped; {report.seconds:.0f} s")
     return "\n".join(lines)

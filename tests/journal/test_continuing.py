@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tbtui.journal.database import FORMAT, JournalError
-from tbtui.journal.events import Noted, TurnSampled
+from tbtui.journal.events import CheckpointSaved, Noted, TurnSampled
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import (
     RunDirectory,
@@ -52,6 +52,16 @@ def sample(trial: str, prompt: tuple[int, ...], summary: bool = False) -> Sample
         seconds=0.1,
         summary=summary,
     )
+
+
+def test_one_with_the_table_of_checkpoints_that_journals_had_goes_on(run: RunDirectory) -> None:
+    JournalWriter(run).close()
+    with sqlite3.connect(run.database) as db:
+        db.execute("CREATE TABLE checkpoints (step INTEGER PRIMARY KEY, path TEXT NOT NULL)")
+    saved = CheckpointSaved(step=1, weights_version=1, path="checkpoints/step_0001")
+    with JournalWriter(run) as journal:
+        journal.append(saved)
+    assert [record.event for record in JournalReader(run).read(0, 10)] == [saved]
 
 
 def test_a_journal_goes_on_where_it_ended(run: RunDirectory) -> None:

@@ -10,11 +10,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tbtui.catalog.starter.world import StarterTask
 from tbtui.policies.base import Message, SampleRequest
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.renderer import LocalRenderer
-from tbtui.policies.local.simulated_terminal import SimulatedTerminal
 from tbtui.policies.local.terminus import (
     CONFIRM_HEADING,
     CONFIRM_QUESTION,
@@ -22,6 +20,8 @@ from tbtui.policies.local.terminus import (
     ERRORS_REQUEST,
     STATE_HEADING,
 )
+from tests.by_hand.starter.simulated_terminal import SimulatedTerminal
+from tests.by_hand.starter.world import StarterTask
 
 MAX_TURNS = 6
 MAX_TOKENS = 96

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -143,6 +145,24 @@ def test_threads_may_count_at_once(meter: RequestMeter) -> None:
     status = meter.status()
     assert (only(meter).completed, only(meter).in_flight) == (4000, 0)
     assert (status.retries, status.prompt_tokens, status.cached_tokens) == (4000, 40_000, 16_000)
+
+
+def test_a_library_that_is_imported_meanwhile_logs_nowhere_else(tmp_path: Path) -> None:
+    """In a process of its own: huggingface_hub makes its handler when it is first imported."""
+    script = (
+        "import sys\n"
+        "from tbtui.policies.tinker.sdk_log import sdk_log_to\n"
+        "with open(sys.argv[1], 'ab') as file, sdk_log_to(file):\n"
+        "    from huggingface_hub.utils import logging\n"
+        "    log = logging.get_logger('huggingface_hub.utils._http')\n"
+        "    log.warning('Retrying in 1s [Retry 1/5].')\n"
+    )
+    path = tmp_path / "policy.log"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    assert "Retrying in 1s" in path.read_text()
 
 
 def test_what_the_sdk_logs_goes_to_the_log_and_nowhere_else(

@@ -10,21 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tbtui.catalog.starter.world import KINDS, draw_task
-from tbtui.catalog.starter.write import starter_tasks
-from tbtui.policies.local.demonstrations import (
-    Turn,
-    flawed_demonstration,
-    good_demonstration,
-)
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.model import ModelConfig, Parameters
 from tbtui.policies.local.renderer import LocalRenderer
 from tbtui.policies.local.shipped import SHIPPED, TOKENIZER
-from tbtui.policies.local.simulated_terminal import SimulatedTerminal
 from tbtui.policies.local.terminus import harbor_directory, preamble_of, read_template
 from tbtui.policies.local.tokenizer import LocalTokenizer
-from tbtui.policies.local.warm_start import (
+from tests.by_hand.starter.demonstrations import (
+    Turn,
+    flawed_demonstration,
+    good_demonstration,
+)
+from tests.by_hand.starter.simulated_terminal import SimulatedTerminal
+from tests.by_hand.starter.warm_start import (
     FLAWED_SHARE,
     Demonstrator,
     Phase,
@@ -32,6 +30,8 @@ from tbtui.policies.local.warm_start import (
     imitate,
     make_tokenizer,
 )
+from tests.by_hand.starter.world import KINDS, draw_task
+from tests.by_hand.starter.write import starter_tasks
 from tests.policies.simulation import simulate
 
 PREAMBLE = preamble_of(read_template(harbor_directory()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -59,3 +60,36 @@ async def test_another_time_out_is_not_its_own() -> None:
 async def test_a_hold_outside_a_run_is_nothing() -> None:
     with Budget(1).held():
         pass
+
+
+async def test_time_given_back_is_spent_later_and_no_clock_counts_it() -> None:
+    budget = Budget(1.0)
+    with pytest.raises(TimeoutError):
+        async with budget.spending():
+            began, active = time.monotonic(), budget.active()
+            budget.give_back_starved(0.4)
+            budget.give_back_starved(0.3)
+            await asyncio.sleep(60)
+    assert time.monotonic() - began >= 1.7
+    assert budget.active() - active <= time.monotonic() - began - 0.6
+    assert (budget.lost, budget.given_back) == (pytest.approx(0.7), pytest.approx(0.7))
+    assert budget.starved
+
+
+async def test_no_more_is_given_back_than_there_was() -> None:
+    budget = Budget(0.2)
+    budget.give_back_starved(5.0)
+    assert budget.lost == 0.0  # nobody was spending it
+    with pytest.raises(TimeoutError):
+        async with budget.spending():
+            budget.give_back_starved(5.0)
+            await asyncio.sleep(60)
+    assert (budget.lost, budget.given_back) == (5.0, 0.2)
+
+
+async def test_while_it_is_held_nothing_is_lost() -> None:
+    budget = Budget(10.0)
+    async with budget.spending():
+        with budget.held():
+            budget.give_back(1.0)
+    assert budget.lost == 0.0

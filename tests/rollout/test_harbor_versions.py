@@ -19,6 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ASKED = os.environ.get("TBTUI_OTHER_HARBOR", "")
 SUITE = [
+    "tests/catalog/test_harbor_agreement.py",
     "tests/rollout/test_harbor_seam.py",
     "tests/rollout/test_real_trials.py",
     "tests/rollout/environments/test_preflight.py",

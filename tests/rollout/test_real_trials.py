@@ -18,6 +18,7 @@ from tbtui.journal.events import Outcome, TrialPhase
 from tbtui.rollout.environments.cgroups import find_cgroups
 from tbtui.rollout.messages import (
     Completion,
+    CompletionDelayed,
     EnvironmentSpec,
     FromWorker,
     PauseEntered,
@@ -348,6 +349,9 @@ async def test_setup_fails(engine: ScriptedEngine, spec: TrialSpec, tmp_path: Pa
     facts = await engine.run(changed(spec, task_dir=broken), [DONE])
     assert failing(facts) == (Outcome.SETUP_ERROR, None)
     assert facts.failed_phase == "environment"
+    (broken / "environment" / "Dockerfile").write_text("FROM x\nRUN seq 9999; echo No gcc; false\n")
+    facts = await engine.run(changed(spec, trial="long", task_dir=broken), [DONE])
+    assert decide(facts).reason.endswith("9998 9999 No gcc")
     gone = changed(spec, trial="gone", task_dir=tmp_path / "nowhere")
     assert failing(await engine.run(gone, [DONE])) == (Outcome.SETUP_ERROR, None)
     nobody = changed(spec, trial="nobody", environment=EnvironmentSpec(None, "no.such:Thing"))
@@ -458,3 +462,21 @@ def _our_mounts() -> set[str]:
     """A box's, and what is mounted in the directories of tests. Others mount things meanwhile."""
     lines = Path("/proc/mounts").read_text().splitlines()
     return {line for line in lines if line.startswith("box ") or "/pytest-" in line}
+
+
+async def test_waiting_for_a_policy_that_is_out_of_order_is_not_the_agents_time(
+    engine: ScriptedEngine, spec: TrialSpec
+) -> None:
+    spec = changed(spec, budget_sec=2.5)
+    engine.start(spec, [HELLO, Silence()])
+    wanted = await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 2)
+    engine.pool.delay(CompletionDelayed(wanted.request, waited_sec=0.1))
+    await asyncio.sleep(2.6)  # more than its budget
+    assert not engine.seen[spec.trial].of(TrialDone)
+    engine.pool.delay(CompletionDelayed(wanted.request, delayed=False))
+    engine.pool.reply(Completion(wanted.request, DONE, False, 1, 1))
+    wanted = await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn == 3)
+    engine.pool.reply(Completion(wanted.request, DONE, False, 1, 1))
+    facts = await engine.facts(spec.trial)
+    assert (facts.finish, facts.verdict) == ("completed", 1.0)
+    assert facts.seconds.paused > 2

@@ -269,12 +269,11 @@ async def recorded(
         cast(Policy, policy),
         journal,
         LoopTurns(),
-        60.0,
     )
     for wanted, answer in zip(engine.seen[spec.trial].of(SampleWanted), script, strict=True):
         assert isinstance(answer, str | Cut)
         policy.says = answer.text if isinstance(answer, Cut) else answer
-        assert (await conversation.answer(wanted)).text == policy.says
+        assert (await conversation.answer(wanted, policy.sample)).text == policy.says
     return facts, conversation
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.journal.events import Outcome
-from tbtui.rollout.disk import MAX_FILE_BYTES, MAX_TRIAL_BYTES, tidy
+from tbtui.rollout.disk import MAX_FILE_BYTES, MAX_TRIAL_BYTES, MAX_TRIAL_FILES, tidy
 from tbtui.rollout.messages import TrialSpec
 from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, act, changed
 
@@ -52,6 +52,19 @@ def test_keep(tmp_path: Path, keep: str, outcome: Outcome, all_of_it: bool) -> N
     everything = names(folder)
     tidy(folder, keep, outcome)  # type: ignore[arg-type]
     assert names(folder) == (everything if all_of_it else RESULTS)
+
+
+def test_only_so_many_files_stay_and_the_trials_own_go_first(tmp_path: Path) -> None:
+    folder = some_trial(tmp_path / "t")
+    (folder / "trial.log").write_text("what happened")
+    many = folder / "artifacts" / "many"
+    many.mkdir(parents=True)
+    for number in range(MAX_TRIAL_FILES + 10):
+        (many / str(number)).touch()
+    tidy(folder, "all", Outcome.FAILED)
+    files = names(folder)
+    assert len(files) == MAX_TRIAL_FILES
+    assert files >= {*RESULTS, "trial.log"}
 
 
 def test_files_are_cut_and_the_largest_go_first(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ def facts(finish: FinishReason, verdict: float | None, **more: Any) -> TrialFact
 TORN_DOWN_BADLY = {"exception_type": "OSError", "failed_phase": "teardown"}
 CUT = {"last_parse_error": "cut at 512 tokens", "last_truncated": True}
 NO_SANDBOX = {"exception_type": "X", "failed_phase": "environment"}
+USED_UP = {"used_up": "all of its disk", "failed_phase": "verifier"}
+STARVED = {"exception_type": "MachineStarvedError"}
 
 TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | None]] = [
     ("completed", 1.0, {}, Outcome.SOLVED, 1.0),
@@ -47,6 +49,10 @@ TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | N
     ("completed", None, {}, Outcome.VERIFIER_ERROR, None),
     ("completed", math.nan, {}, Outcome.VERIFIER_ERROR, None),
     ("completed", 1.0, TORN_DOWN_BADLY, Outcome.SOLVED, 1.0),
+    ("completed", None, USED_UP, Outcome.FAILED, 0.0),
+    ("completed", None, {**USED_UP, "failed_phase": "teardown"}, Outcome.VERIFIER_ERROR, None),
+    ("sandbox_lost", None, USED_UP, Outcome.FAILED, 0.0),
+    ("sandbox_lost", None, {**USED_UP, **STARVED}, Outcome.SANDBOX_LOST, None),
     ("max_turns", 1.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
     ("max_turns", 0.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
     ("max_turns", None, {}, Outcome.VERIFIER_ERROR, None),
@@ -107,6 +113,16 @@ def test_reasons_are_one_printable_line() -> None:
     ).reason
     assert reason.isprintable()
     assert len(reason) <= 300
+
+
+def test_a_long_reason_keeps_where_it_was_and_how_it_ended() -> None:
+    said = "/task/environment/Dockerfile:7: exit code 1 of RUN make\n" + "line\n" * 300 + "no gcc"
+    decision = decide(
+        facts("not_run", None, **{**NO_SANDBOX, "exception_message": said, "exception_type": "E"})
+    )
+    assert len(decision.reason) == 300
+    assert decision.reason.startswith("the agent never got to act: E: /task/environment/Dockerf")
+    assert decision.reason.endswith("line line no gcc")
 
 
 def test_a_trial_lost_with_its_worker_is_infrastructure() -> None:

@@ -10,7 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "ui"))
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.preferences import Preferences, write_preferences
+from tbtui.ui.user import Preferences, write_preferences
 from tests.ui.synthetic import START, Simulation, write_run
 
 from .serving import Serving

@@ -19,7 +19,7 @@ import aiohttp
 import psutil
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.emulator import Emulator
+from tbtui.ui.terminal.emulator import Emulator
 
 PATIENCE_SEC = 30.0
 

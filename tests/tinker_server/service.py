@@ -25,8 +25,8 @@ from tests.tinker_server.futures import Futures, Promise
 from tests.tinker_server.record import Record
 from tests.tinker_server.samplers import SamplerPool, Snapshot
 from tests.tinker_server.sampling import SamplingSession, draw, sampling_request
+from tests.tinker_server.settings import MAX_LORA_RANK, ServerSettings, Session
 from tests.tinker_server.settings import ServedModel as ServedModel
-from tests.tinker_server.settings import ServerSettings, Session
 from tests.tinker_server.training import TrainingRun, optim_settings
 from tests.tinker_server.wire import JsonAnswer, TrainingRequest
 from tests.tinker_server.work import Work, carry_out
@@ -99,6 +99,13 @@ class Service:
             raise HttpError(404, f"base model {base_model} is not served here")
         if not model.trainable:
             raise HttpError(422, f"base model {base_model} can't be trained here")
+        rank = (content.get("lora_config") or {}).get("rank", MAX_LORA_RANK)
+        if not 0 < rank <= MAX_LORA_RANK:
+            raise HttpError(
+                400,
+                f"Lora_config.rank {rank} exceeds max LoRA rank {MAX_LORA_RANK} for model"
+                f" {base_model}",
+            )
         optimizer = (content.get("optimizer_config") or {}).get("type", "adamw")
         if optimizer != "adamw":
             raise HttpError(422, f"optimizer {optimizer!r} is not supported; adamw is")

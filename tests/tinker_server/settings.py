@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import IO, Any
 
 STARTER = "starter"
+MAX_LORA_RANK = 32
+"""What SkyRL has by default, and the hosted service for large models; it is refused as there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,14 @@ class CompatibilityProxy:
         self._saving: dict[str, dict[str, Any]] = {}
 
     async def handle(self, request: Request) -> Response:
+        """The server's answer; 502 where there is none, as any proxy says it."""
+        try:
+            return await self._handle(request)
+        except httpx.TransportError as error:
+            words = str(error) or type(error).__name__
+            return JSONResponse({"detail": f"SkyRL's server isn't reached: {words}"}, 502)
+
+    async def _handle(self, request: Request) -> Response:
         path = request.url.path
         body = await request.body()
         if path.startswith(_API + "sessions/") and path.endswith("/finish"):

@@ -32,6 +32,8 @@ class Upstream:
                 return httpx.Response(200, json={"base_model": "starter", "lora_rank": 8})
             case "create_model":
                 return httpx.Response(200, json={"model_id": "model_1", "request_id": "1"})
+            case "gone":
+                raise httpx.ConnectError("connection refused", request=request)
             case "refused":
                 return httpx.Response(409, json={"detail": "already exists"})
             case _:
@@ -94,6 +96,13 @@ async def test_saving_again_is_the_same_request(
     first = await client.post("/save_weights", json=save)
     assert (await client.post("/save_weights", json=save)).json() == first.json()
     assert len(upstream.messages("save_weights")) == 1
+
+
+async def test_a_server_that_is_gone_is_a_bad_gateway(client: httpx.AsyncClient) -> None:
+    """And no failure of the server's own: the client has to tell them apart."""
+    answer = await client.post("/gone", json={})
+    assert answer.status_code == 502
+    assert "connection refused" in answer.json()["detail"]
 
 
 async def test_the_rest_passes_through(client: httpx.AsyncClient, upstream: Upstream) -> None:

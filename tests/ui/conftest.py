@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.preferences import Preferences, write_preferences
+from tbtui.ui.user import Preferences, write_preferences
 from tests.ui.opening import Opener, SimulatedHost
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START, Simulation, write_run

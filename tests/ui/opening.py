@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.pane import Pane
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.view.current import current_trials
 from tests.ui.picture import PastHost, settle

@@ -41,6 +41,9 @@ class PastHost:
     def interrupt(self) -> None:
         pass
 
+    def hang_up(self) -> bool:
+        return False
+
     outlives = False
     read_only = ""
     steerable = True

@@ -22,7 +22,7 @@ import os, sys
 from pathlib import Path
 from tests.ui.synthetic import SyntheticHost
 from tbtui.ui.app import run_app
-from tbtui.ui.panes.bars import KeyBar
+from tbtui.ui.panes.key_bar import KeyBar
 
 mode, directory = sys.argv[1], Path(sys.argv[2])
 if mode == "crash":

@@ -1086,6 +1086,9 @@ class SyntheticHost:
     def interrupt(self) -> None:
         self._interrupted.set()
 
+    def hang_up(self) -> bool:
+        return False
+
     outlives = False
     read_only = ""
     steerable = True

@@ -9,20 +9,19 @@ import pytest
 from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.abilities import strokes
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.browser import BrowserApp
+from tbtui.ui.apps_without_run import BrowserApp
 from tbtui.ui.host import RecordedRun, RunHost, WatchedRun
-from tbtui.ui.keymap import SCREENS
-from tbtui.ui.keys import KEYS, Scope
-from tbtui.ui.live import LiveRun
-from tbtui.ui.replayed import ReplayedRun
+from tbtui.ui.input.abilities import strokes
+from tbtui.ui.input.keymap import SCREENS
+from tbtui.ui.input.keys import KEYS, Scope
+from tbtui.ui.runs import LiveRun, OpenRun, ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.commands import CommandScreen
 from tbtui.ui.screens.dialogs import help_text
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
-from tbtui.ui.visit import Visit
+from tbtui.ui.services import Services
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START
@@ -57,15 +56,16 @@ async def shown(directory: RunDirectory, how: str) -> AsyncIterator[Pilot[int]]:
         recorded=recorded,
         live=False,
         clock=lambda: START + 40.0,
-        library=lambda run: pytest.fail("nobody has pressed T"),
-        guest=how.startswith("served"),
+        services=Services(
+            library=lambda run: pytest.fail("nobody has pressed T"), guest=how.startswith("served")
+        ),
     )
     async with app.run_test(size=(160, 45), notifications=True) as pilot:
         if how in ("attached", "followed", "replayed"):
             kinds = {"attached": JoinedHost, "followed": WatchedRun, "replayed": RecordedRun}
             live = LiveRun(directory, lambda: START + 40.0)
             run = ReplayedRun(directory) if how == "replayed" else live
-            app.visiting.show(Visit(run, kinds[how](directory)))
+            app.open_runs.show(OpenRun(run, kinds[how](directory)))
             await pilot.pause()
         await settle(app)
         app.clear_notifications()

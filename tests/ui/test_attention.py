@@ -12,7 +12,8 @@ import pytest
 from tbtui.journal.commands import RUN
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.attention import KEEP_TITLE, RESTORE_TITLE, Attention
-from tbtui.ui.settings import Notify, read_settings
+from tbtui.ui.user import Notify, read_settings
+from tbtui.view.estimate import Outlook
 from tbtui.view.state import AlarmView, CommandView, RunState
 from tests.ui.opening import Opener
 from tests.ui.process import start_process
@@ -22,10 +23,10 @@ def looked(notify: Notify, *states: RunState) -> list[str]:
     """What is written after the first state has been seen."""
     written: list[str] = []
     attention = Attention(written.append, notify)
-    attention.look(states[0])
+    attention.look(Outlook(states[0], 0.0))
     written.clear()
     for state in states[1:]:
-        attention.look(state)
+        attention.look(Outlook(state, 0.0))
     return written
 
 
@@ -49,7 +50,7 @@ def test_an_alarm_calls_once_as_the_person_wants_it(notify: Notify, written: lis
 def test_what_happened_before_the_app_was_opened_is_no_news() -> None:
     for from_start, calls in ((False, []), (True, ["\a"])):
         written: list[str] = []
-        Attention(written.append, "bell", from_start=from_start).look(alarmed(4))
+        Attention(written.append, "bell", from_start=from_start).look(Outlook(alarmed(4), 0.0))
         assert [each for each in written if not each.startswith("\x1b")] == calls
 
 
@@ -62,13 +63,14 @@ def test_a_run_that_pauses_itself_calls_and_one_that_was_paused_does_not() -> No
     ]
     by_hand = RunState(run="demo", step=2, paused=True)
     by_hand.commands.append(CommandView("c", "pause", RUN, "the run", "ada", "", 1.0))
-    assert looked("desktop", begun, by_hand) == []
+    # The title says what the header and the notes say; who has paused it needs no bell.
+    assert looked("desktop", begun, by_hand) == ["\x1b]2;! tbtui demo: the run is paused\a"]
 
 
 def test_a_name_cant_end_the_title_early() -> None:
     written: list[str] = []
-    Attention(written.append, "none").look(RunState(run="x\a\x1b]0;evil"))
-    assert written == [KEEP_TITLE, "\x1b]2;tbtui x␇␛]0;evil: step 0\a"]
+    Attention(written.append, "none").look(Outlook(RunState(run="x\a\x1b]0;evil"), 0.0))
+    assert written == [KEEP_TITLE, "\x1b]2;tbtui x␇␛]0;evil: starting\a"]
 
 
 @pytest.mark.slow
@@ -119,7 +121,7 @@ async def test_with_fewer_frames_a_tick_stands_for_more_time(opened: Opener) -> 
     async with opened(fps=2) as pilot:
         app = pilot.app
         assert isinstance(app, TbtuiApp)
-        before = app.drawing.beat
+        before = app.frames.beat
         app.tick()
         app.tick()
-        assert app.drawing.beat - before == 10
+        assert app.frames.beat - before == 10

@@ -13,8 +13,8 @@ from tbtui.journal.events import RunPhaseChanged
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.vocabulary import RunPhase
 from tbtui.journal.writer import JournalWriter
-from tbtui.ui.pane import Pane
 from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import HelpDialog, HelpText
 from tbtui.ui.screens.trial import TrialScreen

@@ -16,7 +16,7 @@ from textual import events
 from textual.app import App
 from textual.message import Message
 
-from tbtui.ui.driver import PromptDriver
+from tbtui.ui.textual_seam import PromptDriver
 
 
 class HeardDriver(PromptDriver):

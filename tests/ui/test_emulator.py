@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tbtui.ui.emulator import Emulator
-from tbtui.ui.theme import Palette
+from tbtui.ui.terminal.emulator import Emulator
+from tbtui.ui.theme.palette import Palette
 from tests.ui.test_themes import bundled
 
 

@@ -125,7 +125,7 @@ async def test_the_trial_screen_is_made_before_it_is_asked_for(
         spare = await _spare(app)
         await pilot.press("enter")
         assert app.screen is spare
-        assert spare.trial == app.drawing.frame().selected.trial  # type: ignore[union-attr]
+        assert spare.trial == app.frames.frame().selected.trial  # type: ignore[union-attr]
         assert spare.query_one(TurnPane).transcript.turns
         assert "turns" in await app.first_paint()
 
@@ -150,7 +150,7 @@ async def test_a_trial_screen_that_is_made_while_the_theme_changes_is_no_use(
     async with app.run_test(size=(160, 45)) as pilot:
         await settle(app)
         app.use_theme("tbtui-light")
-        app.spare.prepare()
+        app.trial_screens.prepare()
         await settle(app)
         await pilot.press("enter")
         assert app.screen.styles.background == Color.parse(app.palette.file.colors.background)
@@ -162,7 +162,7 @@ async def test_the_app_may_end_while_the_trial_screen_is_being_made(
     app = PaintedApp(run_directory)
     async with app.run_test(size=(160, 45)):
         await settle(app)
-        assert app.spare.prepare()
+        assert app.trial_screens.prepare()
     assert app.crash is None
 
 

@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.growing import GrowingPane
 from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.pane import GrowingPane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.base import SMALLEST

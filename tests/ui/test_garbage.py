@@ -12,9 +12,9 @@ from textual.events import MouseMove
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.emulator import Emulator
-from tbtui.ui.painted import PaintedRow, cropped
-from tbtui.ui.quiet import QUIET_SEC, Quiet
+from tbtui.ui.idle import IDLE_SEC, IdleCollector
+from tbtui.ui.terminal.emulator import Emulator
+from tbtui.ui.textual_seam import PaintedRow, cropped
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START
 
@@ -78,9 +78,9 @@ def test_a_terminal_that_nobody_shows_takes_no_memory() -> None:
 @pytest.mark.usefixtures("no_collector")
 def test_the_collector_comes_when_nobody_waits() -> None:
     now = 0.0
-    quiet = Quiet(lambda: now)
+    collector = IdleCollector(lambda: now)
     frozen = gc.get_freeze_count()
-    quiet.begin()
+    collector.begin()
     assert gc.isenabled()
     assert gc.get_freeze_count() > frozen  # what has been made before is not looked at
     made: list[list[None]] = []
@@ -92,7 +92,7 @@ def test_the_collector_comes_when_nobody_waits() -> None:
         """How often it has looked through the objects of each age."""
         before = collections()
         made.extend([] for _ in range(objects))
-        quiet.clear_up()
+        collector.collect()
         return [after - was for after, was in zip(collections(), before, strict=True)]
 
     # Little is worth no look; much is looked through where it is new,
@@ -101,7 +101,7 @@ def test_the_collector_comes_when_nobody_waits() -> None:
     assert clear_up(objects=20_000) == [0, 1, 0]
     # and all of it only once in a while, and when nobody has touched a key for longer.
     now += 100
-    quiet.disturb()
+    collector.note_input()
     assert clear_up(objects=20_000) == [0, 0, 0]
     now += 10
     assert clear_up() == [0, 0, 1]
@@ -130,11 +130,11 @@ async def test_a_key_and_the_mouse_disturb(past_app: Callable[..., TbtuiApp]) ->
     app = past_app(monotonic=lambda: now)
     async with app.run_test(size=(160, 45)) as pilot:
         for disturb in (pilot.press("x"), pilot.hover()):
-            now += 2 * QUIET_SEC
-            assert app.quiet.now
+            now += 2 * IDLE_SEC
+            assert app.idle_collector.idle
             await disturb
-            assert not app.quiet.now
-        now += 2 * QUIET_SEC
+            assert not app.idle_collector.idle
+        now += 2 * IDLE_SEC
         app.post_message(MouseMove(None, 1, 1, 1, 0, 0, False, False, False))
         await pilot.pause()
-        assert not app.quiet.now
+        assert not app.idle_collector.idle

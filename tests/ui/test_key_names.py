@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.ui.keys import KEYS
+from tbtui.ui.input.keys import KEYS
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.user import User

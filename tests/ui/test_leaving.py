@@ -32,6 +32,11 @@ class ManualHost:
     def interrupt(self) -> None:
         self.calls.append("interrupt")
 
+    def hang_up(self) -> bool:
+        self.calls.append("hang_up")
+        return self.goes_on
+
+    goes_on = False
     outlives = False
     read_only = ""
     steerable = True
@@ -69,7 +74,7 @@ async def test_q_y_interrupts_says_so_waits_and_exits_130(tmp_path: Path) -> Non
         assert "cleaning up" in pane(pilot, "status").text
         assert app.return_value is None
         host.over.set_result(INTERRUPTED)
-        await app.life.clean_up()
+        await app.lifecycle.clean_up()
         await pilot.pause()
     assert app.return_value == app.return_code == 130
 
@@ -81,11 +86,11 @@ async def test_ctrl_c_does_not_ask_and_a_second_one_insists(tmp_path: Path) -> N
         await pilot.pause()
         await pilot.press("ctrl+c")
         assert host.calls == ["start", "interrupt"]
-        assert not app.life.insisted
+        assert not app.lifecycle.insisted
         await pilot.press("ctrl+c")
-        assert app.life.insisted
+        assert app.lifecycle.insisted
     assert app.return_value == 130
-    await app.life.clean_up()
+    await app.lifecycle.clean_up()
     host.over.cancel()
 
 
@@ -137,7 +142,7 @@ async def test_when_the_app_is_gone_the_engine_is_interrupted_and_awaited(tmp_pa
     app = TbtuiApp(host, live=False)
     async with app.run_test(size=(100, 40)) as pilot:
         await pilot.pause()
-    ending = asyncio.ensure_future(app.life.clean_up())
+    ending = asyncio.ensure_future(app.lifecycle.clean_up())
     await asyncio.sleep(0)
     assert host.calls == ["start", "interrupt"]
     assert not ending.done()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.pane import Pane
 from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.key_bar import WordsLine
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.words import WordsLine
 from tbtui.view.state import TrialView
 from tests.events import trial_finished
 from tests.ui.opening import Opener, SimulatedHost
@@ -65,7 +67,7 @@ async def test_while_words_are_typed_the_keys_shown_are_those_that_work_then(
 ) -> None:
     async with opened((80, 24)) as pilot:
         bar = pilot.app.screen.query_one("#keys", Pane)
-        assert "space pause" in bar.text
+        assert "r retry" in bar.text
         await press(pilot, "slash", *"solved")
         assert bar.text.split() == ["enter", "keep", "esc", "show", "all", "^p", "more"]
         # What the words are for is still said when there are some.
@@ -77,7 +79,7 @@ async def test_while_words_are_typed_the_keys_shown_are_those_that_work_then(
         await settle(app_of(pilot))
         assert not pilot.app.screen.query(Input)
         assert len(listed(pilot)) == solved
-        assert "space pause" in bar.text
+        assert "r retry" in bar.text
 
 
 async def test_what_is_typed_into_the_filter_steers_nothing(opened: Opener) -> None:
@@ -191,7 +193,7 @@ async def test_four_brings_the_curves_with_axes(opened: Opener) -> None:
         await press(pilot, "4")
         text = pilot.app.screen.query_one("#curve", Pane).text
         assert "1.0┤" in text
-        assert ".00┤" in text
+        assert " 0┤" in text
         assert "└┬──" in text
         assert "surprise .34" in text
         assert "mean -log p" in text
@@ -231,3 +233,21 @@ def test_tiles_shrink_until_all_are_seen(count: int, size: tuple[int, int]) -> N
         assert rows * layout.height <= height
     else:
         assert layout.columns == width // 14
+
+
+async def test_rounding_alone_is_no_curve_and_every_axis_has_numbers_that_differ(
+    opened: Opener,
+) -> None:
+    async with opened((160, 45)) as pilot:
+        app = app_of(pilot)
+        metrics = [step.metrics for step in app.live_run.state.steps if step.metrics]
+        for noise, each in zip((3e-14, -2e-14, 5e-14), metrics, strict=False):
+            each["optim/kl_sample_train_v2"] = noise
+        await press(pilot, "4")
+        rows = pilot.app.screen.query_one("#curve", Pane).text.splitlines()
+        (head,) = [index for index, line in enumerate(rows) if " KL " in line]
+        start = rows[head].index(" KL ")
+        labels = re.findall(r"(\S+)┤", "\n".join(line[start : start + 40] for line in rows[head:]))
+        assert "0" in labels
+        assert len(set(labels)) == len(labels) > 1
+        assert "KL .00" in rows[head]

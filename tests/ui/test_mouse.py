@@ -12,12 +12,12 @@ from textual.widgets import Input
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.host import RecordedRun
-from tbtui.ui.pane import Pane
 from tbtui.ui.panes.hits import HitsPane
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.panes.siblings import SiblingsPane
 from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.turns import TurnPane
-from tbtui.ui.replayed import ReplayedRun
+from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import HelpDialog, ReasonDialog
 from tbtui.ui.screens.search import SearchScreen

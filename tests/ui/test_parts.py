@@ -11,13 +11,13 @@ from rich.style import Style
 
 from tbtui.journal.events import TrialPhase
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.charts import Series, bar, curve, reward_bins
-from tbtui.ui.live import LiveRun
+from tbtui.ui.drawing.charts import Series, bar, curve, reward_bins, tick_labels, ticks
+from tbtui.ui.drawing.text import clip, number, rate, sparkline
 from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.panes.tokens import flow, heat_level, surprising
-from tbtui.ui.recordings import Recordings
+from tbtui.ui.runs import LiveRun
 from tbtui.ui.selection import LINGER_SEC, Selection
-from tbtui.ui.text import clip, number, rate, sparkline
+from tbtui.ui.terminal.recordings import Recordings
 from tbtui.view.current import active_seconds, current_trials, time_shares
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.tasks import task_tree
@@ -87,6 +87,22 @@ def test_curves_stay_in_their_box_and_mark_points() -> None:
     assert all(sum(len(text) for text, _ in row) == 20 for row in rows)
     assert sum(text.count("•") for row in rows for text, _ in row) == 2
     assert curve([], 3, 1, 0) == [[("   ", None)]]
+
+
+@pytest.mark.parametrize(
+    ("ends", "labels"),
+    [
+        ((0.0, 1.0), ["0", ".2", ".4", ".6", ".8", "1.0"]),
+        ((-0.05, 0.05), ["-.05", "0", ".05"]),
+        ((0.0012, 0.0016), [".0012", ".0013", ".0014", ".0015", ".0016"]),
+        ((0.0, 4e-14), ["0", "1e-14", "2e-14", "3e-14", "4e-14"]),
+        ((0.99997, 1.00002), [".99997", ".99998", ".99999", "1.00000", "1.00001", "1.00002"]),
+        ((0.0, 3000.0), ["0", "1,000", "2,000", "3,000"]),
+        ((7.0, 7.0), ["7"]),
+    ],
+)
+def test_the_numbers_of_an_axis_differ(ends: tuple[float, float], labels: list[str]) -> None:
+    assert tick_labels(ticks(*ends, 5)) == labels
 
 
 def test_numbers_bars_and_bins() -> None:

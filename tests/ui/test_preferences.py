@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.preferences import Preferences, read_preferences, write_preferences
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.user import User
+from tbtui.ui.user import Preferences, User, read_preferences, write_preferences
 from tests.ui.opening import Opener
 from tests.ui.picture import settle
 

@@ -14,6 +14,7 @@ from tbtui.ui.library import TaskEntry
 from tbtui.ui.panes.library_tree import LibraryTree
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.tasks import TaskBrowser
+from tbtui.ui.services import Services
 from tests.ui.opening import Opener
 from tests.ui.walk import following, walk, wandering
 from tests.ui.worlds import WORLDS
@@ -85,7 +86,9 @@ async def test_a_screen_that_is_left_reads_no_more_for_panes_that_go(
 
     read = threading.Event()
     monkeypatch.setattr(LibraryTree, "on_unmount", note, raising=False)
-    async with opened((80, 24), library=lambda run: Slow([], RunConfig())) as pilot:
+    async with opened(
+        (80, 24), services=Services(library=lambda run: Slow([], RunConfig()))
+    ) as pilot:
         await pilot.press("T")
         while not isinstance(pilot.app.screen, TaskBrowser):
             await pilot.pause()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.ui.recordings import Moment, Recording
+from tbtui.ui.terminal.recordings import ReadLimit, Recording
 
 BEGAN = 1_000_000.5
 
@@ -54,7 +54,7 @@ def recording(cast: Path) -> Iterator[Recording]:
 
 def to(recording: Recording, seconds: float) -> list[str]:
     """The screen at that time."""
-    while recording.advance(Moment(BEGAN + seconds, 0.0)):
+    while recording.advance(ReadLimit(BEGAN + seconds, 0.0)):
         pass
     assert recording.screen is not None
     return [recording.screen.plain(y) for y in range(recording.screen.rows)]
@@ -79,7 +79,7 @@ def test_a_jump_shows_what_reading_on_shows(cast: Path) -> None:
 
 
 def test_a_far_jump_reads_little(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tbtui.ui.emulator import Emulator
+    from tbtui.ui.terminal.emulator import Emulator
 
     fed = 0
     feed = Emulator.feed
@@ -120,7 +120,7 @@ def test_a_recording_without_its_own_time_begins_with_its_trial(tmp_path: Path) 
     lines = [{"version": 2, "width": 80, "height": 24}, [1.0, "o", "one"], [2.0, "o", " two"]]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     recording = Recording(path)
-    while recording.advance(Moment(at=101.5, started_at=100.0)):
+    while recording.advance(ReadLimit(at=101.5, started_at=100.0)):
         pass
     assert recording.screen is not None
     assert recording.screen.plain(0) == "one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import deepcopy
@@ -17,7 +18,7 @@ from tbtui.ui.application import TbtuiApp
 from tbtui.ui.host import RecordedRun
 from tbtui.ui.panes.siblings import SiblingsPane
 from tbtui.ui.panes.turns import TurnPane
-from tbtui.ui.replayed import ReplayedRun
+from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.search import SearchScreen
 from tbtui.ui.transport import seconds_meant
 from tests.ui.opening import app_of, pane, pressing
@@ -273,3 +274,57 @@ def test_a_replay_looks_as_it_did(
     )
 
     assert snap_compare(app, terminal_size=size, run_before=pressing(()))
+
+
+async def test_a_trial_of_a_long_run_opens_at_its_start_and_never_as_one_that_is_gone(
+    run_directory: RunDirectory, wall: Wall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `tbtui replay RUN TRIAL` does it: it plays from the trial's start on."""
+    trial = "s001-append-03-1"
+    # Whenever it looks at the clock, time has gone by: each tick reads a little.
+    looked = itertools.count(0.0, 0.007)
+    recorded = ReplayedRun(run_directory, monotonic=lambda: next(looked))
+    start, _ = recorded.span(trial)
+    recorded.playback.go_to(start)
+    recorded.playback.playing = True
+    host = RecordedRun(run_directory)
+    app = TbtuiApp(host, recorded=recorded, trial=trial, live=False, monotonic=wall)
+    monkeypatch.setattr("tbtui.view.reading._BITE", 20)
+    heads: list[str] = []
+    async with app.run_test(size=(120, 36)) as pilot:
+        for _ in range(1000):
+            app.redraw_all()
+            heads.append(pane(pilot, "head").text.strip())
+            if trial in app.live_run.state.trials:
+                break
+            assert recorded.playback.position == start
+            wall.now += 0.1
+            app.tick()
+        await settle(app)
+        assert "append-03/1" in pane(pilot, "head").text
+    *before, last = heads
+    assert len(before) > 3
+    assert all(head.startswith("reading the journal") for head in before)
+    assert "append-03/1" in last
+
+
+async def test_before_its_start_a_trial_says_when_it_begins(replayed: Replayer) -> None:
+    trial = "s001-append-03-1"
+    async with replayed(trial=trial) as pilot:
+        replay = replay_of(pilot)
+        begins = int(replay.span(trial)[0] - replay.playback.start)
+        await go_to(pilot, 1.0)
+        head = pane(pilot, "head").text.strip()
+        assert head == f"this trial begins at 0:{begins:02}"
+
+
+async def test_the_clock_of_a_short_trial_has_tenths(replayed: Replayer) -> None:
+    trial = "s001-append-03-1"
+    async with replayed(trial=trial) as pilot:
+        replay = replay_of(pilot)
+        start, end = replay.span(trial)
+        replay._spans[trial] = (start, start + 0.94)
+        await go_to(pilot, start + 0.55 - START)
+        clock = pane(pilot, "transport").text
+        assert "0:00.5 / 0:00.9" in clock
+        replay._spans[trial] = (start, end)

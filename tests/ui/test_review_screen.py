@@ -17,15 +17,17 @@ from tbtui.journal.review_rule import Rule, rule_toml
 from tbtui.serve.viewer import ServedRun
 from tbtui.show_run import add_rule
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.attention import standing_need, title
-from tbtui.ui.replayed import ReplayedRun
-from tbtui.ui.review_rules import RuleFileError
+from tbtui.ui.attention import title
+from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import ConfirmDialog, ReasonDialog
 from tbtui.ui.screens.group import GroupScreen
 from tbtui.ui.screens.review import ReviewScreen
 from tbtui.ui.screens.review_dialogs import RelabelDialog, RuleDialog
 from tbtui.ui.screens.trial import TrialScreen
+from tbtui.ui.services import RuleFileError, Services
+from tbtui.view.estimate import Outlook
+from tbtui.view.needs import needs
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import settle
 from tests.ui.review_run import START, STEP, ReviewedRun, ReviewHost
@@ -170,9 +172,9 @@ def test_the_terminals_title_says_that_a_review_waits(host: ReviewHost) -> None:
     app = app_on(host)
     app.live_run.follow(10)
     state = app.live_run.state
-    need = standing_need(state)
-    assert need == "step 3 waits for a review"
-    assert title(state, need) == "! tbtui reviewed: step 3 waits for a review"
+    standing = needs(Outlook(state, app.live_run.now))
+    assert [need.text for need in standing] == ["step 3 waits for a review"]
+    assert title(state, standing) == "! tbtui reviewed: step 3 waits for a review"
     app.live_run.close()
 
 
@@ -287,7 +289,7 @@ async def test_the_mouse_chooses_a_trial_by_its_glyph_and_by_its_line(
 async def test_always_shows_the_rule_writes_it_and_accepts_the_trial(
     reviewing: ReviewOpener, host: ReviewHost
 ) -> None:
-    async with reviewing(add_rule=add_rule) as pilot:
+    async with reviewing(services=Services(add_rule=add_rule)) as pilot:
         await press(pilot, "A")
         dialog = pilot.app.screen
         assert isinstance(dialog, RuleDialog)
@@ -326,7 +328,7 @@ async def test_a_rule_goes_to_the_file_that_the_settings_name(tmp_path: Path) ->
         raise RuleFileError("mine.toml: rule 1: there is no such suspect")
 
     host = ReviewHost(run)
-    app = app_on(host, add_rule=refuse)
+    app = app_on(host, services=Services(add_rule=refuse))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await settle(app)
         await press(pilot, "V", "A", "enter")
@@ -345,7 +347,7 @@ async def test_who_only_looks_sees_everything_and_asks_nothing(
     reviewing: ReviewOpener, host: ReviewHost
 ) -> None:
     host.read_only = "ada has the controls"
-    async with reviewing(add_rule=add_rule) as pilot:
+    async with reviewing(services=Services(add_rule=add_rule)) as pilot:
         assert "▸ copy-03" in pane(pilot, "review-groups").text
         await press(pilot, "a", "L", "A", "f", "space")
         assert isinstance(pilot.app.screen, ReviewScreen)
@@ -358,7 +360,12 @@ async def test_a_guest_of_a_served_run_sees_the_review_and_decides_nothing(
     reviewed: ReviewedRun,
 ) -> None:
     host = ServedRun(reviewed.run)
-    app = TbtuiApp(host, live=False, clock=lambda: reviewed.now, guest=True, add_rule=add_rule)
+    app = TbtuiApp(
+        host,
+        live=False,
+        clock=lambda: reviewed.now,
+        services=Services(guest=True, add_rule=add_rule),
+    )
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await settle(app)
         await press(pilot, "V")

@@ -19,8 +19,8 @@ from tbtui.journal.search import MOST, Hit
 from tbtui.journal.writer import JournalWriter
 from tbtui.ui import host as host_module
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.pane import Frame
 from tbtui.ui.panes.hits import HitsPane
+from tbtui.ui.panes.pane import Frame
 from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.pane import Pane
 from tbtui.ui.panes.bars import StatusLine, Summary
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.panes.queue import QueuePane
 from tbtui.ui.panes.turns import TurnPane
 from tests.ui.picture import settle
@@ -62,6 +64,23 @@ async def test_what_has_been_spent_is_told(opened: Opener, served_run: RunDirect
         assert ["prompt", "tokens", "412k"] in rows
         assert ["sampled", "tokens", "18k"] in rows
         assert next(row for row in rows if row[:1] == ["spent"])[1] == "$0.063"
+
+
+async def test_a_cost_that_nobody_can_tell_is_said_to_be_unknown(
+    opened: Opener, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "unpriced", 80.0, policy="tinker").run
+    with sqlite3.connect(run.database) as db:
+        for seq, body in db.execute("SELECT seq, body FROM events").fetchall():
+            event = json.loads(body)
+            if metrics := event.get("metrics"):
+                event["metrics"] = {n: v for n, v in metrics.items() if not n.startswith("cost/")}
+                db.execute("UPDATE events SET body = ? WHERE seq = ?", (json.dumps(event), seq))
+    db.close()
+    async with opened(directory=run, clock=Watch(80.0)) as pilot:
+        rows = [line.split() for line in pilot.app.screen.query_one(QueuePane).text.splitlines()]
+        assert ["cost", "unknown:", "no", "prices"] in rows
+        assert not any(row[:1] == ["spent"] for row in rows)
 
 
 async def test_an_active_server_is_told_in_a_small_window(opened: Opener, tmp_path: Path) -> None:

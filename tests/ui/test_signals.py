@@ -17,8 +17,8 @@ from tbtui.journal.events import (
     TrialPhaseChanged,
 )
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.pane import Pane
 from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.pane import Pane
 from tests.events import run_started, trial_finished, trial_queued
 from tests.ui.opening import Opener, SimulatedHost
 from tests.ui.picture import settle

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.pane import Pane
+from tbtui.ui.panes.pane import Pane
 from tests.ui.opening import Opener
 from tests.ui.picture import settle
 

@@ -13,7 +13,7 @@ import pytest
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.host import RecordedRun
-from tbtui.ui.replayed import ReplayedRun
+from tbtui.ui.runs import ReplayedRun
 from tests.events import entries_of, spoil
 from tests.ui.opening import open_trial
 from tests.ui.picture import settle

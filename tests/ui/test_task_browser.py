@@ -17,12 +17,13 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.browser import BrowserApp
+from tbtui.ui.apps_without_run import BrowserApp
 from tbtui.ui.library import LibraryError, RunRecord, SavedSet, Start, TaskEntry, TaskRecord
-from tbtui.ui.panes.key_line import KeyLine
+from tbtui.ui.panes.key_bar import KeyLine
 from tbtui.ui.panes.library_tree import LibraryTree
 from tbtui.ui.panes.task_preview import TaskPreview
 from tbtui.ui.screens.tasks import TaskBrowser
+from tbtui.ui.services import Services
 from tbtui.ui.user import User
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START
@@ -387,7 +388,7 @@ async def test_from_inside_a_run_the_command_is_copied(
         PastHost(run_directory),
         live=False,
         clock=lambda: START + 40.0,
-        library=lambda run: library,
+        services=Services(library=lambda run: library),
     )
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await settle(app)

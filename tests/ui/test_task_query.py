@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbtui.ui.library import RunRecord, TaskEntry, TaskRecord
-from tbtui.ui.task_query import Candidate, QueryError, parse_query, term_value, with_term
+from tbtui.ui.task_choice import Candidate, QueryError, parse_query, term_value, with_term
 
 ENTRY = TaskEntry(
     id="/t/copy-01",

@@ -11,8 +11,7 @@ from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.preferences import read_preferences
-from tbtui.ui.user import User
+from tbtui.ui.user import User, read_preferences
 from tests.ui.opening import SimulatedHost, app_of, pane
 from tests.ui.picture import settle
 from tests.ui.synthetic import START, Simulation
@@ -75,4 +74,4 @@ async def test_data_sets_fold_filter_and_sort(host: SimulatedHost, tmp_path: Pat
 
 
 def listed(pilot: Pilot[int]) -> list[object]:
-    return list(app_of(pilot).drawing.frame().listed)
+    return list(app_of(pilot).frames.frame().listed)

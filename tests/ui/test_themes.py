@@ -15,8 +15,9 @@ from textual.color import Color
 
 from tbtui.resources import themes_dir
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.eight_bit import nearest
-from tbtui.ui.theme import HEAT_LEVELS, Palette, ThemeFile, load_themes
+from tbtui.ui.theme.colours import nearest
+from tbtui.ui.theme.palette import HEAT_LEVELS, Palette
+from tbtui.ui.theme.themes import ThemeFile, load_themes
 from tbtui.ui.user import User
 from tests.ui.opening import Opener
 
@@ -176,7 +177,7 @@ async def test_broken_themes_are_named_and_the_others_work(opened: Opener, tmp_p
         assert word in problem
     async with opened(theme_dirs=[themes_dir(), tmp_path]) as pilot:
         shown = [str(toast.message) for toast in pilot.app._notifications]
-        assert shown == list(problems)
+        assert shown == ["\n".join(problems)]
         themes = set()
         for _ in range(len(BUNDLED) + 1):
             await pilot.press("t")

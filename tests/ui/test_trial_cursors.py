@@ -17,6 +17,7 @@ from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.prompt import PromptScreen
+from tbtui.ui.services import Services
 from tests.ui.hostile import HOSTILE, check_screen, hostile_run
 from tests.ui.opening import Opener, app_of, open_trial, pane, pressing
 from tests.ui.picture import settle
@@ -143,7 +144,7 @@ async def test_a_trial_is_exported_and_no_file_is_overwritten(
     opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with opened((80, 24), trial_tools=make_trial_tools) as pilot:
+    async with opened((80, 24), services=Services(trial_tools=make_trial_tools)) as pilot:
         name = await open_trial(pilot)
         await pilot.press("E", "down", "enter")
         await work(pilot, "export")

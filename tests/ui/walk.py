@@ -24,12 +24,11 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.keys import KEYS
-from tbtui.ui.pane import Pane
+from tbtui.ui.input.keys import KEYS
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.base import SMALLEST
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.screens.dialog import Dialog
-from tbtui.ui.screens.dialogs import ConfirmDialog, LeaveDialog, PlaceDialog, ReasonDialog
+from tbtui.ui.screens.dialogs import ConfirmDialog, Dialog, LeaveDialog, PlaceDialog, ReasonDialog
 from tbtui.ui.screens.typing import TypingScreen
 from tbtui.view.current import last_attempt
 from tests.ui.hostile import HOSTILE
@@ -272,12 +271,12 @@ class Walk:
         app = self.app
         if app.selection.following or app.opened_trial is not None:
             return None
-        frame = app.drawing.frame()
+        frame = app.frames.frame()
         return frame.selected.trial if frame.selected else None
 
     def _check_selection(self, before: str) -> None:
         after = self._selected()
-        frame = self.app.drawing.frame()
+        frame = self.app.frames.frame()
         heir = last_attempt(before, frame.state.trials)
         shown = {trial.trial for trial in frame.listed}
         if after != heir and heir in shown:

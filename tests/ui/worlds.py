@@ -19,7 +19,8 @@ from tbtui.task_library import CatalogLibrary
 from tbtui.trial_tools import make_trial_tools
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.host import RecordedRun
-from tbtui.ui.replayed import ReplayedRun
+from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.services import Services
 from tests.events import events_of
 from tests.ui.hostile import HOSTILE, hostile_run
 from tests.ui.opening import SimulatedHost
@@ -52,7 +53,7 @@ class World:
                 self.seconds += seconds
             case ("spare",):
                 # As in a quiet moment.
-                self.app.spare.prepare()
+                self.app.trial_screens.prepare()
             case _:
                 raise ValueError(f"{event}: no such event")
 
@@ -85,9 +86,7 @@ class _Replayed(World):
             recorded=ReplayedRun(run),
             live=False,
             monotonic=lambda: self.seconds,
-            library=_library,
-            trial_tools=make_trial_tools,
-            guest=self._guest,
+            services=Services(library=_library, trial_tools=make_trial_tools, guest=self._guest),
         )
 
     _guest = False
@@ -130,8 +129,7 @@ class _Steered(World):
             live=False,
             clock=lambda: self._simulation.now,
             monotonic=lambda: self.seconds,
-            library=_library,
-            trial_tools=make_trial_tools,
+            services=Services(library=_library, trial_tools=make_trial_tools),
         )
 
     def any_event(self, rng: random.Random) -> tuple[Any, ...]:
@@ -187,7 +185,9 @@ class _Live(World):
         super().__init__([])
         self._host = SyntheticHost(directory / "runs" / "own", steps=3, tempo=8.0)
         self.commands = self._host.commands
-        self.app = TbtuiApp(self._host, library=_library, trial_tools=make_trial_tools)
+        self.app = TbtuiApp(
+            self._host, services=Services(library=_library, trial_tools=make_trial_tools)
+        )
 
     async def happen(self, event: tuple[Any, ...]) -> None:
         await asyncio.sleep(min(0.5, event[1]))
@@ -222,9 +222,9 @@ class _Reviewed(World):
             live=False,
             clock=lambda: self._reviewed.now + self.seconds,
             monotonic=lambda: self.seconds,
-            library=_library,
-            trial_tools=make_trial_tools,
-            add_rule=lambda file, rule: None,
+            services=Services(
+                library=_library, trial_tools=make_trial_tools, add_rule=lambda file, rule: None
+            ),
         )
 
     def close(self) -> None:

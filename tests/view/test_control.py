@@ -12,6 +12,7 @@ from tbtui.journal.events import (
     RunPhase,
     RunPhaseChanged,
     StepStarted,
+    TasksSetAside,
     TrialExcluded,
     TrialPaused,
     TrialPhase,
@@ -132,8 +133,11 @@ def test_refills_deadlines_and_new_workers_are_noted() -> None:
             GroupRefilled(step=1, group="g", trials=("t9",)),
             DeadlinePassed(step=1, action="mask", trials=("t1",)),
             WorkerRecycled(worker=0, pid=1, reason="it had grown to 600 MB"),
+            TasksSetAside(tasks={"move-01": "it needs a network"}, by="preflight"),
+            TasksSetAside(tasks={"copy-01": "no such command"}, by="trial"),
         ]
     )
+    assert state.unusable == {"copy-01": "no such command", "move-01": "it needs a network"}
     assert state.groups["g"].refilled == 1
     assert state.trials["t1"].overdue
     assert not state.workers
@@ -141,6 +145,7 @@ def test_refills_deadlines_and_new_workers_are_noted() -> None:
         "copy-01: the group had lost members and gets 1 fresh trial",
         "step 1 has had its time: 1 trial is left out of training",
         "worker 0 is replaced: it had grown to 600 MB",
+        "copy-01 is not tried again: no such command",
     ]
 
 

@@ -7,6 +7,7 @@ import pytest
 from tbtui.journal.events import (
     CommandDone,
     CommandIssued,
+    EvalFinished,
     GpusMeasured,
     Outcome,
     PolicyLost,
@@ -292,3 +293,55 @@ def test_a_transcript_is_one_trials_own() -> None:
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_trial_that_was_cut_off_is_no_rollout() -> None:
+    cut_off = finished("t1", None, outcome=Outcome.CANCELLED)
+    state = folded([started(), queued("t1", "copy-01", "g", 1), cut_off])
+    assert (state.rollouts, state.trials_finished) == (0, 1)
+
+
+def test_what_the_last_evaluation_cost_is_in_the_total() -> None:
+    step = StepFinished(step=1, weights_version=1, metrics={"cost/total_usd": 0.0064})
+    last = EvalFinished(
+        step=1,
+        temperature=1.0,
+        pass_rate=1.0,
+        scored=1,
+        unscored=0,
+        by_kind={},
+        weights_version=1,
+        metrics={"cost/eval_usd": 0.0004, "cost/total_usd": 0.0068, "tokens/total/prompt": 9.0},
+    )
+    state = folded([started(), step, last])
+    assert state.totals == {"cost/total_usd": 0.0068, "tokens/total/prompt": 9.0}
+
+
+def test_after_the_end_nothing_is_in_flight() -> None:
+    sampling = RequestsMeasured(
+        kind="sample", in_flight=8, oldest_sec=4.0, completed=9, failed=0, p50_sec=1, p95_sec=1
+    )
+    server = ServerMeasured(
+        state="active",
+        reason="",
+        since=0.0,
+        requests=(sampling,),
+        retries=0,
+        prompt_tokens=0,
+        cached_tokens=0,
+    )
+    measured = PolicyMeasured(
+        activity="sampling",
+        in_flight=8,
+        running=8,
+        completed=9,
+        sampled_tokens=90,
+        p50_sec=1.0,
+        p95_sec=1.0,
+        server=server,
+    )
+    state = folded([started(), measured, RunFinished(status="interrupted", reason="")])
+    assert state.policy_now is not None and state.policy_now.server is not None
+    assert state.policy_now.server.in_flight == ()
+    assert state.policy_now.server.oldest_at is None
+    assert state.policy_now.server.requests[0].completed == 9

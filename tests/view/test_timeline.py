@@ -68,6 +68,30 @@ def test_an_evaluation_belongs_to_the_step_before_it_and_nothing_is_left_out() -
     assert [each.step for each in step_times(state.timeline, state.time, 1)] == [1]
 
 
+def test_a_step_is_not_trained_before_it_is_sampled() -> None:
+    fold = folded(ended())
+    fold.apply_all(
+        entries(
+            [
+                StepStarted(step=2, groups={"h": "copy-01"}),
+                RunPhaseChanged(phase=RunPhase.SAMPLING, step=1),
+                queued("t5"),
+                finished("t5", 1.0),
+                RunPhaseChanged(phase=RunPhase.REVIEWING, step=1),
+                RunPhaseChanged(phase=RunPhase.TRAINING, step=1),
+                StepFinished(step=2, weights_version=2, metrics={}),
+                StepStarted(step=3, groups={"i": "copy-01"}),
+                RunPhaseChanged(phase=RunPhase.SAMPLING, step=2),
+                queued("t6"),
+            ],
+            start=fold.state.time + 1,
+        )
+    )
+    times = {each.step: each.seconds for each in step_times(fold.state.timeline, 0.0, 8)}
+    assert set(times[3]) == {"sampling"}
+    assert list(times[2]) == ["sampling", "reviewing", "training"]
+
+
 def test_a_finished_run_stands_still() -> None:
     fold = folded(one_step_run())
     state = fold.state

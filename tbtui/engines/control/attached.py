@@ -69,6 +69,10 @@ class AttachedRun:
         """Detach: the run goes on."""
         self._call(self._leaving.set)
 
+    def hang_up(self) -> bool:
+        """What is left is the viewer's connection."""
+        return False
+
     async def ended(self) -> RunEnd:
         # Whoever gives the wait up would cancel the future itself.
         return await asyncio.shield(asyncio.wrap_future(self._end))

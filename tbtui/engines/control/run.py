@@ -48,6 +48,10 @@ class ControlledRun:
         if not self._controls.held_by(self._own):
             self._server.take(self._own)
 
+    def let_go(self) -> None:
+        """The app in this process has gone: whoever comes may have the controls."""
+        self._server.release(self._own)
+
     def submit(self, command: Command) -> None:
         """From the app in this process; raises `JournalError`."""
         if refusal := self.read_only:

@@ -2,7 +2,8 @@
 
 No client can hold the engine up: a line is at most 64 KiB, a client's requests are taken one after
 the other and at most two hundred a second, and so are clients; an answer that isn't read within
-ten seconds ends the connection, and nothing that is told to all waits for anybody.
+ten seconds ends the connection, and nothing that is told to all waits for anybody. Of those that
+connect and say nothing the oldest are let go, so that they take no more descriptors than clients.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class ControlServer:
         self.controls = controls
         self.submit = submit
         self._clients: set[_Client] = set()
+        self._newcomers: dict[_Client, None] = {}
+        """Have not said who they are; the one that has waited longest first."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, listener: socket.socket) -> None:
@@ -107,6 +110,10 @@ class ControlServer:
             client.tell_controls(reason)
 
     def joined(self, client: _Client) -> None:
+        """Raises `ProtocolError` where there are enough."""
+        if len(self._clients) >= MOST_CLIENTS:
+            raise ProtocolError(f"{MOST_CLIENTS} others are connected already")
+        self._newcomers.pop(client, None)
         self._clients.add(client)
 
     def left(self, client: _Client) -> None:
@@ -138,17 +145,22 @@ class ControlServer:
         if (uid := _peer(connection)) not in (os.geteuid(), 0):
             log.warning("control socket: user %d turned away", uid)
             return f"this run is of user {os.geteuid()}"
-        if len(self._tasks) > MOST_CLIENTS:
-            return f"{MOST_CLIENTS} others are connected already"
         return ""
 
     async def _serve(self, connection: socket.socket, refusal: str) -> None:
         user = _user_name(_peer(connection))
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE)
         client = _Client(self, reader, writer, user)
+        if len(self._newcomers) >= MOST_CLIENTS:
+            # Whoever has something to say says it at once: silence costs no descriptors.
+            oldest = next(iter(self._newcomers))
+            del self._newcomers[oldest]
+            oldest.drop()
+        self._newcomers[client] = None
         try:
             await client.serve(refusal)
         finally:
+            self._newcomers.pop(client, None)
             self.left(client)
             writer.close()
 
@@ -188,6 +200,10 @@ class _Client:
         except (TimeoutError, ConnectionError):
             self._writer.transport.abort()
 
+    def drop(self) -> None:
+        """Let go of it without a word."""
+        self._writer.transport.abort()
+
     def tell(self, message: Answer) -> None:
         """Never waits: one that doesn't read is cut off."""
         if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
@@ -209,8 +225,8 @@ class _Client:
         if not is_person(name):
             raise ProtocolError(f"{name} is no person's name: the run's own decisions are under it")
         server, controls = self._server, self._server.controls
-        self.hand = Hand(name, hello.viewer)
         server.joined(self)
+        self.hand = Hand(name, hello.viewer)
         self.tell(
             Welcome(VERSION, server.run, os.getpid(), controls.holder, False, controls.exclusive)
         )

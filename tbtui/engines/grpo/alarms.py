@@ -20,6 +20,7 @@ MEANINGS: Mapping[AlarmName, str] = MappingProxyType(
         "no_signal": "for several steps no group had anything to teach",
         "below_base": "held-out tasks are solved less often than before training",
         "reward_hacking": "the reward jumped while trials became much shorter",
+        "truncated": "most trials were cut off at max_tokens, or filled their context",
     }
 )
 

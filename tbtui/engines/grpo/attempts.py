@@ -29,8 +29,10 @@ class Attempt:
     """One attempt at a trial: queued until it has a slot."""
 
     trial: str
-    step: int
+    plan: TrialPlan
     conversation: Conversation
+    patience_sec: float
+    """How long the policy may take for one completion."""
     ended: asyncio.Future[TrialEnd]
     withdrawn: asyncio.Future[None]
     """Done when it is not wanted any more, queued or running."""
@@ -58,6 +60,8 @@ class Place:
     """Somebody wants a fresh attempt, and why."""
     final: asyncio.Event = field(default_factory=asyncio.Event)
     """No further attempt is made."""
+    end: TrialEnd | None = None
+    """What its last attempt came to."""
     late: bool = False
     """Its step's deadline passed while somebody held it."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from tbtui.algorithm.schedule import total_steps
 from tbtui.catalog.split import Split
@@ -12,26 +13,52 @@ from tbtui.config import RunConfig
 from tbtui.engines.grpo.places import BatchRules
 from tbtui.engines.grpo.plan import GroupPlan, plan_groups, task_order
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
+from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 
 
 class BatchPlanner:
-    """Takes the training tasks in the order that the seed gives them, each batch its share."""
+    """Takes the training tasks in the order that the seed gives them, each batch its share.
 
-    def __init__(self, config: RunConfig, split: Split, start: StartingPoint) -> None:
+    Tasks that can't be used are passed over.
+    """
+
+    def __init__(
+        self, config: RunConfig, split: Split, start: StartingPoint, unusable: UnusableTasks
+    ) -> None:
         self._config = config
         self._split = split
         self._tasks = {task.name: task for task in (*split.train, *split.heldout)}
+        self._unusable = unusable
+        self._trainable = sum(task.name not in start.unfit for task in split.train)
+        """How many tasks an epoch has. Those that turn out in trials don't shorten the run."""
+        taken = Counter(start.tasks_taken)
+        for batch in start.batches.values():
+            taken.update(name for _, name in batch.groups)
         self._order = task_order(split.train, config.seed)
-        # Every task that was taken before the interruption is at the front of the order.
-        skipped = start.tasks_taken + sum(len(batch.groups) for batch in start.batches.values())
-        next(itertools.islice(self._order, skipped, skipped), None)
+        # All that was taken before the interruption is at the front of the order; what lies
+        # between was passed over, and a task that once was is never taken again.
+        while taken.total():
+            name = next(self._order).name
+            if taken[name]:
+                taken[name] -= 1
 
     @property
     def last_step(self) -> int:
         config = self._config
-        return total_steps(
-            config.step_limit, config.n_epochs, len(self._split.train), config.batch_size
-        )
+        return total_steps(config.step_limit, config.n_epochs, self._trainable, config.batch_size)
+
+    def _usable(self) -> Iterator[TaskInfo]:
+        """The next tasks of the order.
+
+        Raises:
+            HaltError: none can be used any more.
+        """
+        while True:
+            if all(task.name in self._unusable for task in self._split.train):
+                raise self._unusable.none_left()
+            task = next(self._order)
+            if task.name not in self._unusable:
+                yield task
 
     def change(self, config: RunConfig) -> None:
         """Settings of the run have changed; they hold for batches that begin from now on."""
@@ -39,7 +66,7 @@ class BatchPlanner:
 
     def batch(self, step: int, recorded: RecordedBatch | None) -> list[GroupPlan]:
         if recorded is None:
-            tasks = list(itertools.islice(self._order, self._config.batch_size))
+            tasks = list(itertools.islice(self._usable(), self._config.batch_size))
         else:
             tasks = [self._tasks[name] for _, name in recorded.groups]
         return list(self._plan(tasks, step))
@@ -49,7 +76,7 @@ class BatchPlanner:
         tasks = [group.task for group in groups]
 
         def plan() -> GroupPlan:
-            tasks.append(next(self._order))
+            tasks.append(next(self._usable()))
             return self._plan(tasks, step)[-1]
 
         return plan
@@ -80,10 +107,10 @@ class BatchPlanner:
         )
 
     def evaluation(self, step: int) -> tuple[GroupPlan, ...]:
-        """The held-out tasks; the seeds are the same at every step."""
+        """The held-out tasks that can be used; the seeds are the same at every step."""
         config = self._config
         return plan_groups(
-            self._split.heldout,
+            [task for task in self._split.heldout if task.name not in self._unusable],
             step=step,
             size=config.eval_group_size,
             purpose="eval",

@@ -19,9 +19,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tbtui.config import RunConfig, to_json
 from tbtui.engines.fixed_settings import FIXED
+from tbtui.errors import UserError
 from tbtui.journal.events import BestCheckpoint, Entry
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+from tbtui.paths import open_plain, read_plain, require_plain
 from tbtui.policies.base import PolicyInfo
 
 FORMAT = 1
@@ -33,7 +35,7 @@ _OF_THE_DIRECTORY = frozenset({"run_name", "checkpoint", "tasks_dir"})
 began with."""
 
 
-class CheckpointError(Exception):
+class CheckpointError(UserError):
     """A checkpoint can't be written or used; the message is one line for a person."""
 
 
@@ -97,13 +99,18 @@ def load_checkpoint(path: Path, policy: PolicyInfo | None = None) -> TrainerStat
     state = _read_state(path)
     for name, record in state.files.items():
         try:
+            if not (path / name).resolve().is_relative_to(path.resolve()):
+                raise CheckpointError(f"{path} is damaged: {name} is not within it")
+            require_plain(path / name)
+            if (size := (path / name).lstat().st_size) != record.size:
+                raise CheckpointError(
+                    f"{path} is damaged: {name} has {size:,} bytes, not {record.size:,}"
+                )
             found = file_record(path / name)
         except OSError as error:
             raise CheckpointError(f"{path} is damaged: {name}: {error.strerror}") from error
-        if found.size != record.size:
-            raise CheckpointError(
-                f"{path} is damaged: {name} has {found.size:,} bytes, not {record.size:,}"
-            )
+        except ValueError as error:
+            raise CheckpointError(f"{path} is damaged: {name!a}: {error}") from error
         if found.sha256 != record.sha256:
             raise CheckpointError(f"{path} is damaged: {name} is not what was saved")
     if policy is not None:
@@ -227,7 +234,7 @@ def leftovers(directory: RunDirectory) -> list[Path]:
 
 def file_record(path: Path) -> FileRecord:
     """Size and digest. Raises OSError."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return FileRecord(size=file.tell(), sha256=digest)
 
@@ -236,12 +243,12 @@ def _read_state(path: Path) -> TrainerState:
     if not path.is_dir():
         raise CheckpointError(f"{path}: there is no such checkpoint")
     try:
-        fields = json.loads((path / STATE_FILE).read_bytes())
+        fields = json.loads(read_plain(path / STATE_FILE))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is no checkpoint: {STATE_FILE} is missing") from error
     except OSError as error:
         raise CheckpointError(f"{path / STATE_FILE}: {error.strerror}") from error
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {STATE_FILE} can't be read") from error
     found = fields.get("format") if isinstance(fields, dict) else None
     if not isinstance(found, int):

@@ -9,6 +9,7 @@ from tbtui.config import ConfigError
 from tbtui.engines.control.run_verbs import answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.groups import Batch
+from tbtui.engines.grpo.outages import Outages
 from tbtui.engines.grpo.pausing import Pause
 from tbtui.engines.grpo.steering import Steering
 from tbtui.journal.commands import RUN, Command
@@ -29,17 +30,21 @@ class RunCommands:
         pause: Pause,
         batches: Callable[[], Sequence[Batch]],
         change: Callable[[Mapping[str, Any]], str],
+        outages: Outages,
     ) -> None:
         """
         Args:
             batches: those whose trials can be steered now.
             change: gives settings other values, and says what that means; raises `ConfigError`.
+            outages: pause the run too.
         """
         self._journal = journal
         self._steering = steering
         self._pause = pause
         self._batches = batches
         self._change = change
+        self._outages = outages
+        self._paused_for_outage = False
         self._early: list[Command] | None = []
         """On trials and their review, before there were any to be found; None: there are."""
 
@@ -71,9 +76,29 @@ class RunCommands:
 
     def pause(self, verb: Literal["pause", "freeze"]) -> None:
         """The whole run."""
+        self._paused_for_outage = False
         self._pause.begin()
         self._steering.hold(verb)
         self._journal.append(RunPaused())
+
+    def pause_for_outage(self, reason: str) -> None:
+        """As `Pausable` has it."""
+        if not self._pause.on:
+            self._paused_for_outage = True
+            self._pause.begin()
+            self._steering.hold("pause")
+            self._journal.append(RunPaused(reason=reason))
+
+    def resume_after_outage(self) -> None:
+        """As `Pausable` has it."""
+        if self._paused_for_outage:
+            self._resume()
+
+    def _resume(self) -> None:
+        self._paused_for_outage = False
+        self._pause.end()
+        self._steering.release()
+        self._journal.append(RunResumed())
 
     def _control_batch(self, command: Command) -> None:
         """Of a batch: one of its trials or groups, or its review."""
@@ -107,10 +132,9 @@ class RunCommands:
                 self.pause(command.verb)
                 self._done(command, True, "the run is paused")
             case "resume":
-                self._pause.end()
-                self._steering.release()
-                self._journal.append(RunResumed())
+                self._resume()
                 self._done(command, True, "the run goes on")
+                self._outages.lift()
             case "set":
                 try:
                     self._done(command, True, self._change(command.arguments))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Collection
 
 from tbtui.engines.grpo.plan import TrialPlan
@@ -11,6 +10,7 @@ from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.journal.commands import Command
 from tbtui.journal.events import CommandDone, Outcome, TrialExcluded, TrialRelabelled
+from tbtui.journal.vocabulary import MAX_REWARD, is_reward
 from tbtui.journal.writer import JournalWriter
 
 
@@ -105,8 +105,8 @@ class Decisions:
             return f"{trial}: say which reward: a number, or null for the verdict's"
         if reward is None:
             return None
-        if not abs(reward) <= sys.float_info.max:
-            return f"{trial}: a reward is a finite number, not {reward}"
+        if not is_reward(reward):
+            return f"{trial}: a reward is a finite number within ±{MAX_REWARD:,.0f}, not {reward}"
         if not command.reason.strip():
             return f"{trial}: another reward needs a reason"
         if not any(call.completion_ids for call in rollout.calls):

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from tbtui.algorithm.costs import Costs
 from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
+from tbtui.config.trust import remember
 from tbtui.engines.grpo.batches import BatchPlanner
-from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress
+from tbtui.engines.grpo.checkpoints import CheckpointError, CheckpointKeeper, Progress
 from tbtui.engines.grpo.commands import RunCommands
 from tbtui.engines.grpo.evaluation import summarize
 from tbtui.engines.grpo.failures import HaltError, one_cause
@@ -38,9 +38,16 @@ from tbtui.engines.grpo.recorded import (
 from tbtui.engines.grpo.review import ReviewGate
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.scoring import ScoredGroup
-from tbtui.engines.grpo.step_metrics import batch_metrics, useful_groups, waited_for
+from tbtui.engines.grpo.spending import Spending
+from tbtui.engines.grpo.step_metrics import (
+    batch_metrics,
+    truncated_turns,
+    useful_groups,
+    waited_for,
+)
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
+from tbtui.journal.costs import dollars
 from tbtui.journal.events import (
     AlarmRaised,
     EvalFinished,
@@ -52,8 +59,9 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
 )
+from tbtui.journal.held_out import HeldOut, pass_rates_in_words
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import Policy, PolicyLostError
+from tbtui.policies.base import Policy, PolicyError, PolicyLostError
 from tbtui.rollout.outcome import is_infrastructure
 
 _WAITING = (RunPhase.SAMPLING, RunPhase.REVIEWING)
@@ -86,12 +94,15 @@ class GrpoEngine:
         self._watch = watch
         self._start = start or StartingPoint()
         self._recipe = Recipe.of(config, policy.info)
-        self._planner = BatchPlanner(config, split, self._start)
+        self._split = split
+        self._unusable = runner.unusable
+        self._planner = BatchPlanner(config, split, self._start, runner.unusable)
         self.step = self._start.step
         """Batches trained on."""
         self._weights_version = self._start.weights_version
         self._sampling: dict[int, Batch] = {}
         """Batches whose trials run or wait to be trained on, by step."""
+        self._sampling_tasks: set[asyncio.Task[Any]] = set()
         self._evaluating: Batch | None = None
         self._gate = ReviewGate(
             lambda: self._config,
@@ -103,7 +114,7 @@ class GrpoEngine:
             self._review_waits,
         )
         self._begun = self.step
-        self._costs = Costs(self._start.spent, config.prices)
+        self._spending = Spending(config, self._start.spent, policy, self._to_come)
         self._published = {self._weights_version: self.step, **self._start.published}
         """Version of the weights -> the last step that published it."""
         self._learning: LearningStep | None = None
@@ -113,8 +124,9 @@ class GrpoEngine:
         """How long the step under way has waited for nothing but its review."""
         self._pause = Pause(self._start.paused)
         self._commands = RunCommands(
-            journal, runner.steering, self._pause, self._batches, self._change
+            journal, runner.steering, self._pause, self._batches, self._change, runner.outages
         )
+        runner.outages.steer(self._commands)
         if self._pause.on:
             runner.steering.hold()
 
@@ -147,17 +159,42 @@ class GrpoEngine:
             # A checkpoint that was saved in a pause may have come before its evaluation.
             after = await self._evaluate_if_due(sampling, after)
         while self.step < self._planner.last_step:
+            if self._over_limit():
+                return await self._stop_spending(before, after)
             await self._begin_batches(sampling)
             await self._train_step(self.step + 1)
+            if self._over_limit():
+                return await self._stop_spending(before, after)
             after = await self._evaluate_if_due(sampling, after)
             if self._due(self._config.save_every):
                 await self._save()
         return self._summary(before, after)
 
+    def _over_limit(self) -> bool:
+        """Whether the run has cost `max_cost` before its end."""
+        return self.step < self._planner.last_step and self._spending.over(self._config.max_cost)
+
+    async def _stop_spending(self, before: EvalFinished | None, after: EvalFinished | None) -> str:
+        """Save, and let nothing go on that costs; returns how the run ended."""
+        for sampling in self._sampling_tasks:
+            sampling.cancel()
+        if self.step:
+            await self._save()
+        spent, limit = dollars(self._spending.usd), dollars(self._config.max_cost or 0.0)
+        return f"{self._summary(before, after)}; stopped after {spent}: max_cost is {limit}"
+
+    def _to_come(self) -> tuple[int, int]:
+        """Steps and evaluations before the run's end."""
+        last, every = self._planner.last_step, self._config.eval_every
+        if self.step >= last or not self._split.heldout:
+            return last - self.step, 0
+        regular = last // every - self.step // every if every else 0
+        return last - self.step, regular + bool(not every or last % every)
+
     async def _evaluate_if_due(
-        self, sampling: asyncio.TaskGroup, last: float | None
-    ) -> float | None:
-        """The latest held-out pass rate, `last` unless there is one of this step."""
+        self, sampling: asyncio.TaskGroup, last: EvalFinished | None
+    ) -> EvalFinished | None:
+        """The latest evaluation, `last` unless there is one of this step."""
         if self._config.max_steps_off_policy:
             # The next ones go on while this one is evaluated and saved.
             await self._begin_batches(sampling)
@@ -174,7 +211,9 @@ class GrpoEngine:
             if self._begun + 1 not in self._start.batches:
                 await self._until_resumed()
             self._begun += 1
-            sampling.create_task(self._begin_batch(self._begun).run())
+            task = sampling.create_task(self._begin_batch(self._begun).run())
+            self._sampling_tasks.add(task)
+            task.add_done_callback(self._sampling_tasks.discard)
 
     def _begin_batch(self, step: int) -> Batch:
         recorded = self._start.batches.get(step)
@@ -213,7 +252,7 @@ class GrpoEngine:
         while (rollouts := await self._resting(batch.next_group(), batch)) is not None:
             finished.append(rollouts)
             await learning.add(rollouts)
-        _require_evidence([rollout for group in finished for rollout in group])
+        self._require_evidence([rollout for group in finished for rollout in group])
         sampled = time.monotonic()
         self._enter(RunPhase.TRAINING)
         await learning.finish()
@@ -224,35 +263,40 @@ class GrpoEngine:
         self.step, self._learning = step, None
         if recorded.finished:
             # All of it is in the journal, but that it was trained once more.
-            self._costs.add(learning.tokens())
+            self._spending.add(learning.tokens())
             return
         now = time.monotonic()
         metrics |= batch_metrics(learning.scored) | waited_for(finished)
+        metrics |= truncated_turns(learning.scored, config.max_tokens)
         tokens = batch.tokens() + learning.tokens()
-        metrics |= self._costs.step(tokens, useful_groups(learning.scored))
+        metrics |= self._spending.step(tokens, useful_groups(learning.scored))
         metrics |= {
             "time/sampling": sampled - started - self._reviewing_sec,
             "time/training": now - sampled,
             "time/total": now - started,
             "progress/batch": float(step),
         }
+        if asked_again := self._runner.completions.take_retried():
+            metrics["sampling/asked_again"] = float(asked_again)
         if self._reviewing_sec:
             metrics["time/reviewing"] = self._reviewing_sec
         for trial, logprobs in learning.trained_logprobs().items():
             self._journal.add_trained(trial, step, logprobs)
         self._tell(StepFinished(step=step, weights_version=self._weights_version, metrics=metrics))
+        if (line := self._spending.forecast_line()) is not None:
+            self._journal.append(Noted(level="info", text=line))
 
-    async def _evaluate(self, step: int) -> float | None:
-        """Pass rate on the held-out tasks with the published weights; None if none was scored.
+    async def _evaluate(self, step: int) -> EvalFinished | None:
+        """Attempt the held-out tasks with the published weights; None if there are none.
 
         It draws from streams of its own and gives the policy nothing to train on: a run's
         training is the same with and without.
         """
         if step in self._start.evaluated:
-            rate = self._start.evaluated[step]
+            evaluated, progress = self._start.evaluated[step], self._progress()
             if step == self.step:  # else its weights are gone
-                await self._keeper.evaluated(self._progress(), rate)
-            return rate
+                await self._kept(lambda: self._keeper.evaluated(progress, evaluated.pass_rate))
+            return evaluated
         groups = self._planner.evaluation(step)
         if not groups or step < self._start.step:
             return None
@@ -281,16 +325,41 @@ class GrpoEngine:
         finally:
             self._evaluating = None
         rollouts = [rollout for group in finished for rollout in group]
-        _require_evidence(rollouts)
-        summary = summarize(rollouts, step, self._weights_version, config.eval_temperature)
-        consumed = self._costs.evaluation(batch.tokens())
+        self._require_evidence(rollouts)
+        summary = summarize(
+            rollouts,
+            step,
+            self._weights_version,
+            config.eval_temperature,
+            not_tried=len(self._split.heldout) - len(groups),
+        )
+        consumed = self._spending.evaluation(batch.tokens())
         self._tell(summary.model_copy(update={"metrics": consumed}))
-        await self._keeper.evaluated(self._progress(), summary.pass_rate)
-        return summary.pass_rate
+        progress, rate = self._progress(), summary.pass_rate
+        await self._kept(lambda: self._keeper.evaluated(progress, rate))
+        return summary
 
     async def _save(self) -> None:
         self._enter(RunPhase.SAVING)
-        await self._keeper.save(self._progress())
+        progress = self._progress()
+        await self._kept(lambda: self._keeper.save(progress))
+
+    async def _kept(self, save: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Save, after an outage if there is one."""
+        while True:
+            if self._journal.blocked and await self._runner.in_outage():
+                # A checkpoint must not know of more than the journal does.
+                await self._runner.outages.over()
+                continue
+            try:
+                await save()
+                return
+            except PolicyLostError:
+                raise
+            except (CheckpointError, PolicyError):
+                if not await self._runner.in_outage():
+                    raise
+                await self._runner.outages.over()
 
     # Pauses
 
@@ -381,13 +450,12 @@ class GrpoEngine:
         self._phase, self._phase_since = phase, now
         self._journal.append(RunPhaseChanged(phase=phase, step=self.step))
 
-    def _summary(self, before: float | None, after: float | None) -> str:
+    def _summary(self, before: EvalFinished | None, after: EvalFinished | None) -> str:
         steps = f"{self.step} step{'' if self.step == 1 else 's'}"
         if before is None or after is None:
             return f"{steps}; nothing was evaluated"
-        if not self.step:
-            return f"held-out pass rate {before:.2f}"
-        return f"{steps}, held-out pass rate {before:.2f} → {after:.2f}"
+        rates = pass_rates_in_words(HeldOut.of(before), HeldOut.of(after))
+        return f"{steps}, {rates}" if self.step else rates
 
     @property
     def config(self) -> RunConfig:
@@ -408,6 +476,7 @@ class GrpoEngine:
         if not now:
             return "it is so already"
         self._journal.append(SettingsChanged(settings=now, before=before))
+        remember(new, self._keeper.directory.path)
         return in_words(before, now)
 
     def submit(self, command: Command) -> None:
@@ -419,13 +488,16 @@ class GrpoEngine:
         evaluating = [self._evaluating] if self._evaluating else []
         return [*evaluating, *self._sampling.values()]
 
+    def _require_evidence(self, rollouts: Sequence[Rollout]) -> None:
+        """Refuse to go on when infrastructure has failed every single trial of a batch.
 
-def _require_evidence(rollouts: Sequence[Rollout]) -> None:
-    """Refuse to go on when infrastructure has failed every single trial of a batch."""
-    # One that somebody gave a reward has run well enough for them.
-    if rollouts and all(is_infrastructure(r.outcome) and r.reward is None for r in rollouts):
-        last = rollouts[-1]
-        raise HaltError(
-            f"none of {len(rollouts)} trials could be run; the last one: {last.outcome}:"
-            f" {last.reason}"
-        )
+        Those of tasks that can't be used here say nothing about the others.
+        """
+        usable = [r for r in rollouts if r.plan.task.name not in self._unusable]
+        # One that somebody gave a reward has run well enough for them.
+        if usable and all(is_infrastructure(r.outcome) and r.reward is None for r in usable):
+            last = usable[-1]
+            raise HaltError(
+                f"none of {len(usable)} trials could be run; the last one: {last.outcome}:"
+                f" {last.reason}"
+            )

@@ -18,13 +18,18 @@ from tbtui.journal.events import Estimate, EvalFinished
 
 
 def summarize(
-    rollouts: Sequence[Rollout], step: int, weights_version: int, temperature: float
+    rollouts: Sequence[Rollout],
+    step: int,
+    weights_version: int,
+    temperature: float,
+    *,
+    not_tried: int = 0,
 ) -> EvalFinished:
     """Pass rates over all tasks, by task, by kind of task, and by data set if there are several.
 
     To pass is a reward of 1. Each rate is a mean over tasks, so that a task some of whose trials
     could not be scored weighs no less than another; a task none of whose trials was scored is
-    left out, and counted.
+    left out, and counted, together with the `not_tried` ones that can't be used at all.
     """
     by_task = {
         task: attempts(rewards)
@@ -50,7 +55,7 @@ def summarize(
         },
         by_task=_first_attempt({task: [tried] for task, tried in by_task.items()}),
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
-        unscored_tasks=sum(not tried.scored for tried in by_task.values()),
+        unscored_tasks=sum(not tried.scored for tried in by_task.values()) + not_tried,
     )
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tbtui.engines.grpo.plan import derive_seed
+from tbtui.errors import UserError
 from tbtui.journal.events import Outcome
 from tbtui.policies.base import PolicyLostError
 
@@ -15,7 +16,7 @@ _LONGEST_WAIT_SEC = 60.0
 _FIRST_RESTART_SEC, _LONGEST_RESTART_SEC = 5.0, 300.0
 
 
-class HaltError(Exception):
+class HaltError(UserError):
     """The run can't go on; the message is one line for a person."""
 
 
@@ -56,21 +57,29 @@ class Losses:
         self._limit = limit
         self._run = run
         self._in_a_row = 0
+        self._down = 0
+        """In a row, while its server was down."""
         self.trained = 0
         """Steps, as far as was told."""
 
-    def lost(self, trained: int, reason: str) -> float:
+    def lost(self, trained: int, reason: str, *, server_down: bool = False) -> float:
         """Seconds to wait before a new policy is made, doubling up to some minutes.
 
         Args:
             trained: the last step that was ever trained. One that is only trained again, for its
                 weights were lost, is no progress.
+            server_down: its server is paused or out of reach. That says nothing against making
+                another one, however long it takes.
 
         Raises:
             HaltError: it was one too many.
         """
         if trained > self.trained:
             self.trained, self._in_a_row = trained, 0
+        if server_down and self._limit:
+            self._down += 1
+            return min(_LONGEST_RESTART_SEC, _FIRST_RESTART_SEC * 2.0 ** min(self._down - 1, 16))
+        self._down = 0
         if self._in_a_row >= self._limit:
             again = f" ({self._in_a_row} new ones made since)" if self._in_a_row else ""
             raise HaltError(

@@ -62,7 +62,8 @@ class Batch:
         self.groups = [BatchGroup(plan, rules, self.decisions) for plan in groups]
         self._spare = spare
         self._review = review
-        self._added = len(self._recorded.replaced)
+        self._added = 0
+        """Groups in place of constant ones."""
         self._changed = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
         self._handed_over: asyncio.Queue[tuple[Rollout, ...] | None] = asyncio.Queue()
@@ -169,6 +170,7 @@ class Batch:
         """What an interrupted run had done for the group beyond starting it."""
         name = group.plan.group
         group.replaced = name in self._recorded.replaced
+        self._added += group.replaced and not self._unusable(group)
         group.refilled = name in self._recorded.refilled
         planned = len(group.plan.trials)
         further = sorted(i for g, i in self._recorded.places if g == name and i > planned)
@@ -205,6 +207,9 @@ class Batch:
 
     def _advance(self, group: BatchGroup) -> None:
         """Send away who is not needed any more, and replace who is missing."""
+        if self._unusable(group):
+            self._give_up(group)
+            return
         members, full = group.fill()
         if full:
             for place in group.running():
@@ -217,6 +222,22 @@ class Batch:
                 self._refill(group, group.missing())
             elif not short:
                 self._replace_if_constant(group)
+        if self._rules.stream and not group.running() and not group.handed_over:
+            self._hand_over(group, self._in_force(group))
+
+    def _unusable(self, group: BatchGroup) -> bool:
+        return group.plan.task.name in self._runner.unusable
+
+    def _give_up(self, group: BatchGroup) -> None:
+        """No trial of its task can be scored: end those under way, and take another task."""
+        task = group.plan.task.name
+        for place in group.running():
+            if not place.surplus:
+                place.surplus = True
+                why = f"its task can't be used here: {self._runner.unusable.reason(task)}"
+                self._runner.steering.withdraw(place.plan, why)
+        if not group.replaced and self._spare is not None and not (self._late or self._reviewed):
+            self._replace(group, self._spare)
         if self._rules.stream and not group.running() and not group.handed_over:
             self._hand_over(group, self._in_force(group))
 
@@ -251,9 +272,12 @@ class Batch:
         spent = self._added >= self._rules.replace_constant
         if spent or group.replaced or self._spare is None or len(rewards) != 1:
             return
-        group.replaced = True
         self._added += 1
-        fresh = BatchGroup(self._spare(), self._rules, self.decisions)
+        self._replace(group, self._spare)
+
+    def _replace(self, group: BatchGroup, spare: Callable[[], GroupPlan]) -> None:
+        group.replaced = True
+        fresh = BatchGroup(spare(), self._rules, self.decisions)
         self.groups.append(fresh)
         self._journal.append(
             GroupAdded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tbtui.algorithm.costs import Spent
@@ -27,6 +28,7 @@ from tbtui.journal.events import (
     RunStarted,
     StepFinished,
     StepStarted,
+    TasksSetAside,
     TrialExcluded,
     TrialFinished,
     TrialQueued,
@@ -99,8 +101,12 @@ class History:
     since: int
     """The detail begins after this step; its own evaluation is part of it."""
     started: RunStarted | None = None
-    tasks_taken: int = 0
-    """By the batches up to `since`."""
+    tasks_taken: Counter[str] = field(default_factory=Counter)
+    """How often each task was taken by the batches up to `since`."""
+    set_aside: dict[str, str] = field(default_factory=dict)
+    """Task -> why no trial of it starts."""
+    unfit: set[str] = field(default_factory=set)
+    """Those of them that were known before the first trial."""
     steps_done: int = 0
     spent: Spent = field(default_factory=Spent)
     """Up to the last step or evaluation that finished."""
@@ -109,8 +115,8 @@ class History:
     batches: dict[int, PastBatch] = field(default_factory=dict)
     evaluations: dict[int, PastBatch] = field(default_factory=dict)
     """Those that did not finish."""
-    evaluated: dict[int, float | None] = field(default_factory=dict)
-    """Step -> pass rate, of those that did."""
+    evaluated: dict[int, EvalFinished] = field(default_factory=dict)
+    """Those that did."""
     unfinished: dict[str, None] = field(default_factory=dict)
     """Trials without an end, in the order of their beginning."""
     unanswered: dict[str, CommandIssued] = field(default_factory=dict)
@@ -185,12 +191,18 @@ class _Fold:
                 history.paused = False
             case StepStarted(step=step, groups=groups):
                 if step <= history.since:
-                    history.tasks_taken += len(groups)
+                    history.tasks_taken.update(groups.values())
                 else:
                     history.batches[step] = PastBatch(dict(groups))
+            case TasksSetAside(tasks=tasks, by=by):
+                if by == "preflight":
+                    # What another environment could not serve, this one may.
+                    history.set_aside, history.unfit = dict(tasks), set(tasks)
+                else:
+                    history.set_aside |= tasks
             case GroupAdded(step=step):
                 if step <= history.since:
-                    history.tasks_taken += 1
+                    history.tasks_taken[event.task] += 1
                 elif batch := history.batches.get(step):
                     batch.groups[event.group] = event.task
                     batch.replaced.add(event.replaces)
@@ -223,8 +235,8 @@ class _Fold:
             case EvalStarted(step=step):
                 if step >= history.since:
                     history.evaluations[step] = PastBatch()
-            case EvalFinished(step=step, pass_rate=rate):
-                history.evaluated[step] = rate
+            case EvalFinished(step=step):
+                history.evaluated[step] = event
                 if event.metrics:
                     history.spent = Spent.after(event.metrics)
                 history.evaluations.pop(step, None)

@@ -20,6 +20,7 @@ _EVENTS: tuple[type[events.AnyEvent], ...] = (
     events.RunStarted,
     events.StepFinished,
     events.StepStarted,
+    events.TasksSetAside,
     events.TrialExcluded,
     events.TrialFinished,
     events.TrialQueued,

@@ -17,6 +17,7 @@ LIVE: Mapping[str, str] = MappingProxyType(
         "eval_every": "counts from the first step, as before",
         "save_every": "counts from the first step, as before",
         "keep_checkpoints": "older ones are removed at the next save",
+        "max_cost": "holds from the end of the step under way on",
         "n_parallel_envs": "trials that run already end first",
         "env_starts_per_sec": "holds for the next trial that starts",
         "max_retries": "holds for the next failure",

@@ -87,7 +87,10 @@ def outcome_policy(exceptions: Mapping[str, OutcomeAction]) -> OutcomePolicy:
     names = [outcome.value for outcome in Outcome]
     for name, action in exceptions.items():
         if name not in names:
-            raise ConfigError(f"on_outcome.{name}: no such outcome{nearest(name, names)}")
+            raise ConfigError(
+                f"on_outcome.{name}: no such outcome{nearest(name, names)}; there are"
+                f" {', '.join(names)}"
+            )
         outcome = Outcome(name)
         if action == "train" and outcome in _NEVER_TRAINED:
             raise ConfigError(

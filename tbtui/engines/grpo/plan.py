@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tbtui.catalog.tasks import TaskInfo
@@ -75,6 +75,16 @@ def task_order(tasks: Sequence[TaskInfo], seed: int) -> Iterator[TaskInfo]:
         epoch += 1
 
 
+def _group_name(name: str, number: int, taken: Set[str]) -> str:
+    """Not yet `taken`, and one part of a path: trials have directories of that name."""
+    base = name.replace("/", "--")
+    group = base if number == 1 else f"{base}-{number}"
+    while group in taken:
+        number += 1
+        group = f"{base}-{number}"
+    return group
+
+
 def plan_groups(
     tasks: Sequence[TaskInfo],
     *,
@@ -91,11 +101,13 @@ def plan_groups(
     """
     prefix = f"e{step:04d}" if purpose == "eval" else f"s{step:04d}"
     stream = "eval" if purpose == "eval" else step
-    groups = []
+    groups: list[GroupPlan] = []
+    taken: set[str] = set()
     for place, task in enumerate(tasks, 1):
         # A small dataset may give the same task twice to one batch.
         repeat = sum(earlier.name == task.name for earlier in tasks[: place - 1])
-        group = f"{prefix}-{task.name}" + (f"-{repeat + 1}" if repeat else "")
+        group = _group_name(f"{prefix}-{task.name}", repeat + 1, taken)
+        taken.add(group)
         draws = (seed, stream, task.name, repeat)
         first = TrialPlan(task, group, 1, step, purpose, temperature, 0, draws)
         trials = tuple(trial_plan(first, index) for index in range(1, size + 1))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tbtui.algorithm.costs import Spent, Tokens
 from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.journal.events import EvalFinished
 
 RUN_ENDED_FIRST = "the run ended first"
 RUN_WAS_KILLED = "the run was killed first"
@@ -80,14 +81,18 @@ class StartingPoint:
     step: int = 0
     """Of the checkpoint that was loaded: batches trained."""
     weights_version: int = 0
-    tasks_taken: int = 0
-    """Tasks taken from the training order by the batches up to `step`."""
+    tasks_taken: Mapping[str, int] = field(default_factory=dict)
+    """How often the batches up to `step` took each task from the training order."""
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+    """Task -> why it can't be used."""
+    unfit: frozenset[str] = frozenset()
+    """Those that the preflight had set aside, before the first trial."""
     batches: Mapping[int, RecordedBatch] = field(default_factory=dict)
     """Later batches that were begun, by step."""
     evaluations: Mapping[int, RecordedBatch] = field(default_factory=dict)
     """Evaluations that were begun and not finished, by step."""
-    evaluated: Mapping[int, float | None] = field(default_factory=dict)
-    """Step -> held-out pass rate, of evaluations that finished."""
+    evaluated: Mapping[int, EvalFinished] = field(default_factory=dict)
+    """Those that finished, by step."""
     spent: Spent = field(default_factory=Spent)
     """Up to the last step or evaluation that finished."""
     published: Mapping[int, int] = field(default_factory=dict)

@@ -8,7 +8,7 @@ a policy that computes the same from the same the run goes on as if nothing had 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tbtui.algorithm.costs import Tokens
@@ -26,6 +26,7 @@ from tbtui.engines.grpo.recorded import (
     StartingPoint,
 )
 from tbtui.engines.grpo.rollouts import Rollout, sent
+from tbtui.errors import UserError
 from tbtui.journal.events import (
     CommandDone,
     Entry,
@@ -40,9 +41,10 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
+from tbtui.rollout.outcome import is_infrastructure
 
 
-class UnrecoverableError(Exception):
+class UnrecoverableError(UserError):
     """The run can't go on with what is there now; the message is one line for a person."""
 
 
@@ -111,12 +113,24 @@ def recover(
     outcomes = outcome_policy(config.on_outcome)
     batches = {
         number: _recovered(
-            past, plans.training(number, past.groups), reader, outcomes, config.max_retries
+            past,
+            plans.training(number, past.groups),
+            reader,
+            outcomes,
+            config.max_retries,
+            history.set_aside,
         )
         for number, past in sorted(history.batches.items())
     }
     evaluations = {
-        number: _recovered(past, plans.evaluation(number), reader, outcomes, config.max_retries)
+        number: _recovered(
+            past,
+            plans.evaluation(number),
+            reader,
+            outcomes,
+            config.max_retries,
+            history.set_aside,
+        )
         for number, past in sorted(history.evaluations.items())
     }
     both = (*batches.values(), *evaluations.values())
@@ -125,6 +139,8 @@ def recover(
             step=step,
             weights_version=weights_version,
             tasks_taken=history.tasks_taken,
+            set_aside=history.set_aside,
+            unfit=frozenset(history.unfit),
             batches={number: each.batch for number, each in batches.items()},
             evaluations={number: each.batch for number, each in evaluations.items()},
             evaluated=history.evaluated,
@@ -200,8 +216,11 @@ def _recovered(
     reader: JournalReader,
     outcomes: OutcomePolicy,
     max_retries: int,
+    set_aside: Collection[str],
 ) -> _Recovered:
+    """`set_aside`: tasks that can't be used here."""
     siblings = {group.group: group.trials[0] for group in groups}
+    planned = {group.group: len(group.trials) for group in groups}
     places = {}
     for (group, index), attempts in past.places.items():
         scored = past.scored.get(group)
@@ -210,7 +229,9 @@ def _recovered(
             attempts,
             frozenset(scored.trials) if scored else None,
         )
-        place.stands = place.is_final(outcomes, max_retries)
+        unusable = siblings[group].task.name in set_aside
+        replaced = group in past.refilled and index <= planned[group]
+        place.stands = place.is_final(outcomes, max_retries, given_up=unusable or replaced)
         places[group, index] = place
     batch = RecordedBatch(
         groups=tuple((group.group, group.task.name) for group in groups),
@@ -257,7 +278,13 @@ class _PastPlace:
     stands: bool = False
     """Its last attempt is its outcome."""
 
-    def is_final(self, outcomes: OutcomePolicy, max_retries: int) -> bool:
+    def is_final(self, outcomes: OutcomePolicy, max_retries: int, *, given_up: bool) -> bool:
+        """Whether its last attempt is its outcome.
+
+        What infrastructure broke is not: an outage may have ended the run, and whoever resumes it
+        has seen to that. Each process has `max_retries` of its own. It is `given_up` where its
+        task can't be used here, or a refill has taken its place.
+        """
         if not self.attempts:
             return False
         last = self.attempts[-1]
@@ -270,6 +297,8 @@ class _PastPlace:
             return last.finished.outcome is not Outcome.CANCELLED
         if last.verbs & {"stop", "cancel"}:
             return True
+        if is_infrastructure(last.finished.outcome):
+            return given_up
         match outcomes[last.finished.outcome]:
             case "halt":
                 return False  # That ended the run; whoever resumes it has seen to the cause.

@@ -11,7 +11,7 @@ from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.journal.events import Outcome, PhaseSeconds, TurnParsed
-from tbtui.rollout.messages import AgentName, EnvironmentSpec, Keep
+from tbtui.rollout.messages import AgentName, CheckZeros, EnvironmentSpec, Keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class TrialSettings:
     agent: AgentName = "terminus-2"
     enable_summarize: bool = False
     proactive_summarization_threshold: int = 8_000
+    check_zeros: CheckZeros = "faults"
+    kill_before_verifying: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,10 @@ from tbtui.rollout.messages import Completion, SampleWanted
 
 # A completion of fewer tokens than this can't hold any answer.
 _LEAST_COMPLETION = 8
+
+
+Draw = Callable[[SampleRequest], Awaitable[Sample]]
+"""Gives the completion that is asked for; raises `PolicyError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,7 @@ class Conversation:
         policy: Policy,
         journal: JournalWriter,
         turns: LoopTurns,
-        patience_sec: float,
     ) -> None:
-        """`patience_sec`: how long the policy may take for one completion."""
         self.calls: list[Call] = []
         self._trial = trial
         self._seed = seed
@@ -86,17 +89,16 @@ class Conversation:
         self._policy = policy
         self._journal = journal
         self._turns = turns
-        self._patience_sec = patience_sec
         self._histories: list[_History] = []
         """What the next prompt may go on from: the main agent's conversation, then those of the
         sub-agents that have been summarising it since."""
 
-    async def answer(self, wanted: SampleWanted) -> Completion:
-        """Draw the completion that the agent asks for, and record it.
+    async def answer(self, wanted: SampleWanted, draw: Draw) -> Completion:
+        """`draw` the completion that the agent asks for, and record it.
 
         Raises:
             ContextOverflowError: the prompt leaves no room for an answer.
-            PolicyError: the policy failed, took too long, or gave what can't be trained on.
+            PolicyError: the policy failed, or gave what can't be trained on.
         """
         await self._turns.wait()
         self._journal.append(
@@ -110,7 +112,7 @@ class Conversation:
                 f"the prompt has {len(prompt)} tokens, the context limit is {self._limits.context}"
             )
         started = time.monotonic()
-        sample = await self._sample(
+        sample = await draw(
             SampleRequest(
                 prompt_ids=prompt,
                 max_tokens=min(self._limits.completion, room),
@@ -118,6 +120,7 @@ class Conversation:
                 seed=derive_seed(self._seed, len(self.calls)),
             )
         )
+        _require_sound(sample)
         await self._turns.wait()
         answer = self._policy.renderer.answer(sample.completion_ids)
         summary = wanted.purpose != "turn"
@@ -144,22 +147,6 @@ class Conversation:
             prompt_tokens=len(prompt),
             completion_tokens=len(sample.completion_ids),
         )
-
-    async def _sample(self, request: SampleRequest) -> Sample:
-        try:
-            async with asyncio.timeout(self._patience_sec):
-                sample = await self._policy.sample(request)
-        except TimeoutError as error:
-            # Else the trial's budget would run out, and the policy's silence be scored as its own.
-            raise PolicyError(f"no answer within {self._patience_sec:g} s") from error
-        if sample.logprobs.shape != (len(sample.completion_ids),):
-            raise PolicyError(
-                f"{len(sample.completion_ids)} tokens came with"
-                f" {sample.logprobs.size} log-probabilities"
-            )
-        if not np.isfinite(sample.logprobs).all():
-            raise PolicyError("a log-probability is not a finite number")
-        return sample
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
         known = [h for h in self._histories if messages[: len(h.messages)] == h.messages]
@@ -212,6 +199,17 @@ class Conversation:
                 seconds=seconds,
             )
         )
+
+
+def _require_sound(sample: Sample) -> None:
+    """Raise `PolicyError` for what can't be trained on."""
+    if sample.logprobs.shape != (len(sample.completion_ids),):
+        raise PolicyError(
+            f"{len(sample.completion_ids)} tokens came with"
+            f" {sample.logprobs.size} log-probabilities"
+        )
+    if not np.isfinite(sample.logprobs).all():
+        raise PolicyError("a log-probability is not a finite number")
 
 
 def _message(role: str, content: str) -> Message:

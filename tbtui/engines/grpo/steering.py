@@ -14,6 +14,7 @@ from tbtui.journal.events import Noted, TrialPaused, TrialResumed
 from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import (
     Completion,
+    CompletionDelayed,
     CompletionFailed,
     ControlRefused,
     ControlVerb,
@@ -32,6 +33,8 @@ class Pool(Protocol):
     def type_keys(self, keys: TypeKeys) -> bool: ...
 
     def reply(self, answer: Completion | CompletionFailed) -> bool: ...
+
+    def delay(self, delayed: CompletionDelayed) -> bool: ...
 
 
 class Steering:

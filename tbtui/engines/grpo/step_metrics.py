@@ -30,6 +30,15 @@ def batch_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     return metrics
 
 
+def truncated_turns(groups: Sequence[ScoredGroup], max_tokens: int) -> dict[str, float]:
+    """Share of the model calls that were cut off at `max_tokens`."""
+    calls = [call for group in groups for rollout in group.rollouts for call in rollout.calls]
+    if not calls:
+        return {}
+    cut_off = sum(len(call.completion_ids) >= max_tokens for call in calls)
+    return {"env/all/frac_truncated_turns": cut_off / len(calls)}
+
+
 def _prefix_extended(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     """Share of the prompts after a trial's first that go on from its earlier tokens exactly.
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tbtui.algorithm.costs import Tokens, sampled_tokens
 from tbtui.config import RunConfig
 from tbtui.engines.events_of import turn_event
 from tbtui.engines.grpo.admission import Admission, Slot
 from tbtui.engines.grpo.attempts import Attempt, Attempts, Place, TrialEnd
+from tbtui.engines.grpo.completions import Asker, Completions
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
+from tbtui.engines.grpo.outages import Outages
+from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
 from tbtui.engines.grpo.rollouts import Rollout, TrialSettings, sent
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns
 from tbtui.engines.grpo.steering import Pool, Steering
+from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.engines.grpo.waiting_commands import WaitingCommands
 from tbtui.journal.events import (
     Outcome,
@@ -33,8 +37,17 @@ from tbtui.journal.events import (
     WorkerStarted,
 )
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import ContextOverflowError, Policy, PolicyError, PolicyLostError
+from tbtui.policies.base import (
+    ContextOverflowError,
+    Policy,
+    PolicyDeniedError,
+    PolicyError,
+    PolicyLostError,
+    Sample,
+    SampleRequest,
+)
 from tbtui.rollout.messages import (
+    CompletionDelayed,
     CompletionFailed,
     ControlRefused,
     FromWorker,
@@ -57,6 +70,14 @@ from tbtui.rollout.pool import WorkerId, WorkerLostInfo, WorkerRecycledInfo
 _LARGEST_SHARE = 0.8
 """Of the agent's budget, for one completion."""
 
+StorageCheck = Callable[[], Awaitable[bool]]
+"""Whether the run directory is out of order now."""
+
+
+async def no_storage_check() -> bool:
+    """For a run whose directory nobody watches."""
+    return False
+
 
 class TrialRunner[P: Pool]:
     """At most `n_parallel` trials at once; each finishes with a typed outcome, whatever happens.
@@ -70,15 +91,29 @@ class TrialRunner[P: Pool]:
         policy: Policy,
         journal: JournalWriter,
         pool: Callable[[TrialRunner[P]], P],
+        unusable: UnusableTasks | None = None,
+        outages: Outages | None = None,
+        storage: StorageCheck = no_storage_check,
     ) -> None:
-        """`pool` makes the pool that reports to this runner's `on_message` and
-        `on_worker_lost`."""
+        """
+        Args:
+            pool: makes the pool that reports to this runner's `on_message` and `on_worker_lost`.
+            unusable: tasks that are known to be.
+            storage: looks at once whether the run directory is in order, and begins an outage if
+                it is not.
+        """
+        self.outages = outages or Outages(journal)
+        self._check_storage = storage
+        self.unusable = unusable or UnusableTasks(journal)
         self._settings = settings
         self.pool = pool(self)
         self._policy = policy
         self._journal = journal
         self._admission = Admission(settings.n_parallel, settings.starts_per_sec)
         self._streak = FailureStreak(settings.halt_after)
+        self.completions = Completions(
+            policy, journal, self.outages, settings.retry_wait_sec, settings.sample_timeout_sec
+        )
         self._attempts = Attempts()
         self._turns = LoopTurns()
         self._waiting = WaitingCommands(journal)
@@ -95,6 +130,8 @@ class TrialRunner[P: Pool]:
             retry_wait_sec=config.retry_wait_sec,
             sample_timeout_sec=config.sample_timeout_sec,
         )
+        self.completions.retry_wait_sec = config.retry_wait_sec
+        self.completions.patience_sec = config.sample_timeout_sec
         self._admission.change(config.n_parallel_envs, config.env_starts_per_sec)
 
     async def run(
@@ -107,6 +144,7 @@ class TrialRunner[P: Pool]:
         Raises:
             HaltError: its outcome ends the run.
             PolicyLostError: the policy was lost under it, or under another trial.
+            PolicyDeniedError: its server takes no requests from us any more.
         """
         settings = self._settings
         place = Place(plan)
@@ -116,11 +154,20 @@ class TrialRunner[P: Pool]:
             while True:
                 rollout = await self._attempt(place, attempt, spent, tokens)
                 spent, tokens = rollout.spent, rollout.tokens
+                broken = is_infrastructure(rollout.outcome)
+                outage = broken and await self.in_outage()
+                if broken and not outage and place.end is not None:
+                    self._count_failure(rollout, place.end)
                 if (asked := place.again) is not None:
                     place.again, why, wait = None, asked, 0.0
                     place.plan = plan.again(attempt + 1)
-                elif settings.outcomes[rollout.outcome] != "retry" or retries >= (
-                    settings.max_retries
+                elif outage and plan.task.name not in self.unusable and not place.final.is_set():
+                    why, wait = str(rollout.outcome), 0.0
+                    await self._outage_over(place)
+                elif (
+                    settings.outcomes[rollout.outcome] != "retry"
+                    or retries >= settings.max_retries
+                    or plan.task.name in self.unusable
                 ):
                     return rollout
                 else:
@@ -144,6 +191,18 @@ class TrialRunner[P: Pool]:
                     spent = _add(spent, PhaseSeconds(queue=wait))
         finally:
             self._attempts.close_place(place)
+
+    async def in_outage(self) -> bool:
+        """Whether what failed just now may be an outage's doing."""
+        return self.outages.on or await self._check_storage()
+
+    async def _outage_over(self, place: Place) -> None:
+        """Until everything is in order, or no further attempt is wanted."""
+        final = asyncio.ensure_future(place.final.wait())
+        try:
+            await comes_before(self.outages.over(), final)
+        finally:
+            final.cancel()
 
     async def _attempt(
         self, place: Place, number: int, spent: PhaseSeconds, tokens: Tokens
@@ -177,7 +236,7 @@ class TrialRunner[P: Pool]:
             else:
                 self.pool.start_trial(self._spec(plan, trial, budget))
                 end = await attempt.ended
-        except (asyncio.CancelledError, PolicyLostError):
+        except (asyncio.CancelledError, PolicyLostError, PolicyDeniedError):
             self._journal.append(_unfinished(trial, self._cut_off_by))
             self._waiting.over(trial, Outcome.CANCELLED)
             raise
@@ -201,14 +260,16 @@ class TrialRunner[P: Pool]:
             self._policy,
             self._journal,
             self._turns,
-            # An answer that takes most of the budget is the server's slowness, not the policy's.
-            min(self._settings.sample_timeout_sec, _LARGEST_SHARE * budget),
         )
-        return Attempt(trial, plan.step, conversation, loop.create_future(), loop.create_future())
+        # An answer that takes most of the budget is the server's slowness, not the policy's.
+        patience = min(self._settings.sample_timeout_sec, _LARGEST_SHARE * budget)
+        return Attempt(
+            trial, plan, conversation, patience, loop.create_future(), loop.create_future()
+        )
 
     async def _admitted(self, attempt: Attempt) -> Slot | None:
         """A slot, or None when the attempt was withdrawn before it got one."""
-        entering = asyncio.ensure_future(self._admission.enter(attempt.step))
+        entering = asyncio.ensure_future(self._admission.enter(attempt.plan.step))
         try:
             await asyncio.wait((entering, attempt.withdrawn), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -237,6 +298,8 @@ class TrialRunner[P: Pool]:
             agent=settings.agent,
             enable_summarize=settings.enable_summarize,
             proactive_summarization_threshold=settings.proactive_summarization_threshold,
+            check_zeros=settings.check_zeros,
+            kill_before_verifying=settings.kill_before_verifying,
         )
 
     def _finished(
@@ -296,11 +359,27 @@ class TrialRunner[P: Pool]:
         self._waiting.over(trial, outcome)
         if action == "halt":
             raise HaltError(f"{trial}: {outcome}: {reason} (on_outcome.{outcome}=halt)")
-        if is_infrastructure(outcome):
-            self._streak.failed(trial, outcome, reason, end.incident)
-        elif outcome is not Outcome.CANCELLED:
+        self.unusable.tried(place.plan.task.name)
+        if not is_infrastructure(outcome) and outcome is not Outcome.CANCELLED:
             self._streak.worked()
+        place.end = end
         return rollout
+
+    def _count_failure(self, rollout: Rollout, end: TrialEnd) -> None:
+        """What infrastructure broke, in no outage, speaks against the run or against the task.
+
+        Raises:
+            HaltError: it was one too many in a row.
+        """
+        outcome, reason, facts = rollout.outcome, rollout.reason, end.facts
+        task, lasting = rollout.plan.task.name, end.decision.lasting
+        if self._settings.outcomes[outcome] == "retry":
+            if lasting:
+                self.unusable.set_aside(task, reason)
+            elif outcome is Outcome.SETUP_ERROR and facts:
+                self.unusable.setup_failed(task, reason, facts.exception_message or "")
+        incident = end.incident or (task if lasting else None)
+        self._streak.failed(rollout.trial, outcome, reason, incident)
 
     # What workers say
 
@@ -364,8 +443,10 @@ class TrialRunner[P: Pool]:
         if running is None:
             return
         try:
-            answer = await running.conversation.answer(wanted)
-        except PolicyLostError:
+            answer = await running.conversation.answer(
+                wanted, lambda request: self._draw(running, wanted, request)
+            )
+        except (PolicyLostError, PolicyDeniedError):
             raise  # no trial's failure: every other one would only hear the same
         except ContextOverflowError as error:
             self.pool.reply(CompletionFailed(wanted.request, "context_overflow", str(error)))
@@ -373,6 +454,15 @@ class TrialRunner[P: Pool]:
             self.pool.reply(CompletionFailed(wanted.request, "provider_error", str(error)))
         else:
             self.pool.reply(answer)
+
+    async def _draw(self, attempt: Attempt, wanted: SampleWanted, request: SampleRequest) -> Sample:
+        def delayed(delayed: bool, waited_sec: float) -> None:
+            self.pool.delay(CompletionDelayed(wanted.request, delayed, waited_sec))
+
+        plan = attempt.plan
+        place = f"{plan.group}-{plan.index}"
+        asker = Asker(attempt.trial, place, wanted.turn, attempt.patience_sec, delayed)
+        return await self.completions.draw(asker, request, plan.seed)
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         del self._answering[task]

@@ -18,13 +18,11 @@ class Change:
 
     old: str
     new: str | None
-    """Its new name; none: it is gone; the same as before: it stays though nobody knows it."""
+    """Its new name; none: it is gone; the same as before: only its value changes."""
     reason: str
 
     def __str__(self) -> str:
         """`old key -> new key: reason`, in one line."""
-        if self.new == self.old:
-            return f"{self.old} stays: {self.reason}"
         return f"{self.old} -> {self.new or '(gone)'}: {self.reason}"
 
 
@@ -116,20 +114,25 @@ class Document:
         self.set(new, value if convert is None else convert(value))
         self.record(old, new, reason)
 
-    def move_table(self, old: str, new: str, reason: str) -> None:
-        """Move each key of a table. What is no table is moved as it is."""
-        if not self.has(old):
+    def move_table(self, old: str, new: str | None, reason: str) -> None:
+        """Move each key of a table, or drop it where there is no `new` place.
+
+        Raises:
+            ConfigError: there is something else.
+        """
+        table = self.table(old)
+        if table is None:
             return
-        if not isinstance(self.get(old), dict):
-            self.move(old, new, reason)
-            return
-        table = self.table(old) or {}
-        if not table:  # that it is there says something
+        if new is None:
+            for key in list(table):
+                self.drop(f"{old}.{key}", reason)
+        elif not table:  # that it is there says something
             if self.table(new) is None:
                 self.set(new, {})
             self.record(old, new, reason)
-        for key in list(table):
-            self.move(f"{old}.{key}", f"{new}.{key}", reason)
+        else:
+            for key in list(table):
+                self.move(f"{old}.{key}", f"{new}.{key}", reason)
         self.remove_empty(old)
 
     def remove_empty(self, path: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tbtui.config import RunConfig, settings, to_json
+from tbtui.config import RunConfig, default_of, to_json
 from tbtui.engines.honoured import Problem, contradictions_of_any_engine
 from tbtui.engines.prime_rl.settings_table import FATES
 
@@ -19,7 +19,6 @@ LARGEST_RANK = 512
 HOTTEST = 2.0
 """The highest temperature that Prime-RL samples at."""
 _PRIME_RL_CHECKPOINT = re.compile(r"step_\d+")
-_FOR_THE_EMBEDDED_MODEL = ("learning_rate", "max_turns", "max_tokens")
 
 
 def prime_rl_problems(config: RunConfig) -> list[Problem]:
@@ -46,10 +45,9 @@ def _warning(text: str) -> Problem:
 def _without_a_place(config: RunConfig) -> Iterator[Problem]:
     """Settings that can't be written into Prime-RL's file, where somebody asked for something."""
     values = to_json(config)
-    defaults = settings()
     for name, fate in FATES.items():
         value = values[name]
-        asked = name in config.given or getattr(config, name) != defaults[name].default
+        asked = name in config.given or getattr(config, name) != default_of(name, values)
         if fate.keys or fate.ours or not asked or value in fate.anyway:
             continue
         shown = name if isinstance(value, dict) else f"{name}={_shown(value)}"
@@ -116,13 +114,6 @@ def _length_problems(config: RunConfig) -> Iterator[Problem]:
             f"enable_summarize=true: the context of {context} tokens always has fewer free ones"
             f" than proactive_summarization_threshold={config.proactive_summarization_threshold};"
             " give a smaller threshold"
-        )
-    unset = [name for name in _FOR_THE_EMBEDDED_MODEL if name not in config.given]
-    if unset:
-        values = to_json(config)
-        yield _warning(
-            ", ".join(f"{name}={values[name]}" for name in unset)
-            + ": not given, and these defaults are the embedded model's"
         )
 
 

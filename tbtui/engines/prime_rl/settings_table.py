@@ -141,6 +141,12 @@ FATES: Mapping[str, Fate] = MappingProxyType(
         "halt_after": _refused(
             "Prime-RL ends after ten batches without a sample, and by nothing else"
         ),
+        "unfit_tasks": _refused("Prime-RL is given all tasks that are chosen", "skip"),
+        "max_unusable": _refused("Prime-RL keeps its tasks, and ends by its own rules"),
+        "check_zeros": _refused("in Prime-RL doubtful verdicts are checked always (faults)"),
+        "kill_before_verifying": _refused(
+            "in Prime-RL what an agent has left running is there when it is verified", "never"
+        ),
         # A look before a step is trained
         "review": _refused(_NO_REVIEW, "off"),
         "review_rules": _refused(_NO_REVIEW, None),
@@ -168,6 +174,7 @@ FATES: Mapping[str, Fate] = MappingProxyType(
         "trial_timeout_sec": _source(f"{HARNESS}.trial_timeout_sec"),
         "environment_type": _source(f"{HARNESS}.environment_type"),
         "environment_kwargs": _source(f"{HARNESS}.environment_kwargs"),
+        "force_build": _source(f"{HARNESS}.force_build"),
         "n_parallel_envs": Fate(
             (
                 "orchestrator.concurrency.max_inflight",
@@ -188,10 +195,12 @@ FATES: Mapping[str, Fate] = MappingProxyType(
         # Alarms, costs and GPUs
         "on_alarm": _told("tbtui raises its alarms itself; Prime-RL isn't told of it", {}),
         "prices": _told("tbtui counts costs itself; Prime-RL isn't told of it", {}),
+        "max_cost": _told("what Prime-RL costs isn't known here, so nothing ends it", None),
         "gpu_hosts": _ours(),
         # Where it goes
         "logs_dir": _mapped("output_dir"),
         "run_name": _mapped("run.name"),
+        "on_hangup": _ours(),
         "keep": _source(f"{HARNESS}.keep"),
         "save_every": _mapped("ckpt.interval"),
         "keep_checkpoints": _mapped("ckpt.keep_last"),

@@ -164,6 +164,7 @@ def _source(config: RunConfig, context: int, *, heldout: bool) -> dict[str, Any]
         "n_workers": config.n_workers,
         "keep": config.keep,
         "environment_kwargs": dict(config.environment_kwargs),
+        "force_build": config.force_build,
     }
     return {
         # One environment server, so that n_parallel_envs are all there are.
@@ -208,7 +209,8 @@ def _named(patterns: tuple[str, ...], setting: str, tasks_dir: Path) -> list[str
     if all(is_name(pattern) for pattern in patterns):
         return list(patterns)
     try:
-        names = [task.name for task in discover(find_tasks(tasks_dir)).tasks]
+        tasks = discover(find_tasks(tasks_dir)).tasks
+        names = {task.name: task.full_name for task in tasks}
         chosen = choose(names, patterns, setting)
     except CatalogError as error:
         raise ConfigError(str(error)) from error

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
-from datetime import date, datetime, time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tbtui.config import ConfigError
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -36,61 +31,13 @@ def read_toml(path: Path) -> dict[str, Any]:
 def toml_text(document: Mapping[str, Any]) -> str:
     """The file, its values in the order given and its tables after them.
 
+    What a terminal might obey is escaped: it is printed, too, and texts come from tasks and files.
+
     Raises:
         TypeError: a value that TOML hasn't got, such as None.
     """
-    return "\n".join(_lines(document, ())).lstrip("\n") + "\n"
+    import tomli_w
 
-
-def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    for key, value in table.items():
-        if not (isinstance(value, Mapping) or _is_list_of_tables(value)):
-            yield f"{_key(key)} = {_value(value)}"
-    for key, value in table.items():
-        inner = (*path, _key(key))
-        if isinstance(value, Mapping):
-            # A header is needed where the table has values of its own, or is there at all.
-            if not value or not all(map(_is_nested, value.values())):
-                yield f"\n[{'.'.join(inner)}]"
-            yield from _lines(value, inner)
-        elif _is_list_of_tables(value):
-            for each in value:
-                yield f"\n[[{'.'.join(inner)}]]"
-                yield from _lines(each, inner)
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, Mapping) or _is_list_of_tables(value)
-
-
-def _is_list_of_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
-
-
-def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _string(key)
-
-
-def _string(text: str) -> str:
-    # JSON's escapes are TOML's; but JSON leaves DEL as it is, and escapes what is beyond 16 bits in
-    # two halves where it has to be ASCII.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return repr(value)
-        case str():
-            return _string(value)
-        case datetime() | date() | time():
-            return value.isoformat()
-        case list() | tuple():
-            return "[" + ", ".join(map(_value, value)) + "]"
-        case Mapping():
-            entries = ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items())
-            return "{ " + entries + " }" if entries else "{}"
-        case _:
-            raise TypeError(f"TOML has no {type(value).__name__}")
+    text = tomli_w.dumps(document)
+    # Outside strings all is printable, and inside every character may be escaped.
+    return "".join(c if c.isprintable() or c == "\n" else f"\\U{ord(c):08x}" for c in text)

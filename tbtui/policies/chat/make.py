@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Sequence
 
+from tbtui.imports import import_named
 from tbtui.policies.base import PolicyRefusedError
 from tbtui.policies.chat.base import ChatRenderer, Thinking
+
+_METHODS = ("render", "extend", "answer", "pieces")
+_FACTS = ("stop_ids", "digest", "vocab_size", "notes")
+"""Of a `ChatRenderer`; these may be set by `__init__`."""
 
 
 def make_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer:
@@ -53,22 +58,24 @@ def _embedded(thinking: Thinking) -> ChatRenderer:
 def _imported(module: str, name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer:
     setting = f"renderer={module}:{name}"
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        found = import_named(module).__dict__.get(name)
     except ImportError as error:
-        raise PolicyRefusedError(f"{setting}: {module} can't be imported: {error}") from error
-    if not callable(found):
+        raise PolicyRefusedError(
+            f"{setting}: {module} can't be imported: {error}; install it, or put the directory it"
+            " is in into PYTHONPATH"
+        ) from error
+    if not isinstance(found, type):
         raise PolicyRefusedError(f"{setting}: {module} has no class of this name")
+    # Nothing is called that was not written to be a renderer.
+    _require([each for each in _METHODS if not callable(getattr(found, each, None))], setting)
     try:
         renderer: ChatRenderer = found(tokenizer, thinking)
     except TypeError as error:
         raise PolicyRefusedError(f"{setting}(tokenizer, thinking): {error}") from error
-    lacking = [
-        member
-        for member in (
-            "render", "extend", "answer", "pieces", "stop_ids", "digest", "vocab_size", "notes",
-        )
-        if not hasattr(renderer, member)
-    ]  # fmt: skip
+    _require([each for each in _FACTS if not hasattr(renderer, each)], setting)
+    return renderer
+
+
+def _require(lacking: Sequence[str], setting: str) -> None:
     if lacking:
         raise PolicyRefusedError(f"{setting}: it lacks {', '.join(lacking)}")
-    return renderer

@@ -99,7 +99,8 @@ def _load(name: str) -> Any:
             raise PolicyRefusedError(f"tokenizer={name}: there is no such directory")
         name = str(directory)
     try:
-        return AutoTokenizer.from_pretrained(name)
+        # Never code that comes with one; left open, transformers asks at the terminal.
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise PolicyRefusedError(
             f"tokenizer {name} can't be loaded: {_first_line(error)} (name a directory that has"

@@ -105,7 +105,7 @@ class LocalPolicy:
             raise PolicyError("the policy has not been started")
         return self._renderer
 
-    async def start(self) -> None:
+    async def start(self, resume: Path | None = None) -> None:
         """Raises `PolicyError` when Harbor's texts have changed, when the checkpoint can't be used
         or when the process doesn't come up."""
         tokenizer = LocalTokenizer(TOKENIZER)

@@ -107,5 +107,5 @@ def _drift(what: str) -> PolicyError:
     return PolicyError(
         f"the installed Harbor's Terminus-2 is not the one the embedded policy was made for "
         f"({what}): install the Harbor version in uv.lock, or make a new tokenizer and checkpoint "
-        f"with `python -m tbtui.policies.local.warm_start DIRECTORY`"
+        f"in a checkout of tbtui, with `python -m tests.by_hand.starter model DIRECTORY`"
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 
 from tbtui.policies.base import PolicyError
 from tbtui.policies.byte_level import byte_of_character, split_text
@@ -19,7 +19,7 @@ from tbtui.policies.byte_level import byte_of_character, split_text
 END = "<|end|>"
 USER = "<|user|>"
 ASSISTANT = "<|asst|>"
-_SPECIAL = (END, USER, ASSISTANT)
+SPECIAL = (END, USER, ASSISTANT)
 
 
 class LocalTokenizer:
@@ -41,9 +41,9 @@ class LocalTokenizer:
         self.vocab_size = self._tokenizer.get_vocab_size()
         added = self._tokenizer.get_added_tokens_decoder()
         specials = {token.content: id for id, token in added.items() if token.special}
-        if set(specials) != set(_SPECIAL):
+        if set(specials) != set(SPECIAL):
             raise PolicyError(f"{path} is not a tokenizer of the embedded policy")
-        self.end_id, self.user_id, self.assistant_id = (specials[name] for name in _SPECIAL)
+        self.end_id, self.user_id, self.assistant_id = (specials[name] for name in SPECIAL)
         self._special_names = {id: name for name, id in specials.items()}
         byte_of = byte_of_character()
         self._bytes: list[bytes] = [b""] * self.vocab_size
@@ -72,29 +72,3 @@ class LocalTokenizer:
         A character split over several tokens belongs to the last of them.
         """
         return split_text(ids, self._bytes, self._special_names)
-
-
-def train_tokenizer(
-    texts: Iterable[str], fixed_texts: Sequence[str], vocab_size: int, path: Path
-) -> LocalTokenizer:
-    """Learn the merges from `texts`, add `fixed_texts` as tokens, write the result to `path`."""
-    tokenizer = Tokenizer(models.BPE())
-    # White space is never part of a word's token, so a name is the same token wherever it stands
-    # and a small model can simply copy it.
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(r"\s+"), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - len(fixed_texts),
-        special_tokens=[AddedToken(name, special=True, normalized=False) for name in _SPECIAL],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed_texts])
-    path.write_text(tokenizer.to_str(pretty=True) + "\n", encoding="utf-8")
-    return LocalTokenizer(path)

@@ -44,6 +44,8 @@ class TinkerCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     expires_at: float | None = None
     """None: it stays until it is deleted."""
+    size_bytes: int | None = None
+    """At the server; None where it doesn't tell."""
 
     @property
     def expiry(self) -> str:

@@ -12,8 +12,17 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from tbtui.policies.base import PolicyError, PolicyLostError, PolicyRefusedError
+from tbtui.policies.base import (
+    PolicyDeniedError,
+    PolicyError,
+    PolicyLostError,
+    PolicyRefusedError,
+)
 
+THE_SERVER = "the Tinker server"
+
+GATEWAY_STATUSES = frozenset({502, 503, 504, *range(520, 531)})
+"""What a proxy answers for a server that it can't reach."""
 _LONGEST_QUOTE = 300
 
 _KEY = re.compile(r"\b(?:tml-[\w.-]+|eyJ[\w.-]{8,})")
@@ -35,7 +44,9 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
 )
 
 
-def policy_error(error: Exception, doing: str, *, training: bool = True) -> PolicyError:
+def policy_error(
+    error: Exception, doing: str, *, training: bool = True, server: str = THE_SERVER
+) -> PolicyError:
     """`error` as the policy's own.
 
     Args:
@@ -43,6 +54,7 @@ def policy_error(error: Exception, doing: str, *, training: bool = True) -> Poli
         doing: what was being done, to begin the line with: "the optimiser step".
         training: whether what is being trained depends on it. Without, there is nothing to lose
             and the result is never a `PolicyLostError`.
+        server: what the server is called.
     """
     import tinker
 
@@ -50,12 +62,12 @@ def policy_error(error: Exception, doing: str, *, training: bool = True) -> Poli
         return error
     status = _status_error(error)
     if status is not None:
-        return _of_status(status, doing, training)
+        return _of_status(status, doing, training, server)
     match error:
         case tinker.RequestFailedError():
-            return _of_failed_request(error, doing, training)
+            return _of_failed_request(error, doing, training, server)
         case tinker.APITimeoutError() | tinker.APIConnectionError():
-            text = f"{doing}: no connection to the Tinker server ({_words(error)})"
+            text = f"{doing}: no connection to {server} ({_words(error)})"
             return PolicyLostError(text) if training else PolicyError(f"{text}; is it up?")
         case tinker.APIResponseValidationError():
             return PolicyError(_not_understood(doing, error))
@@ -79,7 +91,7 @@ def policy_error(error: Exception, doing: str, *, training: bool = True) -> Poli
     # What else comes while an answer is awaited says that it won't come: a promise that has
     # expired, a time limit, an answer that can't be read.
     kind = "no answer in time" if isinstance(error, TimeoutError) else _words(error)
-    text = f"{doing}: the Tinker server's answer never came ({kind})"
+    text = f"{doing}: no answer came from {server} ({kind})"
     return PolicyLostError(text) if training else PolicyError(text)
 
 
@@ -104,22 +116,23 @@ def without_key(text: str) -> str:
     return line if len(line) <= _LONGEST_QUOTE else line[: _LONGEST_QUOTE - 1] + "…"
 
 
-def _of_status(status: tuple[int, str], doing: str, training: bool) -> PolicyError:
+def _of_status(status: tuple[int, str], doing: str, training: bool, server: str) -> PolicyError:
     code, words = status
     quote = f"{code}: {words}" if words else str(code)
     match code:
         case 401:
-            return PolicyRefusedError(
-                f"{doing}: the Tinker server doesn't accept the API key ({quote}); check"
+            return PolicyDeniedError(
+                f"{doing}: {server} doesn't accept the API key ({quote}); check"
                 " TINKER_API_KEY in the environment or in .env"
             )
         case 402:
+            # It passes once the account is settled, and the SDK has waited for that already.
             return PolicyError(
                 f"{doing}: the account behind the API key has a billing problem ({quote}); settle"
                 " it in the Tinker console, then resume the run"
             )
         case 403:
-            return PolicyRefusedError(
+            return PolicyDeniedError(
                 f"{doing}: the API key has no right to this ({quote}); use a key, or a"
                 " TINKER_PROJECT_ID, that has it"
             )
@@ -136,10 +149,11 @@ def _of_status(status: tuple[int, str], doing: str, training: bool) -> PolicyErr
                 409: "is in a state that doesn't fit the request",
                 429: "has too much to do",
             }[code]
-            text = f"{doing}: the Tinker server {what} ({quote})"
+            text = f"{doing}: {server} {what} ({quote})"
             return PolicyLostError(text) if training else PolicyError(f"{text}; try again later")
         case _ if code >= 500:
-            text = f"{doing}: the Tinker server failed ({quote})"
+            what = "isn't reached" if code in GATEWAY_STATUSES else "failed"
+            text = f"{doing}: {server} {what} ({quote})"
             return PolicyLostError(text) if training else PolicyError(f"{text}; try again later")
         case _ if training and "not loaded" in words:
             # SkyRL's server after a restart, or without heartbeats for long.
@@ -150,7 +164,7 @@ def _of_status(status: tuple[int, str], doing: str, training: bool) -> PolicyErr
             return PolicyRefusedError(_refused(doing, quote))
 
 
-def _of_failed_request(error: Exception, doing: str, training: bool) -> PolicyError:
+def _of_failed_request(error: Exception, doing: str, training: bool, server: str) -> PolicyError:
     import tinker
     from tinker.types import RequestErrorCategory
 
@@ -159,7 +173,7 @@ def _of_failed_request(error: Exception, doing: str, training: bool) -> PolicyEr
     words = without_key(dressed["words"] if dressed else error.message)
     if error.category is RequestErrorCategory.User:
         return PolicyRefusedError(_refused(doing, words))
-    text = f"{doing}: the Tinker server failed ({words})"
+    text = f"{doing}: {server} failed ({words})"
     return PolicyLostError(text) if training else PolicyError(text)
 
 
@@ -186,7 +200,7 @@ def _status_error(error: BaseException) -> tuple[int, str] | None:
 
     for cause in _causes(error):
         if isinstance(cause, tinker.APIStatusError):
-            return cause.status_code, _server_words(cause)
+            return cause.status_code, server_words(cause)
     return None
 
 
@@ -200,7 +214,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or context
 
 
-def _server_words(error: Exception) -> str:
+def server_words(error: Exception) -> str:
     """What the body of an HTTP error says: `detail`, `message` or `error`, or the body itself."""
     import tinker
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tbtui.policies.base import ServerState
 from tbtui.policies.meter import RequestMeter, StateSource
+from tbtui.policies.tinker.errors import GATEWAY_STATUSES, server_words
 
 if TYPE_CHECKING:
+    import tinker
     from tinker import SamplingClient, ServiceClient, TrainingClient
     from tinker._client import AsyncTinker
     from tinker.lib.api_future_impl import QueueState
@@ -31,8 +33,15 @@ _CALLS = "aclient"
 _SUBMISSIONS = "execute_with_retries"
 _RESENDS = "_sleep_for_retry"
 
-_GATEWAY_STATUSES = frozenset({502, 503, 504, *range(520, 531)})
-"""What a proxy answers for a server that it can't reach."""
+_POOL = "ClientConnectionPool"
+_ERRORS: dict[str, StateSource] = {
+    "SAMPLE": "errors_sampling",
+    "TRAIN": "errors_training",
+    "RETRIEVE_PROMISE": "errors_retrieving",
+    "RETRIEVE_FUTURES": "errors_retrieving",
+}
+"""By the SDK's pool of connections."""
+_UNPAID, _TOO_MANY, _SERVER_ERRORS = 402, 429, 500
 
 type _Submission = Callable[..., Awaitable[Any]]
 
@@ -114,41 +123,93 @@ def watch_connection(
         _count_resends(meter, holder, _SUBMISSIONS)
 
 
+@contextlib.contextmanager
+def watch_beginning(meter: RequestMeter) -> Iterator[None]:
+    """Whether the server can be reached while a session is being opened within; one at a time.
+
+    Until there is a session there is no client to be watched, and the SDK sends its first requests
+    again for minutes: so every client of the process is watched meanwhile.
+    """
+    from tinker.lib import internal_client_holder
+
+    pool: Any = getattr(internal_client_holder, _POOL, None)
+    if not hasattr(pool, _CALLS):
+        _not_told(meter, "connection", "the opening of sessions")
+        yield
+        return
+    before = pool.aclient
+
+    def watched(self: object) -> contextlib.AbstractContextManager[AsyncTinker]:
+        return _watched(meter, before(self), "errors_other")
+
+    setattr(pool, _CALLS, watched)
+    try:
+        yield
+    finally:
+        setattr(pool, _CALLS, before)
+        meter.withdraw("errors_other")
+
+
 def _watched_calls(
     meter: RequestMeter,
     aclient: Callable[[ClientConnectionPoolType], contextlib.AbstractContextManager[AsyncTinker]],
 ) -> Callable[[ClientConnectionPoolType], contextlib.AbstractContextManager[AsyncTinker]]:
     """`aclient` lends an HTTP client for one call to the server; how the call went is seen as it
     is given back."""
-    import tinker
 
-    @contextlib.contextmanager
-    def watched(pool: ClientConnectionPoolType) -> Iterator[AsyncTinker]:
-        told = pool.name != "TELEMETRY"
-        try:
-            with aclient(pool) as client:
-                if told:
-                    _watch_resends(meter, client)
-                yield client
-        except tinker.APIConnectionError as error:
-            if told:
-                _unreachable(meter, error)
-            raise
-        except tinker.APIStatusError as error:
-            if told:
-                _answered_with(meter, error)
-                if pool.name == "SAMPLE" and error.status_code == 429:
-                    # A sampling client takes this one for "not yet", and asks again by itself.
-                    meter.retried()
-            raise
-        else:
-            if told:
-                meter.withdraw("connection")
-                if pool.name != "SESSION":
-                    # A heartbeat goes through whether the account pays or not.
-                    meter.withdraw("billing")
+    def watched(
+        pool: ClientConnectionPoolType,
+    ) -> contextlib.AbstractContextManager[AsyncTinker]:
+        if pool.name == "TELEMETRY":
+            return aclient(pool)
+        return _watched(
+            meter,
+            aclient(pool),
+            _ERRORS.get(pool.name, "errors_other"),
+            # A heartbeat goes through whether the account pays or not.
+            pays=pool.name != "SESSION",
+            # A sampling client takes 429 for "not yet", and asks again by itself.
+            asks_again=pool.name == "SAMPLE",
+        )
 
     return watched
+
+
+@contextlib.contextmanager
+def _watched(
+    meter: RequestMeter,
+    lending: contextlib.AbstractContextManager[AsyncTinker],
+    errors: StateSource,
+    *,
+    pays: bool = False,
+    asks_again: bool = False,
+) -> Iterator[AsyncTinker]:
+    """The client that `lending` lends for one call.
+
+    Args:
+        errors: which of the server's errors this call tells of.
+        pays: its success says that the account pays.
+        asks_again: after 429 the same is asked again.
+    """
+    import tinker
+
+    try:
+        with lending as client:
+            _watch_resends(meter, client, errors)
+            yield client
+    except tinker.APIConnectionError as error:
+        _unreachable(meter, error)
+        raise
+    except tinker.APIStatusError as error:
+        status = error.status_code
+        _answered_with(meter, status, _status_words(error), errors)
+        if asks_again and status == _TOO_MANY:
+            meter.retried()
+        raise
+    else:
+        _withdraw(meter, errors)
+        if pays:
+            meter.withdraw("billing")
 
 
 def _unreachable(meter: RequestMeter, error: Exception) -> None:
@@ -156,23 +217,35 @@ def _unreachable(meter: RequestMeter, error: Exception) -> None:
     meter.state("unreachable", str(cause) or type(cause).__name__, "connection")
 
 
-def _answered_with(meter: RequestMeter, error: Exception) -> None:
-    import tinker
+def _answered_with(meter: RequestMeter, status: int, words: str, errors: StateSource) -> None:
+    if status in GATEWAY_STATUSES:
+        meter.state("unreachable", words, "connection")
+    elif status >= _SERVER_ERRORS:
+        # It is no sign that the server is there again: a proxy in front of a dead one may answer.
+        meter.state("failing", words, errors)
+    else:
+        _withdraw(meter, errors)
+        if status == _UNPAID:
+            meter.state("paused_billing", words, "billing")
 
-    assert isinstance(error, tinker.APIStatusError)
-    if error.status_code in _GATEWAY_STATUSES:
-        meter.state("unreachable", _status_line(error.response), "connection")
-        return
+
+def _withdraw(meter: RequestMeter, errors: StateSource) -> None:
     meter.withdraw("connection")
-    if error.status_code == 402:
-        meter.state("paused_billing", error.message, "billing")
+    meter.withdraw(errors)
+
+
+def _status_words(error: tinker.APIStatusError) -> str:
+    """`503 Service Unavailable: upstream connect error`."""
+    words = server_words(error)
+    line = _status_line(error.response)
+    return f"{line}: {words}" if words else line
 
 
 def _status_line(response: Any) -> str:
     return f"{response.status_code} {response.reason_phrase}".strip()
 
 
-def _watch_resends(meter: RequestMeter, client: Any) -> None:
+def _watch_resends(meter: RequestMeter, client: Any, errors: StateSource) -> None:
     """An HTTP client sends some requests again by itself, and waits before each time."""
     if _RESENDS in vars(client) or not hasattr(client, _RESENDS):
         return
@@ -183,8 +256,8 @@ def _watch_resends(meter: RequestMeter, client: Any) -> None:
         response = kwargs.get("response")
         if response is None:
             meter.state("unreachable", "no answer; it is asked again", "connection")
-        elif response.status_code in _GATEWAY_STATUSES:
-            meter.state("unreachable", _status_line(response), "connection")
+        elif response.status_code >= _SERVER_ERRORS:
+            _answered_with(meter, response.status_code, _status_line(response), errors)
         await wait(*args, **kwargs)
 
     setattr(client, _RESENDS, counted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -33,7 +34,13 @@ from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.tinker.abilities import Abilities
 from tbtui.policies.tinker.capabilities import ask_server, context_limit
-from tbtui.policies.tinker.checkpoints import starting_path
+from tbtui.policies.tinker.checkpoints import (
+    read_checkpoint,
+    require_fitting,
+    starting_path,
+)
+from tbtui.policies.tinker.errors import THE_SERVER
+from tbtui.policies.tinker.hooks import watch_beginning
 from tbtui.policies.tinker.samplers import (
     CurrentSampler,
     Sampler,
@@ -92,6 +99,8 @@ class TinkerPolicy:
         """Of the trained weights, once everything asked for so far has been carried out."""
         self._over: asyncio.Future[None] | None = None
         """Raises why training can't be asked for anything any more, once it is done."""
+        self._resumed: Path | None = None
+        """Checkpoint that it began with, as long as nothing was trained since."""
         self._closed = False
         self._unanswered: set[asyncio.Future[tinker.SampleResponse]] = set()
         self._work = Work()
@@ -108,31 +117,44 @@ class TinkerPolicy:
             raise PolicyError("the policy has not been started")
         return self._renderer
 
-    async def start(self) -> None:
+    async def start(self, resume: Path | None = None) -> None:
         """Raises `PolicyError` when there is no key, the server can't be reached, lacks something
-        that the settings ask for, or has no weights for us."""
+        that the settings ask for, or has no weights for us.
+
+        `resume`: one training client is made, with the weights of this checkpoint.
+        """
         settings = self._settings
         self._resources.enter_context(sdk_log_to(self._log))
         self._over = asyncio.get_running_loop().create_future()
-        origin = starting_path(
-            settings.checkpoint,
-            model_name=settings.model_name,
-            lora_rank=settings.lora_rank,
-            server=server_address(settings.base_url),
-        )
-        session = await open_session(settings.base_url, settings.run_name, self._meter)
-        self._session = session
-        abilities = await ask_server(session.rest, settings.model_name)
+        server = server_address(settings.base_url)
+        model_name, rank = settings.model_name, settings.lora_rank
+        checkpoint = None
+        if resume is None:
+            origin = starting_path(
+                settings.checkpoint, model_name=model_name, lora_rank=rank, server=server
+            )
+        else:
+            checkpoint = read_checkpoint(resume)
+            require_fitting(
+                checkpoint, resume, model_name=model_name, lora_rank=rank, server=server
+            )
+            origin = checkpoint.reference
+        with watch_beginning(self._meter):
+            session = await open_session(settings.base_url, settings.run_name, self._meter)
+            self._session = session
+            abilities = await ask_server(session.rest, settings.model_name)
         limit = context_limit(abilities, settings.context_limit)
         run = TrainingRun(session, settings, self._meter, origin)
         if settings.tokenizer is not None or settings.renderer == "embedded":
             # What doesn't depend on the server is refused before a place in its queue is taken.
             renderer = await _renderer(settings, settings.tokenizer or settings.model_name)
-            await run.create()
+            await run.create(resume, checkpoint)
         else:
-            renderer = await _renderer(settings, await run.create() or settings.model_name)
+            named = await run.create(resume, checkpoint)
+            renderer = await _renderer(settings, named or settings.model_name)
         abilities, sampler = await run.prepare(abilities)
         self._published.publish(sampler)
+        self._version, self._resumed = sampler.version, resume
         self._run, self._renderer = run, renderer
         self._info = PolicyInfo(
             name="tinker",
@@ -167,7 +189,7 @@ class TinkerPolicy:
         return drawn
 
     async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
-        training = self._going_on().training
+        training, self._resumed = self._going_on().training, None
         return await self._call_alone("training", training.accumulate(data, loss))
 
     async def apply(self, settings: OptimSettings) -> StepResult:
@@ -206,7 +228,10 @@ class TinkerPolicy:
         Raises:
             PolicyError: it is of another model, rank or server, or the server no longer has it.
         """
-        run = self._going_on()
+        run, resumed = self._going_on(), self._resumed
+        self._resumed = None
+        if directory == resumed:
+            return  # it began with it
         sampler = await self._call_alone("loading", run.load(directory))
         self._version = sampler.version
         self._published.replace(sampler)
@@ -219,7 +244,9 @@ class TinkerPolicy:
     def status(self) -> PolicyStatus:
         in_flight = len(self._unanswered)
         # Which of them the server works on, it doesn't tell.
-        return self._work.status(in_flight, running=in_flight, server=self._meter.status())
+        stored = None if self._run is None else self._run.stored_bytes
+        server = dataclasses.replace(self._meter.status(), stored_bytes=stored)
+        return self._work.status(in_flight, running=in_flight, server=server)
 
     async def close(self, ended: Ended = "success") -> None:
         """End the session; what is still in flight fails with `PolicyError`."""
@@ -249,7 +276,8 @@ class TinkerPolicy:
                 # It wasn't whoever asked that cancelled it.
                 raise PolicyError("sampling: the policy has been closed") from None
             except Exception as error:
-                raise sampling_error(error, "sampling") from error
+                address = "" if self._session is None else f" at {self._session.address}"
+                raise sampling_error(error, "sampling", f"{THE_SERVER}{address}") from error
             finally:
                 self._unanswered.discard(answer)
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.policies.base import Datum, PolicyError, Sample, SampleRequest
-from tbtui.policies.tinker.errors import policy_error, status_code
+from tbtui.policies.tinker.errors import THE_SERVER, policy_error, status_code
 
 if TYPE_CHECKING:
     import tinker
@@ -116,11 +116,11 @@ class Sampler:
         return values[datum.mask]
 
 
-def sampling_error(error: Exception, doing: str) -> PolicyError:
+def sampling_error(error: Exception, doing: str, server: str = THE_SERVER) -> PolicyError:
     """As `policy_error`, for requests to a sampler."""
     if isinstance(error, PolicyError):
         return error
-    found = policy_error(error, doing, training=False)
+    found = policy_error(error, doing, training=False, server=server)
     if status_code(error) in _GONE or _GONE_WORDS.search(str(error)):
         return SamplerGoneError(str(found))
     return found

@@ -21,6 +21,17 @@ _LOGGERS: tuple[tuple[str, int], ...] = (
 _KEY = re.compile(r"\b(?:tml-[\w.-]+|eyJ[\w.-]{8,})")
 
 
+class _OneHandler(list[logging.Handler]):
+    """A logger's handlers, of which there will be no more.
+
+    Hugging Face's libraries add one that writes to the screen as soon as they are imported, which
+    is while a tokenizer is fetched.
+    """
+
+    def append(self, handler: logging.Handler) -> None:
+        pass
+
+
 class _WithoutKeys(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return _KEY.sub("[key]", super().format(record))
@@ -49,7 +60,7 @@ def sdk_log_to(file: IO[bytes]) -> Iterator[None]:
 @contextlib.contextmanager
 def _only_to(handler: logging.Handler, logger: logging.Logger, level: int) -> Iterator[None]:
     handlers, before, propagate = logger.handlers, logger.level, logger.propagate
-    logger.handlers, logger.propagate = [handler], False
+    logger.handlers, logger.propagate = _OneHandler([handler]), False
     logger.setLevel(level)
     try:
         yield

@@ -15,10 +15,10 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tbtui.policies.base import Ended, PolicyError
+from tbtui.policies.base import Ended, PolicyError, PolicyRefusedError
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
-from tbtui.policies.tinker.errors import sdk_errors, without_key
+from tbtui.policies.tinker.errors import GATEWAY_STATUSES, sdk_errors, without_key
 from tbtui.policies.tinker.hooks import watch_connection
 
 if TYPE_CHECKING:
@@ -60,11 +60,21 @@ class TinkerSession:
 
 def server_address(base_url: str | None) -> str:
     """Where the server is, `base_url`, `TINKER_BASE_URL` or the hosted service, as a person may
-    see it: credentials and parameters left out."""
+    see it: credentials and parameters left out.
+
+    Raises:
+        PolicyRefusedError: it is no address of a server.
+    """
     from tinker.lib.base_url import resolve_base_url
 
-    url = urlsplit(resolve_base_url(base_url))
+    url = urlsplit(address := resolve_base_url(base_url))
     host = url.netloc.rpartition("@")[2]
+    if url.scheme not in ("http", "https") or not host:
+        setting = "TINKER_BASE_URL" if base_url is None else "tinker_base_url"
+        raise PolicyRefusedError(
+            f"{setting}={without_key(base_url or address)}: should begin with http:// or https://"
+            " and a host, such as http://localhost:8000"
+        )
     return f"{url.scheme}://{host}{url.path}".rstrip("/")
 
 
@@ -129,7 +139,7 @@ async def open_session(
 async def _reached(
     base_url: str | None, address: str, meter: RequestMeter, patience_sec: float
 ) -> None:
-    """Returns as soon as anything answers at the server's address.
+    """Returns as soon as anything but a proxy answers at the server's address.
 
     Raises:
         PolicyError: nothing has in `patience_sec`.
@@ -141,7 +151,7 @@ async def _reached(
     async with httpx.AsyncClient(timeout=_PROBE_SEC) as client:
         while True:
             try:
-                await client.get(f"{resolve_base_url(base_url)}/api/v1/healthz")
+                answer = await client.get(f"{resolve_base_url(base_url)}/api/v1/healthz")
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 why = without_key(str(error)) or type(error).__name__
                 meter.state("unreachable", why, "connection")
@@ -151,7 +161,11 @@ async def _reached(
                         f"no Tinker server answers at {address} ({why}); start it, or correct"
                         " tinker_base_url (TINKER_BASE_URL)"
                     ) from error
-                await asyncio.sleep(_BETWEEN_PROBES_SEC)
             else:
-                meter.withdraw("connection")
-                return
+                if answer.status_code not in GATEWAY_STATUSES:
+                    meter.withdraw("connection")
+                    return
+                # A proxy is up before its server: as long as the SDK is patient, so are we.
+                status = f"{answer.status_code} {answer.reason_phrase}".strip()
+                meter.state("unreachable", status, "connection")
+            await asyncio.sleep(_BETWEEN_PROBES_SEC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 
 Making = Callable[[], Awaitable["tinker.TrainingClient"]]
 
+log = logging.getLogger(__name__)
+
 _FORGETTING_SEC = 60.0
+_ASKING_SEC = 10.0
 _ALREADY_GONE = (404, 405, 410, 501)
 """The server hasn't got the checkpoint, or deletes none."""
 
@@ -62,6 +66,10 @@ class TrainingRun:
         self._abilities: Abilities | None = None
         self._training: Training | None = None
         self._reference: Sampler | None = None
+        self._stored: dict[str, int] = {}
+        """Checkpoints at the server by path: their sizes in bytes."""
+        self._version = 0
+        """Optimiser steps behind the weights that it began with."""
 
     @property
     def training(self) -> Training:
@@ -69,15 +77,20 @@ class TrainingRun:
             raise PolicyError("the policy has not been started")
         return self._training
 
-    async def create(self) -> str | None:
-        """A training client with the weights to start from. Returns the model's tokenizer, as the
-        server names it.
+    async def create(
+        self, resume: Path | None = None, checkpoint: TinkerCheckpoint | None = None
+    ) -> str | None:
+        """A training client with the weights to start from, or those of `checkpoint`, which is
+        what `resume` holds. Returns the model's tokenizer, as the server names it.
 
         Raises:
             PolicyError: the server has no such weights, or they are of another rank.
         """
         settings, service, origin = self._settings, self._session.service, self._origin
-        if origin is None:
+        if resume is not None and checkpoint is not None:
+            self._version = checkpoint.weights_version
+            client = await self._loaded(resume, checkpoint)
+        elif origin is None:
             doing = f"creating a training run of {settings.model_name}"
             client = await self._created(
                 doing,
@@ -105,8 +118,10 @@ class TrainingRun:
         abilities = await ask_training(self._client, abilities, self._settings)
         self._abilities = abilities
         self._train(self._client)
-        self._reference = await self.publish(0)
-        return abilities, self._reference
+        published = await self.publish(self._version)
+        if not self._version:
+            self._reference = published
+        return abilities, published
 
     async def publish(self, version: int) -> Sampler:
         """The trained weights as `version`, once everything asked for before has been done."""
@@ -140,13 +155,38 @@ class TrainingRun:
             sdk_version=sdk.__version__,
             saved_at=now,
             expires_at=None if ttl is None else now + ttl,
+            size_bytes=await self._size(saved.path),
         )
+        self._hold(checkpoint)
         await asyncio.to_thread(write_checkpoint, directory, checkpoint)
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """Size of the checkpoints that were saved or loaded and not forgotten; None: unknown."""
+        return sum(self._stored.values()) if self._stored else None
+
+    def _hold(self, checkpoint: TinkerCheckpoint) -> None:
+        if checkpoint.size_bytes is not None:
+            self._stored[checkpoint.state_path] = checkpoint.size_bytes
+
+    async def _size(self, path: str) -> int | None:
+        """Of a checkpoint at the server, in bytes; None where it doesn't tell."""
+        import tinker as sdk
+
+        run = path.removeprefix("tinker://").partition("/")[0]
+        try:
+            async with asyncio.timeout(_ASKING_SEC):
+                listed = await self._session.rest.list_checkpoints(run)
+        except (TimeoutError, sdk.TinkerError, ValueError) as error:
+            log.info("the size of %s is unknown: %s", path, error)
+            return None
+        sizes = {each.tinker_path: each.size_bytes for each in listed.checkpoints}
+        return sizes.get(path)
 
     async def load(self, directory: Path) -> Sampler:
         """Go on from the checkpoint in `directory`; returns its weights, published."""
         assert self._abilities is not None
-        service, settings = self._session.service, self._settings
+        settings = self._settings
         checkpoint = read_checkpoint(directory)
         require_fitting(
             checkpoint,
@@ -155,9 +195,19 @@ class TrainingRun:
             lora_rank=settings.lora_rank,
             server=self._session.address,
         )
-        path = checkpoint.state_path
+        client = await self._loaded(directory, checkpoint)
+        self._client = client
+        self._train(client)
+        if checkpoint.reference != self._origin:
+            self._reference, self._origin = None, checkpoint.reference
+        return await self.publish(checkpoint.weights_version)
+
+    async def _loaded(self, directory: Path, checkpoint: TinkerCheckpoint) -> tinker.TrainingClient:
+        """A training client with the weights and the optimiser of `checkpoint`."""
+        service, path = self._session.service, checkpoint.state_path
+        self._hold(checkpoint)
         try:
-            client = await self._created(
+            return await self._created(
                 f"{directory}: loading {path}",
                 lambda: service.create_training_client_from_state_with_optimizer(path),
                 kind="load",
@@ -167,11 +217,6 @@ class TrainingRun:
                 f"{error}{checkpoint.expiry}; if the server no longer has it, begin a new run, with"
                 " checkpoint=... to start from another one"
             ) from error
-        self._client = client
-        self._train(client)
-        if checkpoint.reference != self._origin:
-            self._reference, self._origin = None, checkpoint.reference
-        return await self.publish(checkpoint.weights_version)
 
     async def forget(self, directory: Path) -> None:
         """Delete the checkpoint at the server. Nothing happens where it is gone already."""
@@ -181,6 +226,7 @@ class TrainingRun:
             return  # it was never finished: nobody knows what it is called at the server
         deleting = self._session.rest.delete_checkpoint_from_tinker_path(checkpoint.state_path)
         doing = f"deleting the checkpoint {checkpoint.state_path}"
+        self._stored.pop(checkpoint.state_path, None)
         try:
             async with asyncio.timeout(_FORGETTING_SEC):
                 with sdk_errors(doing, training=False):

@@ -42,11 +42,12 @@ class Connection:
         import httpx
 
         url = (base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL).rstrip("/")
-        self._root = url.removesuffix("/v1")
-        self.address = re.sub(r"//[^/]*@", "//", self._root)
+        given = url.removesuffix("/v1")
+        # Without credentials, which httpx would write into its log.
+        self._root = self.address = re.sub(r"//[^/]*@", "//", given)
         """Of the server, without credentials."""
         try:
-            parts = httpx.URL(self._root)
+            parts = httpx.URL(given)
         except httpx.InvalidURL:
             parts = httpx.URL()
         if parts.scheme not in ("http", "https") or not parts.host:
@@ -57,6 +58,7 @@ class Connection:
         self._meter = meter
         self._client = httpx.AsyncClient(
             headers=_authorization(),
+            auth=httpx.BasicAuth(parts.username, parts.password) if parts.userinfo else None,
             timeout=httpx.Timeout(_QUESTION_SEC, connect=_CONNECT_SEC, pool=None),
             limits=httpx.Limits(max_connections=None, keepalive_expiry=_IDLE_SEC),
         )

@@ -84,7 +84,7 @@ class VllmPolicy:
             raise PolicyError("the policy has not been started")
         return self._renderer
 
-    async def start(self) -> None:
+    async def start(self, resume: Path | None = None) -> None:
         """Ask the server for the model, and for one token of it.
 
         Raises `PolicyError` when it can't be reached, doesn't have the model, or tells no token

@@ -6,12 +6,10 @@ nothing and nobody is told. Here it is refused before the first trial.
 
 from __future__ import annotations
 
-import ast
 import difflib
 import inspect
+import re
 from collections.abc import Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -76,8 +74,9 @@ def require_usable_values(environment: type[Any], kwargs: Mapping[str, Any]) -> 
 def _expected(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(get_args(hint))
-    described = (meta.description for meta in get_args(hint) if isinstance(meta, msgspec.Meta))
-    return next(described, None) or _IN_WORDS[hint]
+    hints = [hint, *get_args(hint)]  # of a union: its parts
+    metas = (meta for each in hints for meta in get_args(each) if isinstance(meta, msgspec.Meta))
+    return next((meta.description for meta in metas if meta.description), None) or _IN_WORDS[hint]
 
 
 def arguments(environment: type[Any]) -> frozenset[str] | None:
@@ -96,13 +95,16 @@ def arguments(environment: type[Any]) -> frozenset[str] | None:
         rest = [p.name for p in parameters if p.kind is p.VAR_KEYWORD]
         if not rest:
             break
-        path = inspect.getsourcefile(owner)
-        if path is None:
+        try:
+            constructor_text = inspect.getsource(constructor)
+            module_text = inspect.getsource(inspect.getmodule(owner) or owner)
+        except OSError:
             return None
-        for read in _reads(_parsed(path), owner.__name__, rest[0]):
-            if read is None:
-                return None
-            taken.add(read)
+        # Some keep the rest, and strategies in the same file look things up in it.
+        read = {*_keys(constructor_text, rest[0]), *_keys(module_text, "_kwargs")}
+        if None in read:
+            return None
+        taken |= {key for key in read if key}
     return frozenset(taken - _FROM_THE_TRIAL)
 
 
@@ -113,34 +115,10 @@ def _listed(taken: frozenset[str]) -> str:
     return ", ".join(sorted(taken - common) or sorted(taken))
 
 
-@cache
-def _parsed(path: str) -> ast.Module:
-    return ast.parse(Path(path).read_text())
-
-
-def _reads(module: ast.Module, owner: str, kwargs: str) -> Iterator[str | None]:
-    """Keys read from the rest of the keywords; None for a key that is not spelt out."""
-    for node in ast.walk(module):
-        if isinstance(node, ast.ClassDef) and node.name == owner:
-            for method in node.body:
-                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
-                    for inner in ast.walk(method):
-                        yield from _keys(inner, kwargs)
-        # Some keep the rest, and strategies in the same file look things up in it.
-        yield from _keys(node, "_kwargs")
-
-
-def _keys(node: ast.AST, name: str) -> Iterator[str | None]:
-    match node:
-        case ast.Call(func=ast.Attribute(value=holder, attr="get" | "pop"), args=[key, *_]):
-            pass
-        case ast.Subscript(value=holder, slice=key, ctx=ast.Load()):
-            pass
-        case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[holder]):
-            pass
-        case _:
-            return
-    if (isinstance(holder, ast.Name) and holder.id == name) or (
-        isinstance(holder, ast.Attribute) and holder.attr == name
-    ):
-        yield str(key.value) if isinstance(key, ast.Constant) else None
+def _keys(source: str, name: str) -> Iterator[str | None]:
+    """Keys that a text reads from a mapping of that name; None for one that is not spelt out."""
+    holder = rf"(?<![\w*]){name}"
+    for found in re.finditer(rf"{holder}(?:\.(?:get|pop)\(|\[)\s*(?:[\"'](\w+)[\"'])?", source):
+        yield found[1]
+    for found in re.finditer(rf"[\"'](\w+)[\"']\s+(?:not\s+)?in\s+(?:self\.)?{name}\b", source):
+        yield found[1]

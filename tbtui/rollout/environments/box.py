@@ -7,6 +7,7 @@ import contextlib
 import errno
 import functools
 import itertools
+import logging
 import marshal
 import os
 import re
@@ -22,7 +23,7 @@ from typing import IO, Literal
 import tbtui
 from tbtui.rollout.environments import idmap
 from tbtui.rollout.environments.cgroups import BoxCgroup, find_cgroups, make_box_cgroup
-from tbtui.rollout.environments.channel import ControlChannel
+from tbtui.rollout.environments.channel import Answer, ControlChannel
 from tbtui.rollout.environments.errors import (
     ExecTimeoutError,
     SandboxError,
@@ -32,15 +33,17 @@ from tbtui.rollout.environments.errors import (
 from tbtui.rollout.environments.ledger import Ledger
 from tbtui.rollout.environments.output import OutputReader
 from tbtui.rollout.environments.plan import BoxPlan
+from tbtui.rollout.environments.report import BoxReport
+from tbtui.rollout.environments.test_scripts import ScriptEnd
 from tbtui.rollout.environments.transfer import receive
 
 _START = "import sys; sys.path.append({root!r}); from {module} import main; main()"
 _INIT_MODULE = "tbtui.rollout.environments.box_init"
 _PACKAGE_ROOT = str(Path(tbtui.__file__).resolve().parent.parent)
 _KILL_SECONDS = 5.0
-_MAX_DOWNLOAD_FILES = 100_000
 _DOWNLOAD_SECONDS = 60.0
 _numbers = itertools.count()
+_log = logging.getLogger(__name__)
 
 StreamName = Literal["stdout", "stderr"]
 OutputSink = Callable[[StreamName, bytes], None]
@@ -77,6 +80,11 @@ class Box:
         self._cgroup = cgroup
         self._ledger = ledger
         self._readers: list[OutputReader] = []
+
+    @property
+    def network(self) -> bool:
+        """Whether it shares the host's network."""
+        return self._plan.network
 
     @staticmethod
     async def start(plan: BoxPlan, label: str, *, command: list[str] | None = None) -> Box:
@@ -184,10 +192,12 @@ class Box:
         user: str | None = None,
         timeout_sec: float | None = None,
         sink: OutputSink | None = None,
+        may_be_gone: bool = False,
     ) -> CommandResult:
         """Runs a command to its end, whatever daemons it leaves.
 
-        Of each output stream the first and last 4 MiB are kept.
+        Of each output stream the first and last 4 MiB are kept. With `may_be_gone` it runs in `/`
+        where there is no directory `cwd`.
 
         Raises:
             ExecTimeoutError: it ran longer than `timeout_sec`; its process group was killed.
@@ -209,21 +219,13 @@ class Box:
                     dict(environment),
                     cwd,
                     user,
+                    may_be_gone,
                     descriptors=[pipes[0][1], pipes[1][1]],
                 )
             finally:
                 for _, end in pipes:
                     os.close(end)
-            try:
-                async with asyncio.timeout(timeout_sec):
-                    answer = await future
-            except TimeoutError:
-                await self._kill(number)
-                await asyncio.wait([future], timeout=_KILL_SECONDS)
-                raise ExecTimeoutError(f"Command timed out after {timeout_sec} seconds") from None
-            except asyncio.CancelledError:
-                await self._kill(number)
-                raise
+            answer = await self._ended(number, future, timeout_sec)
             if answer.detail:
                 raise SandboxError(f"can't run a command in the sandbox: {answer.detail}")
             for reader in readers:
@@ -243,6 +245,7 @@ class Box:
         environment: Mapping[str, str],
         cwd: str = "/",
         user: str | None = None,
+        may_be_gone: bool = False,
     ) -> socket.socket:
         """Starts a program and returns at once; it reads and writes the other end of the socket.
 
@@ -252,12 +255,81 @@ class Box:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                arguments = (list(argv), dict(environment), cwd, user)
+                arguments = (list(argv), dict(environment), cwd, user, may_be_gone)
                 await self._channel.submit("open", *arguments, descriptors=[theirs.fileno()])
             except BaseException:
                 ours.close()
                 raise
         return ours
+
+    async def run_script(
+        self,
+        script: str,
+        output: str,
+        *,
+        environment: Mapping[str, str],
+        cwd: str,
+        user: str | None = None,
+        timeout_sec: float | None = None,
+    ) -> tuple[int, ScriptEnd]:
+        """Runs a test script to its end, with what it prints in the box's file `output`.
+
+        As a child of the box's first process, which nothing in the box can trace or replace: how
+        it ended is what the kernel says. It runs in `/` where there is no directory `cwd`.
+
+        Returns:
+            The exit status as a shell would give it, and how the script ended.
+
+        Raises:
+            ExecTimeoutError, SandboxLostError, SandboxError: as `run`.
+        """
+        kills = _memory_kills()
+        number, future = await self._channel.submit(
+            "script", output, [script], dict(environment), cwd, user, True
+        )
+        answer = await self._ended(number, future, timeout_sec)
+        if not answer.detail.startswith("ended "):
+            raise SandboxError(f"can't run a command in the sandbox: {answer.detail}")
+        _, killed_by, limited, reason = answer.detail.split(" ", 3)
+        short = int(limited) > 0 or _memory_kills() != kills
+        return answer.status, ScriptEnd(int(killed_by), reason, memory=short)
+
+    async def _ended(
+        self, number: int, future: asyncio.Future[Answer], timeout_sec: float | None
+    ) -> Answer:
+        """The answer of a command; it is killed when that takes too long, or is cancelled."""
+        try:
+            async with asyncio.timeout(timeout_sec):
+                return await future
+        except TimeoutError:
+            await self._kill(number)
+            await asyncio.wait([future], timeout=_KILL_SECONDS)
+            raise ExecTimeoutError(f"Command timed out after {timeout_sec} seconds") from None
+        except asyncio.CancelledError:
+            await self._kill(number)
+            raise
+
+    async def is_same(self, path: str, *, source: int | None = None, target: str = "") -> bool:
+        """Whether `path` is a regular file with the bytes of the open file `source`, or, without
+        one, a symbolic link to `target`."""
+        descriptors = [] if source is None else [source]
+        try:
+            await self._channel.request("same", path, target, descriptors=descriptors)
+        except OSError as error:
+            if error.errno == errno.EILSEQ:
+                return False
+            raise
+        return True
+
+    async def room(self) -> tuple[int, int]:
+        """How many bytes and how many files its disk still takes."""
+        answer = await self._channel.request("room")
+        free, files = answer.detail.split()
+        return int(free), int(files)
+
+    async def end_processes(self) -> None:
+        """Kills every process of the box. Raises OSError where one does not go."""
+        await self._channel.request("end")
 
     async def make_directories(self, paths: Sequence[str], mode: int | None = None) -> None:
         """`mkdir -p`, and `chmod mode` when one is given. Raises OSError as these would."""
@@ -303,16 +375,19 @@ class Box:
         *,
         overwrite: bool = True,
         longest: int = 0,
+        note: Callable[[str], None] = _log.warning,
         timeout_sec: float = _DOWNLOAD_SECONDS,
     ) -> int:
         """Copies a file, or the files below a directory, to the host; the number of files.
 
-        Links, devices and FIFOs stay behind. Never writes outside `target`.
+        Links, devices and FIFOs stay behind, and what is more than `transfer.MAX_FILES`. Never
+        writes outside `target`.
 
         Args:
             path: Of a file or directory in the box.
             target: Where it goes on the host.
             overwrite: Whether files that the host has already are replaced.
+            note: Is told what was too many files.
             longest: Of a file of more bytes only the beginning and the end are copied; 0: all.
             timeout_sec: For all of it. Something in the box may have stopped the sender.
 
@@ -337,8 +412,8 @@ class Box:
                     pipe,
                     target,
                     max_bytes=self._plan.limits.download_bytes,
-                    max_files=_MAX_DOWNLOAD_FILES,
                     overwrite=overwrite,
+                    note=note,
                 )
 
         writer = asyncio.get_running_loop().run_in_executor(None, write_down)
@@ -372,6 +447,15 @@ class Box:
     async def thaw(self) -> None:
         """Lets them go on."""
         await self._channel.request("thaw")
+
+    async def report(self) -> BoxReport:
+        """What its first process has counted. Raises SandboxLostError."""
+        answer = await self._channel.request("report")
+        return BoxReport.read(answer.detail, self._cgroup.memory_kills())
+
+    async def make_room(self) -> None:
+        """Ends what is over the box's limits, and gives up its reserve of disk."""
+        await self._channel.request("make_room")
 
     async def stop(self) -> None:
         """Ends the box and everything in it. Nothing is left, in memory or on disk. Idempotent."""
@@ -407,6 +491,12 @@ def _only_child(pid: int) -> int | None:
     except OSError:
         return None
     return int(children[0]) if children else None
+
+
+def _memory_kills() -> int:
+    """How many processes the kernel has killed on this machine for want of memory."""
+    counters = Path("/proc/vmstat").read_text().split()
+    return int(counters[counters.index("oom_kill") + 1])
 
 
 def _interpreter_environment() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The box's end of file transfers: every path is resolved inside the box's own root."""
 
 # Importing pathlib would cost more than making a box.
-# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH106, PTH108, PTH112, PTH114, PTH120, PTH211
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH106, PTH108, PTH112, PTH114, PTH115, PTH120, PTH211
 from __future__ import annotations
 
 import errno
@@ -42,6 +42,29 @@ def link(path: str, target: str) -> None:
     os.symlink(target, path)
 
 
+def is_same(path: str, target: str | None, sources: list[int]) -> bool:
+    """Whether `path` is a regular file with the bytes of the open file `sources[0]`, or, without
+    one, a symbolic link to `target`."""
+    try:
+        if not sources:
+            return os.path.islink(path) and os.readlink(path) == target
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        found, wanted = os.fstat(file), os.fstat(sources[0])
+        if not stat.S_ISREG(found.st_mode) or found.st_size != wanted.st_size:
+            return False
+        at = 0
+        while chunk := os.pread(sources[0], _COPY_CHUNK, at):
+            if os.pread(file, len(chunk), at) != chunk:
+                return False
+            at += len(chunk)
+        return True
+    finally:
+        os.close(file)
+
+
 def make_executable(path: str) -> None:
     """`chmod +x` of a regular file, but not through a link that waits there."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -67,9 +90,21 @@ def empty(paths: list[str], mode: int) -> list[str]:
             aside.append(f"{path}.{os.urandom(6).hex()}.old")
             os.rename(path, aside[-1])
         else:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            aside += _make_parents(path)
         os.mkdir(path)
         os.chmod(path, mode)
+    return aside
+
+
+def _make_parents(path: str) -> list[str]:
+    """The directories above `path`; what was in their place is called that now."""
+    parent, aside = "", []
+    for name in path.split("/")[1:-1]:
+        parent += f"/{name}"
+        if os.path.lexists(parent) and not os.path.isdir(parent):
+            aside.append(f"{parent}.{os.urandom(6).hex()}.old")
+            os.rename(parent, aside[-1])
+        os.makedirs(parent, exist_ok=True)
     return aside
 
 

@@ -55,6 +55,11 @@ class Freezer:
         self._left = None
 
 
+def is_busy() -> bool:
+    """Whether any process of the box runs, or wants to: works on something, waits for a disk."""
+    return any(state in (b"R", b"D") for state, _ in _survey().values())
+
+
 def pids() -> list[int]:
     """All of the box's but process 1."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]

@@ -15,7 +15,7 @@ Any failure is reported as `error <text>`.
 
 # Importing pathlib would cost more than making a box.
 # ruff: noqa: PTH102, PTH103, PTH106, PTH110, PTH112, PTH114
-# ruff: noqa: PTH120, PTH123
+# ruff: noqa: PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import _socket
@@ -48,6 +48,8 @@ _STAGE = "/tmp"  # any directory that always exists: the tmpfs goes over it, in 
 HIDDEN_PROC = ("cmdline", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "timer_list")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000  # the same on every architecture
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -77,13 +79,48 @@ def _mount(
 
 
 def _bind(source: str, target: str, read_only: bool) -> None:
+    """Shows `source` at `target`, with everything that is mounted below it.
+
+    Read-only means all of that: no writes, no set-user-id, no devices, in any file system there.
+    """
     _mount(source, target, None, MS_BIND | MS_REC)
-    if read_only:
-        current = os.statvfs(target).f_flag
-        keep = current & _LOCKED_FLAGS | ((1 << 21) if current & _ST_RELATIME else 0)
-        # Never set-user-id, never devices, from a directory of the host.
-        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | keep
-        _mount("none", target, None, flags)
+    if read_only and not _set_read_only(target):
+        for place in _mounts_below(target):
+            _remount_read_only(place)
+
+
+def _set_read_only(target: str) -> bool:
+    """Makes a tree of mounts read-only in one step; False where the kernel has no such call.
+
+    Linux 5.12 has it. A seccomp filter around us may refuse it with EPERM.
+    """
+    attributes = struct.pack("4Q", _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV, 0, 0, 0)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOUNT_SETATTR),
+        ctypes.c_int(_AT_FDCWD),
+        os.fsencode(target),
+        ctypes.c_uint(_AT_RECURSIVE),
+        attributes,
+        ctypes.c_size_t(len(attributes)),
+    )
+    return bool(result == 0)
+
+
+def _mounts_below(target: str) -> list[str]:
+    """Mount points at and below `target`, parents first."""
+    top = os.path.realpath(target)
+    with open("/proc/self/mountinfo", "rb") as file:
+        names = [line.split()[4] for line in file]
+    # Blanks, tabs, newlines and backslashes stand there in octal.
+    places = [os.fsdecode(name.decode("unicode_escape").encode("latin-1")) for name in names]
+    return sorted({p for p in places if p == top or p.startswith(f"{top}/")})
+
+
+def _remount_read_only(target: str) -> None:
+    current = os.statvfs(target).f_flag
+    keep = current & _LOCKED_FLAGS | ((1 << 21) if current & _ST_RELATIME else 0)
+    flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | keep
+    _mount("none", target, None, flags)
 
 
 def _loopback_up() -> None:
@@ -95,25 +132,50 @@ def _loopback_up() -> None:
     control.close()
 
 
-def _overlay(root: str, directory: str) -> None:
+def _overlay(root: str, directory: str, layer: str | None = None) -> None:
     """A writable view of a host directory, or a read-only one where overlayfs is not to be had.
 
     A directory that exists in the upper layer belongs to box-root, so files can be added to it;
     one that exists only below still belongs to the host's root, whom the box doesn't know.
+
+    `layer` is a directory laid over the host's; where there is no overlayfs it stands in its place.
     """
-    upper, work = f"{_STAGE}/upper{directory}", f"{_STAGE}/work{directory}"
+    stage = f"{_STAGE}/layered" if layer else _STAGE
+    upper, work = f"{stage}/upper{directory}", f"{stage}/work{directory}"
     target = root + directory
     for path in (upper, work, target):
-        os.makedirs(path)
-    for name in box_server.WRITABLE_BELOW:
-        below = f"{directory}/{name}"
-        if os.path.isdir(below) and not os.path.islink(below):
+        os.makedirs(path, exist_ok=True)
+    lower = [layer, directory] if layer else [directory]
+    for place in lower:
+        for name in _writable_below(place, directory, deep=place == layer):
             os.makedirs(f"{upper}/{name}", exist_ok=True)
-    options = f"lowerdir={directory},upperdir={upper},workdir={work},userxattr"
+    options = f"lowerdir={':'.join(lower)},upperdir={upper},workdir={work},userxattr"
     try:
         _mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)
     except SetupError:
-        _bind(directory, target, read_only=True)
+        _bind(lower[0], target, read_only=True)
+
+
+def _writable_below(place: str, directory: str, *, deep: bool) -> list[str]:
+    """Directories in which the box may add and replace files: programs', and Python packages'.
+
+    `deep`: also all directories in the latter, so that pip can replace what is there.
+    """
+    inside = f"{directory}/"
+    names = [path[len(inside) :] for path in box_server.WRITABLE if path.startswith(inside)]
+    found = [name for name in names if os.path.isdir(f"{place}/{name}")]
+    for name in [each for each in found if each == "lib" or each.endswith("/lib")]:
+        for python in os.listdir(f"{place}/{name}"):
+            if not python.startswith("python3."):
+                continue
+            for packages in ("site-packages", "dist-packages"):
+                path = f"{name}/{python}/{packages}"
+                if deep:
+                    tree = os.walk(f"{place}/{path}")
+                    found += [below[len(place) + 1 :] for below, _, _ in tree]
+                elif os.path.isdir(f"{place}/{path}"):
+                    found.append(path)
+    return [name for name in found if not os.path.islink(f"{place}/{name}")]
 
 
 def _devices(root: str) -> None:
@@ -135,9 +197,13 @@ def _build_tree(plan: dict[str, Any], sources: list[int]) -> str:
     box_server.populate(root, plan)
     for directory in plan["overlays"]:
         _overlay(root, directory)
+    layers = sources[len(plan["binds"]) :]
+    for descriptor, (_, directory) in zip(layers, plan["layers"], strict=True):
+        _overlay(root, directory, f"/proc/self/fd/{descriptor}")
+        os.close(descriptor)
     _mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _devices(root)
-    for descriptor, (_, target, read_only) in zip(sources, plan["binds"], strict=True):
+    for descriptor, (_, target, read_only) in zip(sources, plan["binds"], strict=False):
         source = f"/proc/self/fd/{descriptor}"
         if os.path.isdir(source):
             os.makedirs(root + target, exist_ok=True)
@@ -158,17 +224,23 @@ def _enter(root: str) -> None:
     os.rmdir("/.old")
 
 
+def _own_oom_score() -> int:
+    """A descriptor of this process's `oom_score_adj`, which it can't open once it is undumpable."""
+    _check(_libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "dumpable")
+    return os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+
+
 def _give_up_privileges() -> None:
     # No user namespaces inside the box: they would give its processes the kernel's whole
     # privileged surface. Only CAP_SYS_RESOURCE, dropped below, could set this back.
     with open("/proc/sys/user/max_user_namespaces", "w") as setting:
         setting.write("0")
-    for path in ("/proc/sys", "/proc/sysrq-trigger"):
-        if os.path.exists(path):
-            _bind(path, path, read_only=True)
     for name in HIDDEN_PROC:
         if os.path.exists(f"/proc/{name}"):
             _bind("/dev/null", f"/proc/{name}", read_only=True)
+    # Nothing in there is the box's to change: settings of the kernel, triggers of its pressure
+    # statistics, and which of the box's processes is to go first when there is no memory left.
+    _bind("/proc", "/proc", read_only=True)
     last = int(open("/proc/sys/kernel/cap_last_cap").read())  # noqa: SIM115
     for capability in range(last + 1):
         if capability not in _KEPT_CAPABILITIES:
@@ -184,14 +256,16 @@ def _init(control: _socket.socket, plan: dict[str, Any], sources: list[int]) -> 
     # A box must not outlive the process above it; that process is single-threaded, so the signal
     # can't come from the end of some thread. The owner's death is seen as EOF on the socket.
     _check(_libc.prctl(PR_SET_PDEATHSIG, box_server.SIGKILL, 0, 0, 0), "prctl")
+    oom_score = _own_oom_score()
     _check(_libc.sethostname(b"box", 3), "sethostname")
     if plan["own_network"]:
         _loopback_up()
     _enter(_build_tree(plan, sources))
     box_server.set_limits(plan)
     _give_up_privileges()
+    server = box_server.Server(control, plan, oom_score)
     control.send(b"ready")
-    box_server.Server(control, plan).serve()
+    server.serve()
 
 
 def _unshare(control: _socket.socket, plan: dict[str, Any]) -> list[int]:
@@ -204,7 +278,7 @@ def _unshare(control: _socket.socket, plan: dict[str, Any]) -> list[int]:
     os.unshare(namespaces)
     # In the new mounts, or they couldn't be bound; still as the owner, who may be allowed to
     # enter directories that the box's root is not; and before a tmpfs hides any of them.
-    sources = [os.open(source, os.O_PATH) for source, _, _ in plan["binds"]]
+    sources = [os.open(source, os.O_PATH) for source, *_ in (*plan["binds"], *plan["layers"])]
     if plan["maps_range"]:
         control.send(b"namespaces")
         if control.recv(16) != b"go":
@@ -244,25 +318,35 @@ def _read_plan(control: _socket.socket) -> dict[str, Any]:
     return plan
 
 
+def _go_first() -> None:
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, box_server.OWN_NICENESS)
+    except PermissionError:
+        return  # root of a container that may not
+
+
 def main() -> None:
     """Entry point: `python -I -S -c "...; main()" <descriptor of the control socket>`."""
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     control = _socket.socket(fileno=descriptor)
     os.umask(0o022)
-    # Under memory pressure the host's own programs go last.
     with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("300")
+        file.write(str(box_server.OWN_OOM_SCORE))
+    if os.geteuid() == 0:
+        _go_first()
     _hide_command_line()
     try:
         plan = _read_plan(control)
         if plan["assembled"]:  # bubblewrap made the tree and put us in it
             box_server.populate("", plan)
             box_server.set_limits(plan)
+            oom_score = _own_oom_score()
             box_seccomp.install()
             _check(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "undumpable")
+            server = box_server.Server(control, plan, oom_score)
             control.send(b"ready")
-            box_server.Server(control, plan).serve()
+            server.serve()
         sources = _unshare(control, plan)
         child = os.fork()
         if child == 0:

@@ -9,7 +9,7 @@ Imports only what `box_init` does, for the same reason.
 """
 
 # Importing pathlib would cost more than making a box.
-# ruff: noqa: PTH101, PTH103, PTH116, PTH120, PTH123, PTH211
+# ruff: noqa: PTH101, PTH103, PTH116, PTH120, PTH211
 from __future__ import annotations
 
 import _socket
@@ -24,22 +24,34 @@ import time
 
 from tbtui.rollout.environments import box_files
 from tbtui.rollout.environments.box_accounts import lookup
-from tbtui.rollout.environments.box_freezing import Freezer, pids, signal
+from tbtui.rollout.environments.box_freezing import Freezer, is_busy, pids, signal
+from tbtui.rollout.environments.box_watch import Watch
 
 TYPE_CHECKING = False  # importing typing itself would double the start-up time
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-SIGKILL, SIGPIPE = 9, 13
+SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGPIPE, SIGTERM = 1, 2, 3, 9, 13, 15
 # Directories of the host's /usr in which the box may add and replace files.
-WRITABLE_BELOW = (
-    *("bin", "sbin", "lib", "lib64", "libexec", "share", "include", "src", "local"),
-    *("local/bin", "local/sbin", "local/lib", "local/libexec", "local/share", "local/include"),
-    *("local/etc", "local/src", "local/share/man", "share/man"),
+WRITABLE = (
+    *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share"),
+    *("/usr/include", "/usr/src", "/usr/local", "/usr/local/bin", "/usr/local/sbin"),
+    *("/usr/local/lib", "/usr/local/libexec", "/usr/local/share", "/usr/local/include"),
+    *("/usr/local/etc", "/usr/local/src", "/usr/local/share/man", "/usr/share/man"),
 )
 MAX_REQUEST = 256 * 1024
-_TICK_SECONDS = 0.5
+_SHELL = "/bin/bash"
+_END_ROUNDS = 2000
+_END_ROUND_SECONDS = 0.005
+_FINISH_SECONDS, _FINISH_LOOK_SECONDS, _FINISH_LOOKS = 2.0, 0.01, 3
+"""What was typed last may just have begun: so long a box is waited for until it is idle, so many
+looks in a row."""
+OWN_OOM_SCORE, COMMANDS_OOM_SCORE = 300, 600
+"""Under memory pressure the host's own programs go last, and a box's first process after all of
+the box's others."""
+OWN_NICENESS = -10
+"""Where root may have that: a bomb must not keep the first process from ending it."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -76,29 +88,32 @@ def _fail(code: int, message: str) -> NoReturn:
 class Server:
     """The request loop."""
 
-    def __init__(self, control: _socket.socket, plan: dict[str, Any]) -> None:
+    def __init__(self, control: _socket.socket, plan: dict[str, Any], oom_score: int) -> None:
+        """`oom_score` is open on this process's own `oom_score_adj`."""
         self._control = control
+        self._oom_score = oom_score
         self._plan = plan
         self._running: dict[int, int] = {}
         """pid of each command being run -> number of its request"""
         self._pidfds: dict[int, int] = {}
+        self._starting: dict[int, tuple[int, int]] = {}
+        """pid of each test script -> descriptor that says why it can't start, if it can't, and how
+        many processes the backstop had killed before"""
         self._freezer = Freezer()
+        self._watch = Watch(plan)
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
 
     def serve(self) -> NoReturn:
         """Until the owner closes its end, or dies: then the whole box goes with this process."""
-        next_tick = time.monotonic() + _TICK_SECONDS
         while True:
-            wait = max(0.0, next_tick - time.monotonic()) * 1000
+            wait = max(0.0, self._watch.due - time.monotonic()) * 1000
             for descriptor, _ in self._poll.poll(wait):
                 if descriptor == self._control.fileno():
                     self._receive()
             # Daemons end unannounced; they are reaped with whatever woke us, or at the next tick.
             self._reap()
-            if time.monotonic() >= next_tick:
-                next_tick = time.monotonic() + _TICK_SECONDS
-                self._watch()
+            self._watch.act()
 
     def _receive(self) -> None:
         data, ancillary, _, _ = self._control.recvmsg(MAX_REQUEST, 256, _socket.MSG_CMSG_CLOEXEC)
@@ -130,6 +145,9 @@ class Server:
             case "open":
                 self._run(number, arguments, (descriptors[0], descriptors[0], None))
                 return None
+            case "script":
+                self._run_script(number, arguments)
+                return None
             case "get":
                 path, longest = arguments
                 self._start(number, lambda: box_files.send_tree(path, descriptors[0], longest))
@@ -140,6 +158,12 @@ class Server:
                 self._freezer.freeze()
             case "thaw":
                 self._freezer.thaw()
+            case "end":
+                self._end_processes()
+            case "report":
+                return 0, self._watch.report()
+            case "make_room":
+                self._watch.make_room()
             case "mkdir":
                 for path in arguments[0]:
                     os.makedirs(path, exist_ok=True)
@@ -150,6 +174,12 @@ class Server:
             case "empty":
                 for aside in box_files.empty(arguments[0], arguments[1]):
                     self._discard(aside)
+            case "room":
+                disk = os.statvfs("/")
+                return 0, f"{disk.f_bavail * disk.f_frsize} {disk.f_favail}"
+            case "same":
+                same = box_files.is_same(arguments[0], arguments[1], descriptors)
+                return (0, "") if same else (errno.EILSEQ, "changed")
             case "link":
                 box_files.link(arguments[0], arguments[1])
             case "executable":
@@ -164,10 +194,24 @@ class Server:
         return 0, ""
 
     def _run(self, number: int, arguments: list[Any], streams: tuple[int | None, ...]) -> None:
-        self._start(number, lambda: _run(arguments, streams, self._plan["processes"]))
+        self._start(number, lambda: _run(arguments, streams, self._plan))
 
-    def _start(self, number: int, body: Callable[[], None]) -> None:
-        pid = os.fork()
+    def _run_script(self, number: int, arguments: list[Any]) -> None:
+        """Runs a program as a child of this process, with no shell between that could be false."""
+        output, *rest = arguments
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        pid = self._start(number, lambda: _run_script(output, rest, self._plan, writing))
+        os.close(writing)
+        self._starting[pid] = reading, self._watch.kills
+
+    def _start(self, number: int, body: Callable[[], None]) -> int:
+        # A child has its parent's. It could not open its own, nor may anything in the box.
+        os.write(self._oom_score, str(COMMANDS_OOM_SCORE).encode())
+        try:
+            pid = os.fork()
+        finally:
+            if os.getpid() == 1:
+                os.write(self._oom_score, str(OWN_OOM_SCORE).encode())
         if pid == 0:
             try:
                 body()
@@ -181,6 +225,7 @@ class Server:
         descriptor = os.pidfd_open(pid)
         self._pidfds[descriptor] = pid
         self._poll.register(descriptor, select.POLLIN)
+        return pid
 
     def _discard(self, path: str) -> None:
         """Deletes a tree in a process of its own: it may be deep, and somebody may stop it."""
@@ -209,7 +254,33 @@ class Server:
             os.close(descriptor)
             del self._pidfds[descriptor]
         code = os.waitstatus_to_exitcode(status)
-        self._answer(number, code if code >= 0 else 128 - code)
+        detail = self._script_end(pid, code) if pid in self._starting else ""
+        self._answer(number, code if code >= 0 else 128 - code, detail)
+
+    def _script_end(self, pid: int, code: int) -> str:
+        """`ended <signal> <processes killed by the backstop> <why it did not start>`"""
+        reading, limited = self._starting.pop(pid)
+        reason = os.read(reading, 1024).decode(errors="replace")
+        os.close(reading)
+        return f"ended {max(0, -code)} {self._watch.kills - limited} {reason}"
+
+    def _end_processes(self) -> None:
+        """Lets what is about to end do so, kills everything in the box, waits until it is gone.
+
+        Raises:
+            OSError: something does not go.
+        """
+        deadline, idle = time.monotonic() + _FINISH_SECONDS, 0
+        while idle < _FINISH_LOOKS and time.monotonic() < deadline:
+            idle = 0 if is_busy() else idle + 1
+            time.sleep(_FINISH_LOOK_SECONDS)
+        for _ in range(_END_ROUNDS):
+            signal(-1, SIGKILL)
+            self._reap()
+            if not pids():
+                return
+            time.sleep(_END_ROUND_SECONDS)
+        raise OSError(errno.EBUSY, f"{len(pids())} processes can't be ended")
 
     def _kill(self, number: int) -> None:
         for pid, running in self._running.items():
@@ -229,53 +300,54 @@ class Server:
         self._control.sendmsg([f"{number} 0 ".encode()], passed)
         os.close(descriptor)
 
-    def _watch(self) -> None:
-        """Backstop where no control group holds the box's totals."""
-        limit, most = self._plan["watch_memory_bytes"], self._plan["watch_processes"]
-        if not limit and not most:
-            return
-        alive = pids()
-        if most and len(alive) > most:
-            signal(-1, SIGKILL)
-            return
-        resident = {pid: _resident_bytes(pid) for pid in alive}
-        if not limit or sum(resident.values()) <= limit:
-            return
-        # Shared pages were counted once per process; look closer before killing anything.
-        exact = {pid: _proportional_bytes(pid) for pid in alive}
-        if sum(exact.values()) > limit:
-            signal(max(exact, key=lambda pid: exact[pid]), SIGKILL)
+
+def _run(arguments: list[Any], streams: tuple[int | None, ...], plan: dict[str, Any]) -> None:
+    argv, environment, cwd, user, workdir = arguments
+    environment = _become(environment, cwd, user, workdir, streams, plan)
+    _fail(*_execute(argv, environment))
 
 
-def _resident_bytes(pid: int) -> int:
+def _run_script(output: str, arguments: list[Any], plan: dict[str, Any], complaint: int) -> None:
+    argv, environment, cwd, user, workdir = arguments
+    environment = _become(environment, cwd, user, workdir, (None, None, None), plan)
     try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0
+        # Not through a link that waits there: box-root may not be who put it there.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+        file = os.open(output, flags, 0o666)
+        os.set_blocking(file, True)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
+        status, refusal = _execute(argv, environment)
+    except OSError as error:
+        status, refusal = 126, f"{output}: {error.strerror}"
+    os.write(complaint, refusal.encode(errors="replace")[:1024])
+    _fail(status, refusal)
 
 
-def _proportional_bytes(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/smaps_rollup") as file:
-            line = next(line for line in file if line.startswith("Pss:"))
-            return int(line.split()[1]) * 1024
-    except (OSError, StopIteration):
-        return 0
-
-
-def _run(arguments: list[Any], streams: tuple[int | None, ...], processes: int) -> None:
-    argv, environment, cwd, user = arguments
+def _become(
+    environment: dict[str, str],
+    cwd: str,
+    user: str | None,
+    workdir: bool,
+    streams: tuple[int | None, ...],
+    plan: dict[str, Any],
+) -> dict[str, str]:
+    """Makes this process what a command of the box is; the command's environment variables."""
     os.setsid()
+    own = os.getpriority(os.PRIO_PROCESS, 0)  # whoever is nicer already may not go back
+    os.setpriority(os.PRIO_PROCESS, 0, max(own, plan["niceness"]))
     # Below what the server itself may use, so that a fork bomb leaves room to look at it.
-    resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    resource.setrlimit(resource.RLIMIT_NPROC, (plan["processes"], plan["processes"]))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for target, source in enumerate(streams):
         os.dup2(null if source is None else source, target)
-    # Python ignores this one; a command must be stopped by it. SIGXFSZ it ignores too, and that
-    # stays: a write to a file that has grown too large fails, as on a full disk, and a test
-    # script that goes on can still give its verdict.
-    _libc.signal(SIGPIPE, None)
+    # Python ignores SIGPIPE, and whatever started us may ignore the others: a shell does for what
+    # it starts with `&`, nohup for all. A command must be stopped by them. SIGXFSZ Python ignores
+    # too, and that stays: a write to a file that has grown too large fails, as on a full disk, and
+    # a test script that goes on can still give its verdict.
+    for number in (SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM):
+        _libc.signal(number, None)
     if user is not None:
         try:
             account = lookup(user)
@@ -288,14 +360,26 @@ def _run(arguments: list[Any], streams: tuple[int | None, ...], processes: int) 
         except OSError as error:
             _fail(126, f"can't become user {user}: {error.strerror}")
         environment = {"HOME": account.home, "USER": user.partition(":")[0], **environment}
+    if "HOME" in environment and "PATH" in environment:
+        environment["PATH"] = _with_own_programs(environment["PATH"], environment["HOME"])
     try:
         os.chdir(cwd)
     except OSError as error:
-        _fail(126, f"working directory {cwd}: {error.strerror}")
-    _execute(argv, environment)
+        if not workdir:
+            _fail(126, f"working directory {cwd}: {error.strerror}")
+        # It was there when the box was made: an agent that removes it has not lost its box.
+        os.chdir("/")
+    return environment
 
 
-def _execute(argv: list[str], environment: dict[str, str]) -> NoReturn:
+def _with_own_programs(path: str, home: str) -> str:
+    """PATH with `~/.local/bin`, where pip and uv put programs for one user, if it isn't there."""
+    own = f"{home}/.local/bin"
+    return path if own in path.split(":") else f"{path}:{own}"
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Does not return, unless the program can't be run: the exit status for that, and why."""
     # Not os.execvpe: it imports a module, and the interpreter's files are out of reach here.
     found = [argv[0]]
     if "/" not in argv[0]:
@@ -307,5 +391,11 @@ def _execute(argv: list[str], environment: dict[str, str]) -> NoReturn:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
+            if error.errno == errno.ENOEXEC and path == argv[0] != _SHELL:
+                # A script whose first line names no interpreter is the shell's, as in a shell.
+                return _execute([_SHELL, *argv], environment)
             refusal = str(error.strerror)
-    _fail(126 if refusal else 127, f"{argv[0]}: {refusal or 'command not found'}")
+    if refusal:
+        return 126, f"{argv[0]}: {refusal}"
+    there = "/" in argv[0] and os.path.lexists(argv[0])
+    return 127, f"{argv[0]}: {'no interpreter for it' if there else 'command not found'}"

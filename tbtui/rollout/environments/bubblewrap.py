@@ -19,6 +19,10 @@ from tbtui.rollout.environments.plan import BoxPlan
 
 # No capabilities even for root, no user namespaces inside.
 LOCKED_DOWN = ("--unshare-user", "--disable-userns", "--cap-drop", "ALL")
+AS_ROOT = (
+    "bubblewrap run by root: the sandbox's root is this machine's root, without its capabilities."
+    " Run as an ordinary user, or leave environment_kwargs.backend out"
+)
 _RUNTIME = "/run/box"
 
 
@@ -53,7 +57,8 @@ def bubblewrap_command(plan: BoxPlan, bwrap: str | None = None) -> list[str]:
         if path.count("/") == 1:  # /lib and its like: the interpreter needs them to start
             argv += ["--symlink", target, path]
     argv += ["--proc", "/proc", "--dev", "/dev"]
-    for path in ("/proc/sys", "/proc/sysrq-trigger"):  # when root runs it, box-root is the host's
+    # When root runs it, box-root is the host's.
+    for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/pressure"):
         argv += ["--ro-bind-try", path, path]
     for name in HIDDEN_PROC:
         if Path("/proc", name).exists():

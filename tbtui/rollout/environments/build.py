@@ -11,6 +11,7 @@ import logging
 import posixpath
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,10 +31,17 @@ from tbtui.dockerfile import (
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.errors import ExecTimeoutError
 from tbtui.rollout.environments.packages import missing_packages, split_apt
-from tbtui.rollout.environments.plan import BASE_ENVIRONMENT
 from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree
+from tbtui.rollout.environments.userland import OWN_UV, UV_IMAGE, BasePython
+from tbtui.wheels.requests import image_python
 
 _OTHER = "use environment_type=docker for this task"
+
+
+class UnbuildableError(SandboxBuildFailedError):
+    """This environment can't be built here, however often it is tried."""
+
+
 _NO_EFFECT = frozenset(
     ["LABEL", "EXPOSE", "CMD", "ENTRYPOINT", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK"]
 )
@@ -63,40 +71,54 @@ def check_definition(environment_dir: Path, docker_image: str | None) -> None:
     """
     compose = environment_dir / COMPOSE_FILE_NAME
     if compose.exists():
-        raise SandboxBuildFailedError(
+        raise UnbuildableError(
             f"{compose}: the sandbox runs one box, not Docker Compose services: {_OTHER}"
         )
     if (environment_dir / DOCKERFILE_NAME).exists():
         return
     if docker_image:
-        raise SandboxBuildFailedError(
+        raise UnbuildableError(
             f"{environment_dir.parent.name}: its environment is the image {docker_image}, "
             f"which only a container engine can run: {_OTHER}"
         )
-    raise SandboxBuildFailedError(
+    raise UnbuildableError(
         f"{environment_dir / DOCKERFILE_NAME}: no such file; "
         "a task needs one, if only with FROM and WORKDIR"
     )
 
 
 async def build_image(
-    box: Box, dockerfile: Path, *, timeout_sec: float, log: logging.Logger
+    box: Box,
+    dockerfile: Path,
+    *,
+    base: Mapping[str, str],
+    timeout_sec: float,
+    log: logging.Logger,
 ) -> Image:
     """Follows every step of `dockerfile` in `box`; its directory is the build context.
 
+    Args:
+        box: A fresh box.
+        dockerfile: What to follow.
+        base: The environment variables that the base image's programs start with.
+        timeout_sec: For all steps together.
+        log: Is told what is passed over.
+
     Raises:
-        SandboxBuildFailedError: a step can't be honoured or fails.
+        UnbuildableError: a step can't be honoured, or fails without a network.
+        SandboxBuildFailedError: a step fails that another attempt may pass.
     """
     line, text = 0, ""
     try:
         instructions = _read(dockerfile)
-        builder = _Builder(box, dockerfile.parent, log)
+        builder = _Builder(box, dockerfile.parent, base, log)
         async with asyncio.timeout(timeout_sec):
             for instruction in instructions:
                 line, text = instruction.line, instruction.text
                 await builder.follow(instruction)
     except DockerfileError as error:
-        raise SandboxBuildFailedError(f"{dockerfile}:{error.line}: {error}") from error
+        kind = SandboxBuildFailedError if error.may_pass else UnbuildableError
+        raise kind(f"{dockerfile}:{error.line}: {error}") from error
     except (TimeoutError, ExecTimeoutError) as error:
         message = f"{dockerfile}:{line}: not done within {timeout_sec} s: {text}"
         raise SandboxBuildFailedError(message) from error
@@ -104,8 +126,24 @@ async def build_image(
         reason = error.strerror or str(error)
         raise SandboxBuildFailedError(f"{dockerfile}:{line}: {text}: {reason}") from error
     except UnicodeDecodeError as error:
-        raise SandboxBuildFailedError(f"{dockerfile}: not UTF-8 text") from error
+        raise UnbuildableError(f"{dockerfile}: not UTF-8 text") from error
     return builder.image
+
+
+def base_python(dockerfile: Path) -> BasePython:
+    """The Python of the image that a Dockerfile starts from, as far as its name tells.
+
+    Raises:
+        SandboxBuildFailedError: it can't be read.
+    """
+    try:
+        return BasePython(*image_python(_read(dockerfile)))
+    except DockerfileError as error:
+        raise SandboxBuildFailedError(f"{dockerfile}:{error.line}: {error}") from error
+    except OSError as error:
+        raise SandboxBuildFailedError(f"{dockerfile}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SandboxBuildFailedError(f"{dockerfile}: not UTF-8 text") from error
 
 
 def _read(dockerfile: Path) -> list[Instruction]:
@@ -113,9 +151,12 @@ def _read(dockerfile: Path) -> list[Instruction]:
 
 
 class _Builder:
-    def __init__(self, box: Box, context: Path, log: logging.Logger) -> None:
+    def __init__(
+        self, box: Box, context: Path, base: Mapping[str, str], log: logging.Logger
+    ) -> None:
         self.image = Image(workdir="/")
         self._box = box
+        self._base = base
         self._context = context.resolve()
         self._log = log
         self._arguments: dict[str, str] = {}
@@ -129,7 +170,9 @@ class _Builder:
             raise DockerfileError(step.line, f"{step.keyword} before FROM")
         if step.keyword in _NO_EFFECT:
             return
-        variables = {**self._arguments, **self.image.environment}
+        # Of the base image's variables only this one is ever built upon: ENV PATH=...:$PATH.
+        inherited = {"PATH": self._base["PATH"]}
+        variables = {**inherited, **self._arguments, **self.image.environment}
         match step.keyword:
             case "FROM":
                 self._from(step)
@@ -180,6 +223,9 @@ class _Builder:
 
     async def _copy(self, step: Instruction, variables: dict[str, str]) -> None:
         flags, rest = step.flags()
+        if UV_IMAGE.search(flags.get("from", "")):
+            await self._require_uv(step)
+            return
         for flag in ("from", "checksum", "exclude", "parents"):
             if flag in flags:
                 message = f"{step.keyword} --{flag} can't be done in the sandbox: {_OTHER}"
@@ -205,6 +251,13 @@ class _Builder:
             else:
                 name = f"{target.rstrip('/')}/{path.name}" if into else target
                 await upload_file(self._box, path, name, ownership)
+
+    async def _require_uv(self, step: Instruction) -> None:
+        """`COPY --from` of uv's own image, which holds nothing but uv and uvx."""
+        if await self._box.mode_of(OWN_UV) is None:
+            message = f"{step.text}: uv is not in this box: `tbtui tasks prefetch DIR` brings it"
+            raise DockerfileError(step.line, f"{message}, or {_OTHER}")
+        self._log.info("%s: the box has its own uv", step.text)
 
     def _sources(self, step: Instruction, source: str) -> list[Path]:
         if _URL.match(source):
@@ -246,16 +299,24 @@ class _Builder:
             argv = [*self.image.shell, self._script(step, command)]
         result = await self._box.run(
             argv,
-            environment={**BASE_ENVIRONMENT, **variables},
+            environment={**self._base, **variables},
             cwd=self.image.workdir,
             user=None if self.image.user in {"root", "0"} else self.image.user,
         )
         if result.exit_code:
             said = (result.stderr or result.stdout).strip()[-_QUOTED_OUTPUT:]
             message = f"exit code {result.exit_code} of {step.text}\n{said}"
-            if "apt" in command or "pip install" in command or "curl" in command:
-                message += f"\n(no package can be installed in the sandbox: {_OTHER})"
-            raise DockerfileError(step.line, message)
+            if self._box.network:
+                pass  # what is missing is not the network
+            elif "pip install" in command or re.search(r"\buvx?\b", command):
+                message += (
+                    "\n(without a network only what `tbtui tasks prefetch DIR` has fetched"
+                    f" can be installed; or {_OTHER})"
+                )
+            elif "apt" in command or "curl" in command:
+                message += f"\n(nothing can be installed in the sandbox: {_OTHER})"
+            killed = result.exit_code > 128
+            raise DockerfileError(step.line, message, may_pass=killed or self._box.network)
 
     def _without_packages(self, step: Instruction, command: str) -> str:
         apt = None if step.heredocs else split_apt(command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import signal
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tbtui.rollout.environments.limits import RESERVED_PROCESSES, BoxLimits
+from tbtui.rollout.environments.limits import DEFAULT_PROCESSES, RESERVED_PROCESSES, BoxLimits
 
 CgroupKind = Literal["v2", "v1", "none"]
 _CONTROLLERS: tuple[str, ...] = ("memory", "pids", "cpu")
@@ -43,6 +44,14 @@ class BoxCgroup:
         """Moves a process, and with it everything it will start, into the box's groups."""
         for directory in self.directories:
             (directory / "cgroup.procs").write_text(str(pid))
+
+    def memory_kills(self) -> int:
+        """Processes that the kernel ended because the box had used up its memory."""
+        words: list[str] = []
+        for directory in self.directories:
+            words += _words(directory / "memory.events") or _words(directory / "memory.oom_control")
+        counts = [int(n) for name, n in itertools.pairwise(words) if name == "oom_kill"]
+        return sum(counts)
 
     def remove(self) -> None:
         """Ends what may still run in the groups and removes them."""
@@ -75,13 +84,21 @@ def find_cgroups(
     return CgroupHost("v1" if parents else "none", parents)
 
 
+def default_processes() -> int:
+    """How many processes a box may have if nobody says so: fewer where no group confines them."""
+    confined = {"pids", "cpu"} <= find_cgroups().parents.keys()
+    return DEFAULT_PROCESSES if confined else DEFAULT_PROCESSES // 2
+
+
 def make_box_cgroup(host: CgroupHost, box: str, limits: BoxLimits) -> BoxCgroup:
-    """Makes groups with the box's limits; what the kernel refuses is left out of `held`."""
+    """Makes groups with the box's limits; what the kernel refuses is left out of `held`.
+
+    The group of the CPU weighs what any group weighs that asks for nothing: a box gets the same
+    share however many processes it has. Less would make honest trials late on a busy machine.
+    """
     held: set[str] = set()
     directories: list[Path] = []
     for controller, parent in host.parents.items():
-        if controller == "cpu" and limits.cpus is None:
-            continue
         directory = parent / f"tbtui-{box}"
         try:
             directory.mkdir(exist_ok=True)
@@ -139,8 +156,6 @@ def remove_orphans(host: CgroupHost, owner_is_dead: Callable[[int, float], bool]
 def _settings(kind: CgroupKind, controller: str, limits: BoxLimits) -> list[tuple[str, str]]:
     # What the box writes to its tmpfs is charged to its memory group as well.
     memory = str(limits.memory_bytes + limits.storage_bytes)
-    period = 100_000
-    quota = str((limits.cpus or 0) * period)
     v2 = kind == "v2"
     match controller:
         case "memory":
@@ -148,9 +163,17 @@ def _settings(kind: CgroupKind, controller: str, limits: BoxLimits) -> list[tupl
         case "pids":
             return [("pids.max", str(limits.processes + RESERVED_PROCESSES))]
         case _:
-            if v2:
-                return [("cpu.max", f"{quota} {period}")]
-            return [("cpu.cfs_period_us", str(period)), ("cpu.cfs_quota_us", quota)]
+            return _cpu_quota(v2, limits.cpus)
+
+
+def _cpu_quota(v2: bool, cpus: int | None) -> list[tuple[str, str]]:
+    if cpus is None:
+        return []
+    period = 100_000
+    quota = str(cpus * period)
+    if v2:
+        return [("cpu.max", f"{quota} {period}")]
+    return [("cpu.cfs_period_us", str(period)), ("cpu.cfs_quota_us", quota)]
 
 
 def _words(path: Path) -> list[str]:

@@ -18,12 +18,14 @@ import asyncio
 import codecs
 import re
 import secrets
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast, override
 
 from harbor.environments.base import ExecResult, OutputCallback, OutputStream
 from harbor.environments.capabilities import EnvironmentCapabilities
+from harbor.environments.definition import should_use_prebuilt_docker_image
 from harbor.environments.docker.docker import DockerEnvironment as HarborDocker
 from harbor.environments.podman import PodmanEnvironment as HarborPodman
 from harbor.models.task.config import NetworkMode, NetworkPolicy
@@ -37,7 +39,12 @@ from tbtui.rollout.environments.docker_cli import (
     run_cli,
 )
 from tbtui.rollout.environments.docker_compose import Network
-from tbtui.rollout.environments.docker_files import archive, download_async, first_entry
+from tbtui.rollout.environments.docker_files import (
+    archive,
+    download_async,
+    first_difference,
+    first_entry,
+)
 from tbtui.rollout.environments.docker_pane import ContainerPane
 from tbtui.rollout.environments.docker_start import RunningProject, StartRequest, start_project
 from tbtui.rollout.environments.errors import (
@@ -47,6 +54,7 @@ from tbtui.rollout.environments.errors import (
     SandboxStartError,
 )
 from tbtui.rollout.environments.limits import Positive
+from tbtui.rollout.environments.test_scripts import ScriptEnd, script_run
 
 DEFAULT_PROCESSES = 512
 DEFAULT_MEMORY_MB = 2048
@@ -69,6 +77,18 @@ _PREPARE = """\
 [ $# = 0 ] || { mkdir -p "$@" && chmod 777 "$@"; } || exit
 grep -qs history-limit /etc/tmux.conf || echo "set -g history-limit 200000" >>/etc/tmux.conf || :
 """
+_NOT_RUN = re.compile("OCI runtime exec failed")
+_NO_DIRECTORY = re.compile(r"OCI runtime exec failed.*\b(?:chdir to )?cwd\b")
+_END_ROUNDS = 5
+_PROCESSES = """\
+for process in /proc/[0-9]*; do [ "${process#/proc/}" = $$ ] || echo "${process#/proc/}"; done
+"""
+_END_OTHERS = """\
+for process in /proc/[0-9]*; do
+    process=${process#/proc/}
+    case " $$ $* " in *" $process "*) ;; *) kill -9 "$process" ;; esac
+done 2>/dev/null; :
+"""
 _END_MARKED = """\
 for process in /proc/[0-9]*; do
     grep -qs "$1" "$process/environ" && kill -9 "${process#/proc/}"
@@ -90,6 +110,8 @@ class ContainedEnvironment(HarborDocker):
         default_network: What a task gets whose task.toml says nothing about the network.
     """
 
+    notices_loss = True
+
     def __init__(
         self,
         *args: Any,
@@ -109,6 +131,12 @@ class ContainedEnvironment(HarborDocker):
         self._default_network = default_network
         self._running: RunningProject | None = None
         self._pane: ContainerPane | None = None
+        self._spared: tuple[str, ...] = ()
+        self._spared_on_host: frozenset[int] = frozenset()
+        """What runs in the container before the agent does, by the container's numbers and by the
+        engine's."""
+        self.script_end: ScriptEnd | None = None
+        """Whether it started. No signal is known: an exit status of 137 may be its own word."""
         self._thawed = asyncio.Event()
         self._thawed.set()
         super().__init__(*args, **kwargs)
@@ -178,17 +206,22 @@ class ContainedEnvironment(HarborDocker):
             SandboxStartError: the engine does not answer, or refuses the containers.
         """
         super()._validate_definition()  # type: ignore[no-untyped-call]
+        self._use_prebuilt = should_use_prebuilt_docker_image(
+            self.environment_dir,
+            docker_image=self.task_env_config.docker_image,
+            force_build=force_build,
+        )
         request = StartRequest(
             runtime=type(self).runtime(),
             trial=self.session_id,
             environment_dir=self.environment_dir.resolve(),
             environment_id=self.environment_id,
-            prebuilt=self.task_env_config.docker_image,
-            force_build=force_build,
+            prebuilt=self.task_env_config.docker_image if self._use_prebuilt else None,
             compose_files=tuple(self._user_compose_paths()),
             trusted=self._trust_compose,
             processes=self._processes,
             memory_mb=self._effective_memory_mb or self._memory_mb,
+            memory_stated=self._effective_memory_mb is not None,
             storage_mb=self._effective_storage_mb or self._storage_mb,
             cpus=self._effective_cpus,
             gpus=self._effective_gpus,
@@ -199,6 +232,8 @@ class ContainedEnvironment(HarborDocker):
             sidecar_files=await self._sidecar_files(),
         )
         self._running = await start_project(request)
+        for note in self._running.notes:
+            self.logger.warning(note)
         try:
             await self._prepare()
         except BaseException:
@@ -223,6 +258,8 @@ class ContainedEnvironment(HarborDocker):
                 running.engine, running.container, str(_PANE), pane
             )
         await self._upload_environment_dir_after_start()
+        self._spared = tuple((await self._client("-u", "0", script=_PROCESSES)).stdout.split())
+        self._spared_on_host = await self.running.processes()
 
     async def _client(self, *options: str, script: str, args: Sequence[str] = ()) -> CliResult:
         running = self.running
@@ -268,23 +305,28 @@ class ContainedEnvironment(HarborDocker):
         mark = secrets.token_hex(8)
         if timeout_sec is not None:
             variables[_MARK] = mark  # to find what it started when it has to be ended
-        argv = [*running.engine, "exec"]
-        directory = cwd or self.task_env_config.workdir
-        if directory:
-            argv += ["-w", directory]
+        argv: list[str] = []
         account = self._resolve_user(user)
         if account is not None:
             argv += ["-u", str(account)]
         for name, value in variables.items():
             # By name where possible: every user of the host can read a command line.
             argv += ["-e", f"{name}={value}" if is_heeded_by_clients(name) else name]
-        try:
-            result = await run_cli(
-                [*argv, running.container, "bash", "-c", command],
+
+        async def run(directory: str | None) -> CliResult:
+            where = ["-w", directory] if directory else []
+            return await run_cli(
+                [*running.engine, "exec", *where, *argv, running.container, "bash", "-c", command],
                 env=beside_clients_own(variables),
                 timeout_sec=timeout_sec,
                 on_chunk=_decoding(self._output_callback()),
             )
+
+        try:
+            result = await run(cwd or self.task_env_config.workdir)
+            if cwd is None and result.exit_code and _NO_DIRECTORY.search(result.complaint):
+                # An agent that removes its working directory has not lost its container.
+                result = await run("/")
         except ExecTimeoutError:
             await self._client("-u", "0", script=_END_MARKED, args=[f"{_MARK}={mark}"])
             raise
@@ -292,6 +334,9 @@ class ContainedEnvironment(HarborDocker):
             result.exit_code and _SUSPECT.search(result.stderr)
         ):
             await running.check()
+        if script_run(command) is not None:
+            refused = result.exit_code and _NOT_RUN.search(result.complaint)
+            self.script_end = ScriptEnd(not_started=result.complaint if refused else "")
         return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code)
 
     @override
@@ -401,6 +446,34 @@ class ContainedEnvironment(HarborDocker):
             await super()._apply_network_policy(network_policy)
         else:
             await self.running.connect(network_policy.network_mode == NetworkMode.PUBLIC)
+
+    async def changed_file(self, sources: Sequence[Path], target: str) -> str | None:
+        """The first file below `target` that isn't as in the directories uploaded there. Links
+        are not looked at.
+
+        Raises:
+            SandboxError: it can't be copied out of the container.
+        """
+        with tempfile.TemporaryDirectory(prefix="tbtui-tests-") as folder:
+            await self.service_download_dir(target, folder)
+            name = await asyncio.to_thread(first_difference, sources, Path(folder))
+        return None if name is None else f"{target.rstrip('/')}/{name}"
+
+    async def end_processes(self) -> None:
+        """Kills all in the container that did not run before the agent came.
+
+        By the container's own shell, which the agent may have replaced; the engine then looks.
+
+        Raises:
+            SandboxError: something still runs that did not before.
+        """
+        for _ in range(_END_ROUNDS):
+            await self._client("-u", "0", script=_END_OTHERS, args=self._spared)
+            left = await self.running.processes() - self._spared_on_host
+            if not left:
+                await self.running.check()
+                return
+        raise SandboxError(f"{len(left)} processes in the container can't be ended")
 
     async def freeze(self) -> None:
         """Stops every process of the trial until `thaw`; `exec` waits meanwhile."""

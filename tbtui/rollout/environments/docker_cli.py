@@ -137,6 +137,7 @@ class EngineInfo:
     """What matters here of `docker info` or `podman info`."""
 
     cpus: int
+    memory_mb: int
     root: str
     """Where the engine keeps its containers; a path of the engine's host, not always of ours."""
     quota: bool
@@ -154,11 +155,15 @@ class EngineInfo:
             raw: dict[str, Any] = json.loads(text)
             if "host" in raw:  # podman
                 host, store = raw["host"], raw["store"]
-                return EngineInfo(int(host["cpus"]), str(store["graphRoot"]), False, "linux")
+                memory = int(host["memTotal"]) >> 20
+                return EngineInfo(
+                    int(host["cpus"]), memory, str(store["graphRoot"]), False, "linux"
+                )
             driver = str(raw["Driver"])
             backing = dict(raw.get("DriverStatus") or ()).get("Backing Filesystem")
             quota = driver in {"btrfs", "zfs"} or (driver == "overlay2" and backing == "xfs")
-            return EngineInfo(int(raw["NCPU"]), str(raw["DockerRootDir"]), quota, raw["OSType"])
+            root, memory = str(raw["DockerRootDir"]), int(raw["MemTotal"]) >> 20
+            return EngineInfo(int(raw["NCPU"]), memory, root, quota, raw["OSType"])
         except (ValueError, KeyError, TypeError) as error:
             raise SandboxError(f"the engine's `info` is not understood: {error!r}") from error
 

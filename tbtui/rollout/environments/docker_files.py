@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import filecmp
 import io
 import os
 import stat
@@ -24,7 +25,6 @@ from tbtui.rollout.environments.errors import SandboxError
 from tbtui.rollout.environments.transfer import receive
 
 MAX_DOWNLOAD_BYTES = 1 << 30
-MAX_DOWNLOAD_FILES = 100_000
 _CHUNK = 1 << 20
 _MESSAGE = 400
 
@@ -123,7 +123,6 @@ def download(
                     cast(BinaryIO, frames),
                     target,
                     max_bytes=max_bytes,
-                    max_files=MAX_DOWNLOAD_FILES,
                     overwrite=overwrite,
                 )
             client.stdout.read()  # the padding after the archive's end
@@ -166,6 +165,22 @@ def first_entry(source: Source) -> str | None:
             said = client.stderr.read(_MESSAGE).decode(errors="replace").strip()
             raise SandboxError(f"{source.path} can't be listed: {said or error}") from error
     return None if entry is None else entry.name
+
+
+def first_difference(sources: Sequence[Path], copied: Path) -> str | None:
+    """The first regular file below the directories that isn't the same below `copied`, which
+    nobody else writes to. Where two directories have a file the last one counts."""
+    files = {
+        path.relative_to(source): path
+        for source in sources
+        for path in sorted(source.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+    for name, path in files.items():
+        copy = copied / name
+        if not copy.is_file() or not filecmp.cmp(path, copy, shallow=False):
+            return name.as_posix()
+    return None
 
 
 async def download_async(

@@ -34,14 +34,17 @@ _BUILD = frozenset(
         *("secrets", "shm_size", "target"),
     ]
 )
-_NETWORK = frozenset(["attachable", "enable_ipv6", "internal", "labels"])
-# Docker's own, and what debuggers need: it sees no process but those of its container. Not
-# NET_ADMIN, which could undo an allowlist of hosts.
+# A name is replaced by the project's own, except where `external` stands beside it.
+_NETWORK = frozenset(["attachable", "enable_ipv6", "internal", "labels", "name"])
+_VOLUME = frozenset(["labels", "name"])
+# Docker's own, what debuggers need (it sees no process but those of its container), and what
+# stores of secrets need (their memory is limited as ever). Not NET_ADMIN, which could undo an
+# allowlist of hosts.
 _CAPABILITIES = frozenset(
     [
         *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD"),
         *("NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-        "SYS_PTRACE",
+        *("IPC_LOCK", "SYS_PTRACE"),
     ]
 )
 _NAMESPACES: Mapping[str, frozenset[str]] = {
@@ -63,14 +66,13 @@ def host_access(document: Mapping[str, Any], places: Sequence[Path]) -> list[str
         places: Directories that may be mounted, read and built from.
     """
     inside = _insider(places)
-    own = f"{document.get('name')}_"
     found = [key for key in document if key not in _TOP and not key.startswith("x-")]
     for name, service in _table(document, "services"):
         found += [f"{name}: {what}" for what in _of_service(service, inside)]
     for name, network in _table(document, "networks"):
-        found += [f"network {name}: {what}" for what in _of_network(network, own)]
+        found += [f"network {name}: {what}" for what in _of_network(network)]
     for name, volume in _table(document, "volumes"):
-        found += [f"volume {name}: {what}" for what in _of_volume(volume, own)]
+        found += [f"volume {name}: {what}" for what in _of_volume(volume)]
     for kind in ("secrets", "configs"):
         for name, given in _table(document, kind):
             found += [f"{kind[:-1]} {name}: {what}" for what in _of_secret(given, inside)]
@@ -190,7 +192,7 @@ def _of_build(build: Mapping[str, Any], inside: _Inside) -> Iterator[str]:
                 yield f"build: {key}"
 
 
-def _of_network(network: Mapping[str, Any], own: str) -> Iterator[str]:
+def _of_network(network: Mapping[str, Any]) -> Iterator[str]:
     for key, value in network.items():
         if not value or key in _NETWORK or key.startswith("x-"):
             continue
@@ -198,18 +200,16 @@ def _of_network(network: Mapping[str, Any], own: str) -> Iterator[str]:
             continue
         # Another's network. And addresses that the task names may be somebody's, whom the host
         # would then no longer reach.
-        if key != "name" or not str(value).startswith(own):
-            yield f"{key}: {value}" if isinstance(value, str) else key
+        yield f"{key}: {value}" if isinstance(value, str) else key
 
 
-def _of_volume(volume: Mapping[str, Any], own: str) -> Iterator[str]:
+def _of_volume(volume: Mapping[str, Any]) -> Iterator[str]:
     for key, value in volume.items():
-        if not value or key == "labels" or key.startswith("x-"):
+        if not value or key in _VOLUME or key.startswith("x-"):
             continue
         if key == "driver" and value == "local":
             continue
-        if key != "name" or not str(value).startswith(own):
-            yield f"{key}: {value}" if isinstance(value, str) else key
+        yield f"{key}: {value}" if isinstance(value, str) else key
 
 
 def _of_secret(given: Mapping[str, Any], inside: _Inside) -> Iterator[str]:

@@ -103,7 +103,9 @@ async def remove_project(engine: Sequence[str], project: str, *, images: bool = 
     if images:
         form = "{{.Repository}}:{{.Tag}}"
         argv = [*engine, "image", "ls", "--format", form, "--filter", label]
-        names = [n for n in (await _run(argv)).split() if not n.startswith(f"{TASK_IMAGES}:")]
+        # One that lost its name to a later build goes with `docker image prune`.
+        others = (f"{TASK_IMAGES}:", "<none>:")
+        names = [name for name in (await _run(argv)).split() if not name.startswith(others)]
         if names:
             await _run([*engine, "image", "rm", *names])
             removed += len(names)

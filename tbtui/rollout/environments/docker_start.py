@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from harbor.environments.base import SandboxBuildFailedError
-from harbor.environments.definition import should_use_prebuilt_docker_image
 from harbor.environments.docker.runtime import ContainerRuntime
 
 from tbtui.rollout.environments.docker_cli import (
@@ -29,8 +28,10 @@ from tbtui.rollout.environments.docker_compose import (
     ContainerLimits,
     Network,
     Project,
+    ProjectFile,
     base_file,
-    overlay_file,
+    project_file,
+    unfilled,
 )
 from tbtui.rollout.environments.docker_disk import DiskWatch
 from tbtui.rollout.environments.docker_files import Source
@@ -44,12 +45,14 @@ from tbtui.rollout.environments.docker_leftovers import (
 from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, SandboxStartError
 
 _LONGEST_NAME = 48
-_OVERLAY, _LOGS = "overlay.json", "logs"
+_LOGS = "logs"
 _CHECKS, _LATE_CHECKS, _CHECK_SEC = 3, 50, 0.1
 # Why a container that is alive may refuse to run `true`. One that is about to end refuses in as
 # many words as there are moments to be caught at.
 _ALIVE_ALL_THE_SAME = re.compile(r"executable file .*not found|is paused", re.IGNORECASE)
 _OLD_LOG_NAMES = {"verifier": "VERIFIER_LOGS", "agent": "AGENT_LOGS", "artifacts": "ARTIFACTS"}
+_MEMORY, _CPUS = "MEMORY", "CPUS"
+_IMAGE_KEYS = ("image", "build")
 # BuildKit's summary of what failed, else the first line that speaks of an error.
 _BUILD_ERROR = re.compile(r"^(?:failed to solve|.*\berror\b).*", re.IGNORECASE | re.MULTILINE)
 _BUILD_PREFIX = re.compile(r"^failed to solve: (?:rpc error: .*?LLB definition: )?")
@@ -65,13 +68,14 @@ class StartRequest:
     environment_id: str
     """Names the content of the directory."""
     prebuilt: str | None
-    """The task's docker_image."""
-    force_build: bool
+    """The image that takes the place of a built one."""
     compose_files: tuple[Path, ...]
     trusted: bool
     """Those may reach the host."""
     processes: int
     memory_mb: int
+    memory_stated: bool
+    """`memory_mb` is task.toml's."""
     storage_mb: int
     cpus: int | None
     gpus: int
@@ -118,29 +122,27 @@ class _Start:
         self._info = info
         self._record = record
         self._engine = request.runtime.engine
-        self._document: dict[str, Any] = {}
+        self._document: Mapping[str, Any] = {}
         """What the task's own compose files come to."""
+        self._notes: list[str] = []
         self._project = self._plan()
 
     def _plan(self) -> Project:
         request, info = self._request, self._info
-        prebuilt = should_use_prebuilt_docker_image(
-            request.environment_dir,
-            docker_image=request.prebuilt,
-            force_build=request.force_build,
-        )
-        image = f"{TASK_IMAGES}:{request.environment_id}"
         return Project(
             name=self._record.name,
-            image=request.prebuilt if prebuilt and request.prebuilt else image,
-            build_context=None if prebuilt else request.environment_dir,
+            image=request.prebuilt or f"{TASK_IMAGES}:{request.environment_id}",
+            build_context=None if request.prebuilt else request.environment_dir,
             limits=ContainerLimits(
                 processes=request.processes,
                 memory_mb=request.memory_mb,
+                memory_stated=request.memory_stated,
                 # An engine refuses to promise more than its host has.
                 cpus=min(request.cpus, info.cpus) if request.cpus else None,
                 storage_mb=request.storage_mb,
                 quota=info.quota,
+                host_cpus=info.cpus,
+                host_memory_mb=info.memory_mb,
             ),
             network=request.network,
             environment=request.environment,
@@ -149,12 +151,11 @@ class _Start:
         )
 
     async def run(self) -> RunningProject:
-        if self._request.compose_files:
-            self._document = await self._resolve()
-        running = self._write(self._project)
-        if self._project.build_context is not None:
-            await self._build(running)
-        elif not await self._has_image():
+        running = self._running()
+        self._document = await self._resolve(running)
+        file = self._write(running)
+        await self._build(running, file)
+        if self._project.build_context is None and not await self._has_image():
             await self._pull()
         running = await self._up(running)
         label = f"label=com.docker.compose.project={running.name}"
@@ -166,44 +167,72 @@ class _Start:
         if listed.exit_code != 0 or not container or "\n" in container:
             logs = (await running.compose(["logs", "--no-color", "--tail", "5", MAIN])).complaint
             raise SandboxStartError(f"the container ended at once: {logs}")
-        running = replace(running, container=container)
+        running = replace(running, container=container, notes=(*self._notes, *file.lowered))
         if not self._project.limits.quota:
             running.watch_disk(self._info.root, self._project.limits.storage_mb << 20)
         return running
 
-    def _write(self, project: Project) -> RunningProject:
+    def _running(self) -> RunningProject:
         request, directory = self._request, self._record.directory
-        base, overlay = directory / "base.json", directory / _OVERLAY
-        base.write_text(json.dumps(base_file(project)))
-        overlay.write_text(json.dumps(overlay_file(project, self._document)))
-        shared: dict[str, str] = {}
+        # Old tasks hand it on to the container, where a blank would hide what the image says.
+        variables = {"TEST_DIR": "/tests"}
         # Old tasks mount these themselves; the host never reads there.
         for target, name in _OLD_LOG_NAMES.items():
             path = directory / _LOGS / target
             path.mkdir(parents=True, exist_ok=True)
-            shared |= {f"HOST_{name}_PATH": str(path), f"ENV_{name}_PATH": f"/logs/{target}"}
-        files = [base, *request.compose_files, overlay, *request.sidecar_files]
+            variables |= {f"HOST_{name}_PATH": str(path), f"ENV_{name}_PATH": f"/logs/{target}"}
+        variables |= {**request.variables, "MAIN_IMAGE_NAME": self._project.image}
         return RunningProject(
             runtime=request.runtime,
             record=self._record,
-            files=tuple(files),
+            files=(directory / "project.json",),
             directory=request.environment_dir,
-            variables={**shared, **request.variables},
+            variables={**variables, **self._limits_asked_for(variables)},
             images=bool(request.compose_files),
         )
 
-    async def _resolve(self) -> dict[str, Any]:
+    def _limits_asked_for(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The limits that compose files refer to and the task does not state.
+
+        As Harbor once gave them. By now it gives none, and Compose refuses a blank for a size.
+        """
+        request = self._request
+        texts = [_read(path) for path in request.compose_files]
+        values = {_MEMORY: f"{request.memory_mb}M", _CPUS: str(self._info.cpus)}
+        asked = {name for text in texts for name in unfilled(text, list(values))} - given.keys()
+        made = {name: values[name] for name in sorted(asked)}
+        if made:
+            named = " and ".join(f"${{{name}}}" for name in made)
+            self._notes.append(
+                f"the compose file asks for {named}, and task.toml states no such limit: "
+                f"{', '.join(made.values())} given; `harbor task migrate --memory-mb --cpus`, or "
+                "memory_mb and cpus under [environment] in task.toml, say what it needs"
+            )
+        return made
+
+    def _write(self, running: RunningProject) -> ProjectFile:
+        file = project_file(self._project, self._document)
+        running.files[0].write_text(json.dumps(file.document))
+        return file
+
+    async def _resolve(self, running: RunningProject) -> Mapping[str, Any]:
         """The task's compose files with all that they include, as the engine will see them."""
-        running = self._write(self._project)
-        sidecar = self._request.sidecar_files
-        files = [path for path in running.files if path.name != _OVERLAY and path not in sidecar]
+        request = self._request
+        base = base_file(self._project)
+        if not request.compose_files and not request.sidecar_files:
+            return base
+        path = self._record.directory / "base.json"
+        path.write_text(json.dumps(base))
+        files = [path, *request.compose_files]
         document = await self._config(running, files)
-        if not self._request.trusted and (reached := self._reached(document)):
+        if not request.trusted and (reached := self._reached(document)):
             raise SandboxBuildFailedError(
                 f"the task's compose file reaches the host ({'; '.join(reached)}): look at it, "
                 "and give environment_kwargs.trust_compose=true"
             )
-        return await self._config(running, [*files, *sidecar]) if sidecar else document
+        if request.sidecar_files:
+            document = await self._config(running, [*files, *request.sidecar_files])
+        return document
 
     async def _config(self, running: RunningProject, files: Sequence[Path]) -> dict[str, Any]:
         own = replace(running, files=tuple(files))
@@ -223,11 +252,15 @@ class _Start:
                 raise SandboxBuildFailedError(f"the task's compose file: {error}") from error
         return reached
 
-    async def _build(self, running: RunningProject) -> None:
-        request = self._request
-        several = bool(request.compose_files)
-        async with machine_wide_lock(f"build-{request.environment_id}"):
-            if not several and not request.force_build and await self._has_image():
+    async def _build(self, running: RunningProject, file: ProjectFile) -> None:
+        if not file.built:
+            return
+        base = base_file(self._project)["services"][MAIN]
+        main = file.document["services"][MAIN]
+        # Then the image's name stands for all that there is to build.
+        named = file.built.keys() == {MAIN} and all(main[key] == base[key] for key in _IMAGE_KEYS)
+        async with machine_wide_lock(f"build-{self._request.environment_id}"):
+            if named and await self._has_image():
                 return
             result = await running.compose(["--progress", "plain", "build"])
         if result.exit_code != 0:
@@ -246,19 +279,21 @@ class _Start:
                 return
             result = await run_cli([*self._engine, "pull", "--quiet", image])
         if result.exit_code != 0:
-            raise SandboxBuildFailedError(f"no image {image}: {result.complaint}")
+            dockerfile = self._request.environment_dir / "Dockerfile"
+            remedy = f"; force_build=true builds {dockerfile}" if dockerfile.is_file() else ""
+            raise SandboxBuildFailedError(f"no image {image}: {result.complaint}{remedy}")
 
     async def _up(self, running: RunningProject) -> RunningProject:
         runtime = self._request.runtime
         options = ["--detach", "--no-build"]
-        if runtime.supports_compose_wait and len(running.files) > 2:
+        if runtime.supports_compose_wait and self._request.compose_files:
             options.append("--wait")  # other services may have health checks
         result = await running.compose(["up", *options])
         if result.exit_code != 0 and self._project.limits.quota and "storage-opt" in result.stderr:
             # The driver could, but the file system is mounted without project quotas.
             limits = replace(self._project.limits, quota=False)
             self._project = replace(self._project, limits=limits)
-            running = self._write(self._project)
+            self._write(running)
             result = await running.compose(["up", *options])
         if result.exit_code != 0:
             raise SandboxStartError(f"{self._engine[0]} can't start it: {result.complaint}")
@@ -278,6 +313,8 @@ class RunningProject:
     """The task's other services may have had images built."""
     container: str = ""
     """The id of the one that the agent works in."""
+    notes: tuple[str, ...] = ()
+    """What the task asks for and did not get, or got without asking; one line each."""
     lost: str | None = field(default=None, init=False)
     """Why we ended it ourselves."""
     _watch: asyncio.Task[None] | None = field(default=None, init=False)
@@ -371,6 +408,15 @@ class RunningProject:
         """
         await self._all("unpause", "paused")
 
+    async def processes(self) -> frozenset[int]:
+        """The host's numbers of all that runs in the container.
+
+        Raises:
+            SandboxError: the engine can't tell.
+        """
+        listed = (await self._ask("top", self.container, "-o", "pid")).splitlines()
+        return frozenset(int(line) for line in listed[1:])
+
     async def _all(self, verb: str, status: str) -> None:
         label = f"label=com.docker.compose.project={self.name}"
         listed = await self._ask("ps", "-q", "--filter", label, "--filter", f"status={status}")
@@ -424,6 +470,13 @@ class RunningProject:
             self.record.keep()
         else:
             await self.record.remove(images=self.images)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SandboxBuildFailedError(f"the task's compose file: {error}") from error
 
 
 def _project_name(trial: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 
 class SandboxError(RuntimeError):
     """An operation on the box failed."""
@@ -17,3 +19,13 @@ class SandboxLostError(SandboxError):
 
 class ExecTimeoutError(SandboxError):
     """A command ran past its `timeout_sec` and was killed with its process group."""
+
+
+@runtime_checkable
+class NoticesLoss(Protocol):
+    """An environment whose `exec` raises SandboxLostError when it is gone.
+
+    A command that only fails there shows that it is not: what the command needs was removed.
+    """
+
+    notices_loss: bool

@@ -7,15 +7,13 @@ it.
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.metadata
 import inspect
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tbtui.imports import import_named
 from tbtui.rollout.environments.unavailable import EnvironmentUnavailable, ExtraMissing
 
 if TYPE_CHECKING:
@@ -101,7 +99,9 @@ def missing_import(name: str, problem: ImportError) -> EnvironmentUnavailable:
 
 
 def own_class(import_path: str) -> type[Any]:
-    """The class behind `module:Class`; the working directory is searched too, as in a worker.
+    """The class behind `module:Class`, of what is installed or in `PYTHONPATH`.
+
+    The working directory is not searched, here or in a worker: what lies there may be anybody's.
 
     Raises:
         EnvironmentUnavailable: no such module or class, or it is no environment.
@@ -111,13 +111,12 @@ def own_class(import_path: str) -> type[Any]:
     module_name, _, name = import_path.partition(":")
     given = f"environment_type={import_path}"
     try:
-        with _working_directory_first():
-            module = importlib.import_module(module_name)
+        module = import_named(module_name)
     except ModuleNotFoundError as problem:
         if problem.name and f"{module_name}.".startswith(f"{problem.name}."):
             raise EnvironmentUnavailable(
-                f"{given}: no module {problem.name}: run tbtui from the directory it is in, or"
-                " put that into PYTHONPATH"
+                f"{given}: no module {problem.name}: install it, or put the directory it is in into"
+                " PYTHONPATH"
             ) from problem
         raise missing_import(import_path, problem) from problem
     except (ImportError, SyntaxError) as problem:
@@ -149,16 +148,6 @@ def _is_environment(value: object) -> bool:
     from harbor.environments.base import BaseEnvironment
 
     return isinstance(value, type) and issubclass(value, BaseEnvironment)
-
-
-@contextmanager
-def _working_directory_first() -> Iterator[None]:
-    here = os.getcwd()  # noqa: PTH109  sys.path holds strings
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
 
 
 def _requirements(extra: str) -> Iterator[Requirement]:

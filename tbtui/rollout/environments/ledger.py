@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.rollout.environments.cgroups import find_cgroups, remove_cgroups, remove_orphans
+from tbtui.user_dirs import state_dir
 
 _PARTIAL = ".partial"
 _YOUNG_SECONDS = 60.0
@@ -71,9 +72,9 @@ def state_directory() -> Path:
     Raises:
         OSError: nothing can be written anywhere, or the directory belongs to another user.
     """
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    home = state_dir()
     fallback = Path(tempfile.gettempdir()) / f"tbtui-{os.geteuid()}"
-    for base in (home / "tbtui", fallback):
+    for base in (home, fallback):
         try:
             base.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory = base / "boxes"
@@ -83,7 +84,7 @@ def state_directory() -> Path:
         if os.access(directory, os.W_OK):
             break
     else:
-        raise OSError(f"no directory to write: tried {home / 'tbtui'} and {fallback}")
+        raise OSError(f"no directory to write: tried {home} and {fallback}")
     info = directory.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
         raise PermissionError(f"{directory} belongs to another user: remove it")

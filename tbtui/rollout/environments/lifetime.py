@@ -1,8 +1,8 @@
 """Sandboxes that end by themselves: how long they have, and how to give them longer.
 
 What is known here of each service was read in Harbor's source (0.24, 0.25) and in the service's
-SDK. Harbor keeps the settings and the SDK's handle in private attributes, so each service has
-its own few lines, and a test that those attributes exist in the installed Harbor.
+SDK; none has been run. Harbor keeps the settings in private attributes, which `_SERVICES` names; a
+test sees that they exist in the installed Harbor.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,17 +37,34 @@ class Lifetime:
 
 Held = Any
 """An environment of a known type, whose private attributes are read."""
+Extend = Callable[[Held, float], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    lifetime: Callable[[Held], Lifetime | None]
-    extend: Callable[[Held, float], Awaitable[bool]] | None = None
+    attribute: str | None = None
+    """Harbor's, which holds the number; none: it is always a day."""
+    setting: str | None = None
+    kind: Literal["total", "idle"] = "total"
+    unit: float = 1.0
+    """Seconds."""
+    extend: Extend | None = None
+    find: Callable[[Held], Lifetime | None] | None = None
+    """In place of all these but `extend`, where it is more than a number."""
+
+    def lifetime(self, held: Held) -> Lifetime | None:
+        if self.find is not None:
+            return self.find(held)
+        number = attrgetter(self.attribute)(held) if self.attribute else _DAY
+        if number is None or number <= 0:
+            return None
+        seconds = float(number * self.unit)
+        return Lifetime(seconds, self.kind, self.setting, self.extend is not None)
 
 
 def lifetime(environment: BaseEnvironment) -> Lifetime | None:
     """What this sandbox has, or None where nothing is known to end it."""
-    service = _service(environment)
+    service = _SERVICES.get(environment.type())
     return service.lifetime(environment) if service else None
 
 
@@ -56,15 +74,11 @@ async def extend(environment: BaseEnvironment, seconds: float) -> bool:
     The lifetime it started with is never shortened. False where the service has no way, gave
     less than was asked for, or the sandbox has not started. What the SDK raises is passed on.
     """
-    service = _service(environment)
+    service = _SERVICES.get(environment.type())
     if service is None or service.extend is None:
         return False
-    known = service.lifetime(environment)
+    known = lifetime(environment)
     return known is not None and known.extendable and await service.extend(environment, seconds)
-
-
-def _service(environment: BaseEnvironment) -> _Service | None:
-    return _SERVICES.get(environment.type())
 
 
 def _modal(held: Held) -> Lifetime:
@@ -76,9 +90,38 @@ def _modal(held: Held) -> Lifetime:
     return Lifetime(float(held._sandbox_timeout), "total", "sandbox_timeout_secs", False)
 
 
-def _daytona(held: Held) -> Lifetime | None:
-    minutes = held._auto_stop_interval
-    return Lifetime(minutes * 60.0, "idle", "auto_stop_interval_mins", True) if minutes else None
+def _hf_sandbox(held: Held) -> Lifetime:
+    # The service ends every sandbox after a day, commands or not.
+    idle = held._idle_timeout
+    if idle:
+        return Lifetime(float(idle), "idle", "job_timeout", True)
+    return Lifetime(_DAY, "total", None, False)
+
+
+def _blaxel(held: Held) -> Lifetime | None:
+    found = re.fullmatch(r"(\d+)([smhdw])", str(held._ttl))
+    if found is None:
+        return None
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}[found[2]]
+    return Lifetime(float(int(found[1]) * unit), "total", "ttl", True)
+
+
+def _cua_cloud(held: Held) -> Lifetime | None:
+    # Harbor renews the claim itself, unless told not to.
+    if held._renew_interval > 0:
+        return None
+    return Lifetime(float(held._claim_ttl_sec), "total", "claim_ttl_sec", False)
+
+
+def _sbx(held: Held) -> Lifetime | None:
+    # One on this machine has none; one in Docker's cloud ends then, whatever happens.
+    if held.target == "local":
+        return None
+    return Lifetime(float(held.options.lifetime), "total", "lifetime", False)
+
+
+def _tensorlake(held: Held) -> Lifetime:
+    return Lifetime(float(held._timeout_secs or _DAY), "total", "timeout_secs", False)
 
 
 async def _refresh_daytona(held: Held, seconds: float) -> bool:
@@ -86,10 +129,6 @@ async def _refresh_daytona(held: Held, seconds: float) -> bool:
         return False
     await held._sandbox.refresh_activity()
     return bool(seconds <= held._auto_stop_interval * 60)
-
-
-def _novita(held: Held) -> Lifetime:
-    return Lifetime(float(held._SANDBOX_TIMEOUT_SEC), "total", None, True)
 
 
 async def _set_e2b_timeout(held: Held, seconds: float) -> bool:
@@ -103,10 +142,6 @@ async def _set_e2b_timeout(held: Held, seconds: float) -> bool:
     return _left((await held._sandbox.get_info()).end_at) >= seconds - 1
 
 
-def _opensandbox(held: Held) -> Lifetime:
-    return Lifetime(float(held._sandbox_timeout_sec), "total", "sandbox_timeout_sec", True)
-
-
 async def _renew_opensandbox(held: Held, seconds: float) -> bool:
     if held._sandbox is None:
         return False
@@ -116,24 +151,12 @@ async def _renew_opensandbox(held: Held, seconds: float) -> bool:
     return True
 
 
-def _vercel(held: Held) -> Lifetime:
-    return Lifetime(float(held._sandbox_lifetime_sec), "total", "sandbox_lifetime_seconds", True)
-
-
 async def _add_to_vercel(held: Held, seconds: float) -> bool:
     """Vercel's is an increase. It raises for more than the plan allows."""
     if held._sandbox is None:
         return False
     await held._sandbox.extend_execution_time_limit(datetime.timedelta(seconds=math.ceil(seconds)))
     return True
-
-
-def _blaxel(held: Held) -> Lifetime | None:
-    found = re.fullmatch(r"(\d+)([smhdw])", str(held._ttl))
-    if found is None:
-        return None
-    unit = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}[found[2]]
-    return Lifetime(float(int(found[1]) * unit), "total", "ttl", True)
 
 
 async def _set_blaxel_ttl(held: Held, seconds: float) -> bool:
@@ -148,23 +171,6 @@ async def _set_blaxel_ttl(held: Held, seconds: float) -> bool:
     return True
 
 
-def _langsmith(held: Held) -> Lifetime | None:
-    seconds = held._idle_ttl_seconds
-    return Lifetime(float(seconds), "idle", "idle_ttl_seconds", True) if seconds else None
-
-
-def _mosaic(held: Held) -> Lifetime:
-    return Lifetime(float(held._ttl_seconds), "idle", "ttl_seconds", True)
-
-
-def _hf_sandbox(held: Held) -> Lifetime:
-    # The service ends every sandbox after a day, commands or not.
-    idle = held._idle_timeout
-    if idle:
-        return Lifetime(float(idle), "idle", "job_timeout", True)
-    return Lifetime(_DAY, "total", None, False)
-
-
 async def _run_something(held: Held, seconds: float) -> bool:
     """A command is activity; the same time without one begins anew."""
     await held.exec("true", timeout_sec=60)
@@ -172,82 +178,38 @@ async def _run_something(held: Held, seconds: float) -> bool:
     return known is not None and seconds <= known.seconds
 
 
-def _cua_cloud(held: Held) -> Lifetime | None:
-    # Harbor renews the claim itself, unless told not to.
-    if held._renew_interval > 0:
-        return None
-    return Lifetime(float(held._claim_ttl_sec), "total", "claim_ttl_sec", False)
-
-
-def _cwsandbox(held: Held) -> Lifetime:
-    return Lifetime(float(held._max_lifetime_seconds), "total", "max_lifetime_seconds", False)
-
-
-def _tensorlake(held: Held) -> Lifetime:
-    return Lifetime(float(held._timeout_secs or _DAY), "total", "timeout_secs", False)
-
-
-def _prime(held: Held) -> Lifetime:
-    return Lifetime(held._timeout_minutes * 60.0, "total", "timeout_minutes", False)
-
-
-def _hyperbrowser(held: Held) -> Lifetime | None:
-    minutes = held._timeout_minutes
-    return Lifetime(minutes * 60.0, "total", "timeout_minutes", False) if minutes else None
-
-
-def _islo(held: Held) -> Lifetime | None:
-    seconds = held._delete_after_seconds
-    if seconds <= 0:
-        return None
-    return Lifetime(float(seconds), "total", "delete_after_seconds", False)
-
-
-def _beam(held: Held) -> Lifetime | None:
-    seconds = held._keep_warm_seconds
-    return Lifetime(float(seconds), "total", "keep_warm_seconds", False) if seconds > 0 else None
-
-
-def _sbx(held: Held) -> Lifetime | None:
-    # One on this machine has none; one in Docker's cloud ends then, whatever happens.
-    if held.target == "local":
-        return None
-    return Lifetime(float(held.options.lifetime), "total", "lifetime", False)
-
-
-def _sail(held: Held) -> Lifetime | None:
-    seconds = held._max_lifetime_seconds
-    return Lifetime(float(seconds), "total", "max_lifetime_seconds", False) if seconds else None
-
-
-def _a_day(_: Held) -> Lifetime:
-    return Lifetime(_DAY, "total", None, False)
-
-
 _SERVICES: Mapping[str, _Service] = MappingProxyType(
     {
-        "modal": _Service(_modal, _run_something),
-        "daytona": _Service(_daytona, _refresh_daytona),
-        "e2b": _Service(lambda _: Lifetime(_DAY, "total", None, True), _set_e2b_timeout),
-        "novita": _Service(_novita, _set_e2b_timeout),
+        "modal": _Service(find=_modal, extend=_run_something),
+        "hf-sandbox": _Service(find=_hf_sandbox, extend=_run_something),
+        "blaxel": _Service(find=_blaxel, extend=_set_blaxel_ttl),
+        "cua-cloud": _Service(find=_cua_cloud),
+        "sbx": _Service(find=_sbx),
+        "daytona": _Service(
+            *("_auto_stop_interval", "auto_stop_interval_mins", "idle", 60), _refresh_daytona
+        ),
+        "e2b": _Service(extend=_set_e2b_timeout),
+        "novita": _Service("_SANDBOX_TIMEOUT_SEC", extend=_set_e2b_timeout),
+        "opensandbox": _Service(
+            "_sandbox_timeout_sec", "sandbox_timeout_sec", extend=_renew_opensandbox
+        ),
+        "vercel": _Service(
+            "_sandbox_lifetime_sec", "sandbox_lifetime_seconds", extend=_add_to_vercel
+        ),
+        "langsmith": _Service(
+            "_idle_ttl_seconds", "idle_ttl_seconds", "idle", extend=_run_something
+        ),
+        "mosaic": _Service("_ttl_seconds", "ttl_seconds", "idle", extend=_run_something),
         # Harbor asks for a day. The SDK's keep_alive() is for boxes that end when idle only.
-        "runloop": _Service(_a_day),
-        "opensandbox": _Service(_opensandbox, _renew_opensandbox),
-        "vercel": _Service(_vercel, _add_to_vercel),
-        "blaxel": _Service(_blaxel, _set_blaxel_ttl),
-        "langsmith": _Service(_langsmith, _run_something),
-        "mosaic": _Service(_mosaic, _run_something),
-        "hf-sandbox": _Service(_hf_sandbox, _run_something),
-        "cua-cloud": _Service(_cua_cloud),
-        "cwsandbox": _Service(_cwsandbox),
-        "tensorlake": _Service(_tensorlake),
-        "prime": _Service(_prime),
-        "hyperbrowser": _Service(_hyperbrowser),
-        "islo": _Service(_islo),
-        "beam": _Service(_beam),
-        "skypilot": _Service(_a_day),
-        "sail": _Service(_sail),
-        "sbx": _Service(_sbx),
+        "runloop": _Service(),
+        "skypilot": _Service(),
+        "cwsandbox": _Service("_max_lifetime_seconds", "max_lifetime_seconds"),
+        "sail": _Service("_max_lifetime_seconds", "max_lifetime_seconds"),
+        "tensorlake": _Service(find=_tensorlake),
+        "prime": _Service("_timeout_minutes", "timeout_minutes", unit=60),
+        "hyperbrowser": _Service("_timeout_minutes", "timeout_minutes", unit=60),
+        "islo": _Service("_delete_after_seconds", "delete_after_seconds"),
+        "beam": _Service("_keep_warm_seconds", "keep_warm_seconds"),
     }
 )
 

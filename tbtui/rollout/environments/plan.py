@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.rollout.environments.limits import BYTES_PER_INODE, BoxLimits
-
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BASE_ENVIRONMENT = {
-    "PATH": PATH,
-    "HOME": "/root",
-    "LANG": "C.UTF-8",
-    "TERM": "xterm-256color",
-    "SHELL": "/bin/bash",
-    "HOSTNAME": "box",
-}
+from tbtui.rollout.environments.userland import Userland
 
 _DIRECTORIES = (
     *("/app", "/tests", "/solution", "/home", "/mnt", "/opt", "/srv", "/run", "/run/lock"),
@@ -99,6 +90,9 @@ class BoxPlan:
     """True: the host's network; False: a network of its own with a loopback only."""
     binds: tuple[Bind, ...] = ()
     overlays: tuple[str, ...] = ()
+    """Directories of the host below a layer of the box's own."""
+    layers: tuple[tuple[str, str], ...] = ()
+    """Directories of the host, each between such a directory and the box's own layer."""
     directories: tuple[tuple[str, int], ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, bytes, int], ...] = field(default=(), repr=False)
@@ -115,6 +109,7 @@ class BoxPlan:
             "own_network": not self.network,
             "binds": [(b.source, b.target, b.read_only) for b in self.binds],
             "overlays": list(self.overlays),
+            "layers": list(self.layers),
             "dirs": list(self.directories),
             "links": list(self.links),
             "files": list(self.files),
@@ -124,17 +119,26 @@ class BoxPlan:
             "cpus": cpu_set,
             "processes": limits.processes,
             "watch_memory_bytes": 0 if held else limits.memory_bytes,
-            "watch_processes": 0 if "pids" in cgroups else 2 * limits.processes,
+            "watch_cpu": "cpu" not in cgroups,
+            # A group has its share anyway; without one, what runs the trials goes first.
+            "niceness": 0 if "cpu" in cgroups else 5,
         }
 
 
-def plan_box(limits: BoxLimits, *, network: bool = False, grants: tuple[Bind, ...] = ()) -> BoxPlan:
+def plan_box(
+    limits: BoxLimits,
+    *,
+    network: bool = False,
+    grants: tuple[Bind, ...] = (),
+    userland: Userland | None = None,
+) -> BoxPlan:
     """The standard box of this host: its own userland, nothing of its users' data.
 
     Args:
         limits: What the box may use.
         network: Share the host's network, name servers included.
         grants: Further paths of the host, shown in the box because somebody asked for them.
+        userland: What its image's programs and packages are here.
     """
     binds = [Bind(str(path), str(path)) for path in _etc_directories()]
     overlays, links = ["/usr"], [("/dev/ptmx", "pts/ptmx"), ("/dev/fd", "/proc/self/fd")]
@@ -149,14 +153,21 @@ def plan_box(limits: BoxLimits, *, network: bool = False, grants: tuple[Bind, ..
     directories = [(path, 0o755) for path in _DIRECTORIES]
     directories += [("/root", 0o700), ("/tmp", 0o1777), ("/var/tmp", 0o1777)]
     directories += [("/dev/shm", 0o1777), *((path, 0o777) for path in _LOG_DIRECTORIES)]
+    files = _etc_files(network)
+    if userland is not None:
+        binds += [Bind(source, target) for source, target in userland.shown]
+        directories += [(path, 0o755) for path in userland.directories]
+        links += userland.links
+        files += userland.files
     return BoxPlan(
         limits=limits,
         network=network,
         binds=(*binds, *grants),
         overlays=tuple(overlays),
+        layers=userland.layers if userland is not None else (),
         directories=tuple(directories),
         links=tuple(links),
-        files=tuple(_etc_files(network)),
+        files=tuple(files),
     )
 
 

@@ -2,9 +2,11 @@
 
 Differences from a container, all of them visible to a task:
   * the userland is the host's own, whatever the Dockerfile's FROM names,
-  * the network is off unless task.toml itself says `network_mode = "public"`,
-  * files of the host's /usr can't be changed in place, only added to or replaced; package
-    managers don't work,
+  * the network is off unless task.toml itself says `network_mode = "public"` (or
+    `allow_internet = true`, its older spelling),
+  * files of the host's /usr can't be changed in place, only added to or replaced; `apt-get
+    install` accepts what the host has, and installs nothing,
+  * without a network, pip and uv install from the user's wheel cache (`tbtui tasks prefetch`),
   * everything written lies in memory and ends with the box.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import os
 import socket
 import stat
 from collections.abc import Sequence
@@ -29,21 +32,30 @@ from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.rollout.environments import bubblewrap
 from tbtui.rollout.environments.box import Box, OutputSink
-from tbtui.rollout.environments.build import Image, build_image, check_definition
+from tbtui.rollout.environments.build import (
+    Image,
+    base_python,
+    build_image,
+    check_definition,
+)
+from tbtui.rollout.environments.cgroups import default_processes
 from tbtui.rollout.environments.commands import direct_argv
 from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, SandboxStartError
 from tbtui.rollout.environments.limits import (
     DEFAULT_CPU_SECONDS,
     DEFAULT_DOWNLOAD_MB,
-    DEFAULT_PROCESSES,
     MIB,
     BoxLimits,
     Positive,
     box_limits,
 )
 from tbtui.rollout.environments.pane_tap import PaneTap
-from tbtui.rollout.environments.plan import BASE_ENVIRONMENT, Bind, plan_box
-from tbtui.rollout.environments.upload import upload_file, upload_tree
+from tbtui.rollout.environments.plan import Bind, plan_box
+from tbtui.rollout.environments.report import BoxReport
+from tbtui.rollout.environments.test_scripts import ScriptEnd, script_run
+from tbtui.rollout.environments.upload import changed_file, upload_file, upload_tree
+from tbtui.rollout.environments.userland import BasePython, Userland, userland
+from tbtui.wheels.cache import WheelCache, WheelCacheError, open_cache
 
 Backend = Literal["namespaces", "bubblewrap"]
 HostPaths = Annotated[
@@ -55,6 +67,8 @@ _DEFAULT_WORKDIR = "/app"
 # Logs, not artifacts: of these a part is better than nothing, and they come from every trial.
 _LOG_DIRECTORIES = (EnvironmentPaths.agent_dir, EnvironmentPaths.verifier_dir)
 _LONGEST_LOG = 16 * MIB
+_PAGE = 4096
+_SMALL_FILES = 64
 _ROOT_NAMES = frozenset(["root", "0", "root:root", "0:0"])
 
 
@@ -81,17 +95,20 @@ class SandboxEnvironment(BaseEnvironment):
 
     Args (beyond Harbor's, given as `environment.kwargs`):
         backend: What makes the box.
-        processes: Most processes and threads at a time.
+        processes: Most processes and threads at a time; None: 512, or 256 where no control
+            group of the box's own can hold them to a share of the CPU.
         cpu_seconds: CPU time of each process.
         download_mb: Most that one download (a log directory, an artifact) may bring to the host.
         visible: Further host paths shown read-only at the same place in the box.
     """
 
+    notices_loss = True
+
     def __init__(
         self,
         *args: Any,
         backend: Backend = "namespaces",
-        processes: Positive = DEFAULT_PROCESSES,
+        processes: Positive | None = None,
         cpu_seconds: Positive = DEFAULT_CPU_SECONDS,
         download_mb: Positive = DEFAULT_DOWNLOAD_MB,
         visible: HostPaths = (),
@@ -105,6 +122,8 @@ class SandboxEnvironment(BaseEnvironment):
         self._box: Box | None = None
         self._tap: PaneTap | None = None
         self._image = Image()
+        self._userland = Userland({})
+        self.script_end: ScriptEnd | None = None
         super().__init__(*args, **kwargs)
 
     @staticmethod
@@ -148,7 +167,7 @@ class SandboxEnvironment(BaseEnvironment):
             memory_mb=self._effective_memory_mb,
             storage_mb=self._effective_storage_mb,
             cpus=self._effective_cpus,
-            processes=self._processes,
+            processes=self._processes or default_processes(),
             cpu_seconds=self._cpu_seconds,
             download_mb=self._download_mb,
         )
@@ -181,8 +200,14 @@ class SandboxEnvironment(BaseEnvironment):
             if mount["type"] != "bind":
                 raise SandboxStartError(f"only bind mounts work in the sandbox, not {mount}")
             grants.append(Bind(mount["source"], str(target), bool(mount.get("read_only"))))
-        plan = plan_box(self.limits, network=self.network, grants=tuple(grants))
+        base = base_python(self.environment_dir / "Dockerfile")
+        self._userland = await asyncio.to_thread(self._make_userland, base)
+        plan = plan_box(
+            self.limits, network=self.network, grants=tuple(grants), userland=self._userland
+        )
         if self._backend == "bubblewrap":
+            if os.geteuid() == 0:
+                self.logger.warning(bubblewrap.AS_ROOT)
             self._box = await bubblewrap.start_box(plan, self.session_id)
         else:
             self._box = await Box.start(plan, self.session_id)
@@ -195,10 +220,25 @@ class SandboxEnvironment(BaseEnvironment):
             await self.stop(delete=True)
             raise
 
+    def _make_userland(self, base: BasePython) -> Userland:
+        cache: WheelCache | None = None
+        if not self.network:
+            try:
+                cache = open_cache()
+            except WheelCacheError as error:
+                raise SandboxStartError(str(error)) from error
+        made = userland(base, cache, layered=self._backend == "namespaces")
+        if made.note:
+            self.logger.warning(made.note)
+        return made
+
     async def _build(self) -> None:
-        timeout = self.task_env_config.build_timeout_sec
         self._image = await build_image(
-            self.box, self.environment_dir / "Dockerfile", timeout_sec=timeout, log=self.logger
+            self.box,
+            self.environment_dir / "Dockerfile",
+            base=self._userland.environment,
+            timeout_sec=self.task_env_config.build_timeout_sec,
+            log=self.logger,
         )
         workdir = self.task_env_config.workdir or self._image.workdir
         if not workdir.startswith("/"):
@@ -235,6 +275,16 @@ class SandboxEnvironment(BaseEnvironment):
             SandboxLostError: the box is gone.
         """
         account, environment = self._identity(user, env)
+        if (script := script_run(command)) is not None:
+            status, self.script_end = await self.box.run_script(
+                script.script,
+                script.output,
+                environment=environment,
+                cwd=cwd or self._image.workdir,
+                user=account,
+                timeout_sec=timeout_sec,
+            )
+            return ExecResult(stdout="", stderr="", return_code=status)
         argv = direct_argv(command)
         if account is None and argv is not None and await self._made_executable(argv):
             return ExecResult(stdout="", stderr="", return_code=0)
@@ -253,6 +303,7 @@ class SandboxEnvironment(BaseEnvironment):
                 user=account,
                 timeout_sec=timeout_sec,
                 sink=sink,
+                may_be_gone=cwd is None,
             )
         finally:
             if streaming is not None:
@@ -280,7 +331,11 @@ class SandboxEnvironment(BaseEnvironment):
         """
         account, environment = self._identity(user, None)
         return await self.box.open_program(
-            argv, environment=environment, cwd=self._image.workdir, user=account
+            argv,
+            environment=environment,
+            cwd=self._image.workdir,
+            user=account,
+            may_be_gone=True,
         )
 
     def _identity(
@@ -290,7 +345,7 @@ class SandboxEnvironment(BaseEnvironment):
         resolved = self._resolve_user(user)
         account = str(resolved) if resolved is not None else self._image.user
         environment = {
-            **BASE_ENVIRONMENT,
+            **self._userland.environment,
             **self._image.environment,
             **(self._merge_env(env) or {}),
         }
@@ -363,8 +418,39 @@ class SandboxEnvironment(BaseEnvironment):
             str(source_dir),
             target,
             overwrite=not own_record,
+            note=self.logger.warning,
             longest=_LONGEST_LOG if log else 0,
         )
+
+    async def changed_file(self, sources: Sequence[Path], target: str) -> str | None:
+        """The first file below `target` that isn't as in the directories uploaded there."""
+        return await changed_file(self.box, sources, target)
+
+    async def has_room(self, sources: Sequence[Path]) -> bool:
+        """Whether its disk takes what is below these directories, and a few small files."""
+        files = [path for source in sources for path in source.rglob("*") if path.is_file()]
+        free, inodes = await self.box.room()
+        needed = sum(-(-path.stat().st_size // _PAGE) * _PAGE for path in files)
+        return free >= needed + _SMALL_FILES * _PAGE and inodes >= len(files) + _SMALL_FILES
+
+    async def end_processes(self) -> None:
+        """Kills every process in the box, daemons and the terminal included.
+
+        Raises:
+            SandboxError: one of them does not go.
+        """
+        try:
+            await self.box.end_processes()
+        except OSError as error:
+            raise SandboxError(f"the box can't be cleared: {error.strerror}") from error
+
+    async def report(self) -> BoxReport:
+        """What the box did to itself, and others to it. Raises SandboxLostError."""
+        return await self.box.report()
+
+    async def make_room(self) -> None:
+        """For the verifier: ends a bomb that goes on, and gives up the box's reserve of disk."""
+        await self.box.make_room()
 
     async def freeze(self) -> None:
         """Stops every process in the box until `thaw`; `exec` still works meanwhile."""

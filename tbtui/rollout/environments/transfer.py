@@ -6,19 +6,31 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
 from tbtui.rollout.environments.errors import SandboxError
 
+MAX_FILES = 5_000
+"""Files and directories that one download leaves on the host: empty ones cost inodes, not bytes."""
 _CHUNK = 1 << 20
 _LONGEST_NAME = 4096
 
+_log = logging.getLogger(__name__)
+
 
 def receive(
-    pipe: BinaryIO, target: Path, *, max_bytes: int, max_files: int, overwrite: bool = True
+    pipe: BinaryIO,
+    target: Path,
+    *,
+    max_bytes: int,
+    max_files: int = MAX_FILES,
+    overwrite: bool = True,
+    note: Callable[[str], None] = _log.warning,
 ) -> int:
     """Writes the files a box streams (`box_server._send_tree`) at or below `target`.
 
@@ -28,24 +40,26 @@ def receive(
         pipe: The stream, to its end.
         target: An existing directory, or for a single file the file to write.
         max_bytes: In total; a sparse file counts with its full length.
-        max_files: Files and directories in total.
+        max_files: Files and directories in total; what comes after them is left out.
         overwrite: Whether a file that exists already is replaced or left as it is.
+        note: Is told, in a line, what was left out.
 
     Returns:
         Number of files written.
 
     Raises:
-        SandboxError: a limit was passed, or the stream is not what it should be.
+        SandboxError: more than `max_bytes` came, or the stream is not what it should be.
     """
     files = entries = received = 0
     while header := pipe.readline(_LONGEST_NAME):
         kind, mode, size, name = _frame(pipe, header)
         entries += 1
         received += size
-        if received > max_bytes or entries > max_files:
-            raise SandboxError(
-                f"download refused: more than {max_bytes} bytes or {max_files} files"
-            )
+        if received > max_bytes:
+            raise SandboxError(f"download refused: more than {max_bytes} bytes")
+        if entries > max_files:
+            _copy(pipe, size, None)
+            continue
         with ExitStack() as stack:
             directory, leaf = _parent(stack, target, name)
             if kind == "d":
@@ -61,6 +75,8 @@ def receive(
             stack.callback(os.close, descriptor)
             _copy(pipe, size, descriptor)
             files += 1
+    if entries > max_files:
+        note(f"{target}: {entries - max_files} of {entries} files and directories left out")
     return files
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tbtui.errors import UserError
 
-class EnvironmentUnavailable(RuntimeError):
+
+class EnvironmentUnavailable(UserError):
     """Trials can't run as asked; the message is one line that ends with the remedy."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -67,6 +67,30 @@ async def upload_tree(
                 await box.put_link(str(entry.source.readlink()), path)
             case "file":
                 await upload_file(box, entry.source, path, ownership)
+
+
+async def changed_file(box: Box, sources: Sequence[Path], target: str) -> str | None:
+    """The first file below `target` that isn't as `upload_tree` put it there from `sources`.
+
+    A file of a later directory has replaced that of an earlier one. What was added is not looked
+    at.
+    """
+    entries = {entry.name: entry for source in sources for entry in _walk(source)}
+    for name, entry in entries.items():
+        path = f"{target.rstrip('/')}/{name}"
+        if entry.kind == "link":
+            same = await box.is_same(path, target=str(entry.source.readlink()))
+        elif entry.kind == "file":
+            descriptor = os.open(entry.source, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                same = await box.is_same(path, source=descriptor)
+            finally:
+                os.close(descriptor)
+        else:
+            continue
+        if not same:
+            return path
+    return None
 
 
 def _walk(source: Path) -> Iterator[_Entry]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
-from typing import Any
 
 from textual import events
 from textual.message import Message
@@ -12,10 +10,12 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from tbtui.journal.vocabulary import RunPhase
-from tbtui.ui.base_app import app_of
-from tbtui.ui.charts import reward_bins
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import (
+from tbtui.ui.drawing.charts import reward_bins
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import Name, clip, clock_time, level, number, rate
+from tbtui.ui.panes.curves import interval
+from tbtui.ui.panes.pane import MOMENT, Frame, Pane
+from tbtui.ui.theme.glyphs import (
     ALARM_MARK,
     LEFT_OUT_MARK,
     RELABELLED_MARK,
@@ -23,28 +23,55 @@ from tbtui.ui.glyphs import (
     server_glyph,
     trial_glyph,
 )
-from tbtui.ui.keys import Key, Scope
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.panes.curves import interval
-from tbtui.ui.panes.notice import review_notice
-from tbtui.ui.perform import perform
-from tbtui.ui.text import clip, clock_time, level, number, rate
-from tbtui.ui.theme import Palette
-from tbtui.ui.words import WayBack, keys_in_bar
-from tbtui.view.current import active_seconds, attempts, awaited
+from tbtui.view.current import active_seconds, attempts, tallies
 from tbtui.view.curves import STALENESS, held_out_rates
 from tbtui.view.estimate import remaining_sec, time_left
+from tbtui.view.needs import Need, NeedKind, needs
 from tbtui.view.server import ServerView
-from tbtui.view.state import TrialView
 from tbtui.view.tasks import dataset_name
-from tbtui.view.waiting import doing, duration, retry_wait, step_of, verb_words, waiting_for
+from tbtui.view.waiting import doing, duration, retry_wait, stage, verb_words, waiting_for
 from tbtui.view.waits import in_words, step_wait
+
+_KEYS: dict[NeedKind, str] = {"review": "review", "trial": "pause", "paused": "pause-run"}
+"""Ids of the keys that meet a need."""
+
+
+def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -> list[Span]:
+    """`review waits · V`, with the key that opens it; `said` are the needs that the line tells of
+    elsewhere. The review's own screen tells of it."""
+    from tbtui.ui.context import ScopedScreen
+
+    if frame.state.status is not None:
+        return []
+    scopes = screen.SCOPES if isinstance(screen, ScopedScreen) else ()
+    elsewhere = said | {"review"} if "review" in scopes else said
+    spans: list[Span] = []
+    for need in needs(frame.outlook):
+        if need.kind == "review" and need.kind not in elsewhere:
+            spans.append((f"review waits{with_key(need, frame)} ", frame.palette.attention))
+        elif need.kind not in elsewhere:
+            spans.append((f"{need.text} ", frame.palette.attention))
+    return spans
+
+
+def with_key(need: Need, frame: Frame) -> str:
+    """` · V`: the key that meets the need; empty where nothing can be asked of the run."""
+    id = _KEYS.get(need.kind)
+    if id is None or (frame.run.replay is not None and need.kind != "review"):
+        return ""
+    return f" · {frame.keys.name_of(id)}"
+
+
+_WAITED_FOR: frozenset[NeedKind] = frozenset({"policy", "paused", "trial"})
+"""Needs of a run that are what it waits for."""
+NOT_ABOVE_TRIALS: frozenset[NeedKind] = frozenset({"policy", "paused", "failing"})
+"""Needs that are not shown above a single trial."""
 
 
 class Line(Pane, can_focus=False):
     """A pane without a title that never scrolls."""
 
-    EVERY = 1
+    EVERY = MOMENT
 
     def title(self, frame: Frame) -> str:
         return ""
@@ -72,7 +99,10 @@ class StatusLine(Line):
         if width >= 110:
             left += [(" tbtui ", palette.accent), ("▸ ", palette.faint)]
             left += [
-                (dataset_name(state) if state.tasks else frame.run.directory.name, palette.strong)
+                (
+                    Name(dataset_name(state) if state.tasks else frame.run.directory.name),
+                    palette.strong,
+                )
             ]
             left.append(dot)
         else:
@@ -83,17 +113,18 @@ class StatusLine(Line):
         elif frame.run.trouble:
             left += [dot, (frame.run.trouble, palette.attention)]
         elif frame.run.behind:
-            left += [dot, (f"reading the journal, {frame.run.progress():.0%}", palette.muted)]
+            left += [dot, (reading_on(frame), palette.muted)]
         elif state.status is None:
             waiting = waiting_for(frame.outlook)
             left += [dot]
             if width >= 110:
                 left.append(("waiting for ", palette.muted))
-            left.append((waiting, palette.text))
+            called = any(need.kind in _WAITED_FOR for need in needs(frame.outlook))
+            left.append((waiting, palette.attention if called else palette.text))
             wait = step_wait(frame.outlook)
             if width >= 150 and wait is not None and wait.live and (words := in_words(wait)):
                 left += [dot, (words, palette.muted)]
-        right = review_notice(frame, self.screen)
+        right = notice(frame, self.screen, said=_WAITED_FOR)
         if state.alarms:
             name = f" {state.alarms[-1].words}" if width >= 110 else ""
             right.append((f"{ALARM_MARK}{state.alarms_raised}{name} ", palette.bad))
@@ -104,7 +135,7 @@ class StatusLine(Line):
             right.append(self._policy(frame))
             right.append((f" {state.model_name} · {state.environment} · ", palette.muted))
         if state.started_at is not None:
-            right.append((f"{duration(frame.now - state.started_at)} ", palette.text))
+            right.append((f"{duration(state.seconds(frame.now))} ", palette.text))
         return [split_row(width, left, right, palette.on_surface)]
 
     def _policy(self, frame: Frame) -> Span:
@@ -126,37 +157,23 @@ class StatusLine(Line):
                 state.status, palette.attention
             )
             return [(state.status, style), (f" · {state.reason}", palette.text)]
-        # The step under way counts from 1; `state.step` says how many are done.
-        under_way = state.open_steps() or list(state.steps)[-1:]
-        current = under_way[0].step if under_way else 0
         spans: list[Span] = []
         if state.paused:
             spans += [("‖ paused", palette.attention), (" · ", palette.faint)]
-        if state.phase is RunPhase.STARTING:
-            return [*spans, ("starting", palette.strong)]
-        if state.phase is RunPhase.EVALUATING:
-            spans.append((f"held-out tasks after step {state.step}", palette.strong))
-        else:
-            spans.append((step_of(current, state.max_steps), palette.strong))
+        spans.append((stage(state), palette.strong))
+        if state.phase not in (RunPhase.STARTING, RunPhase.EVALUATING):
             spans += [(" · ", palette.faint), (f"{state.phase}", palette.text)]
-        if state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING) and frame.shown:
-            batch = awaited(state)
-            now = [trial for trial in frame.shown if (trial.step, trial.purpose) == batch]
-            spans.append((f" {_done(now or frame.shown)}", palette.text))
-            ahead = [each for each in frame.shown if now and (each.step, each.purpose) != batch]
-            if ahead:
-                spans.append((f" · ahead {_done(ahead)}", palette.muted))
+        if state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING):
+            for place, tally in enumerate(tallies(frame.shown, state)):
+                ahead = f" · ahead {tally.words}"
+                spans.append((ahead, palette.muted) if place else (f" {tally.words}", palette.text))
         return spans
-
-
-def _done(trials: list[TrialView]) -> str:
-    return f"{sum(1 for trial in trials if not trial.live)}/{len(trials)}"
 
 
 class Summary(Line):
     """Reward, pass rate and queue in one line each, for small windows. A click shows more."""
 
-    EVERY = 5
+    EVERY = 2 * MOMENT
 
     class Chosen(Message):
         """Somebody wants to see more of a line, by its number from 0."""
@@ -260,17 +277,18 @@ class TrialHead(Line):
     """Which trial this is and how it stands."""
 
     def key(self, frame: Frame) -> Hashable:
-        return frame.state.version, int(frame.now), frame.ending
+        known = frame.selected is not None or self._missing(frame)
+        return frame.state.version, int(frame.now), frame.ending, known
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, trial = frame.palette, frame.selected
         if trial is None:
-            return [row(width, (" this trial is no longer kept", palette.muted))]
+            return [row(width, (f" {self._missing(frame)}", palette.muted))]
         dot: Span = (" · ", palette.faint)
         glyph = trial_glyph(trial, palette)
         left: list[Span] = [
             (f" {glyph.char} ", glyph.style),
-            (trial.label, palette.strong),
+            (Name(trial.label), palette.strong),
             (f"  {doing(trial)}", palette.frozen if trial.frozen else palette.text),
             (f"  {clock_time(active_seconds(trial, frame.now))}", palette.muted),
         ]
@@ -296,7 +314,7 @@ class TrialHead(Line):
             left += [dot, (trial.reason, palette.muted)]
         left += [dot, ("held out" if trial.purpose == "eval" else "training", palette.muted)]
         left += [(f", step {trial.step}", palette.muted)]
-        right = [*review_notice(frame, self.screen), ("reward ", palette.muted)]
+        right = [*notice(frame, self.screen, said=NOT_ABOVE_TRIALS), ("reward ", palette.muted)]
         right.append(
             ("–", palette.faint)
             if trial.reward is None
@@ -309,89 +327,18 @@ class TrialHead(Line):
         right.append((" ", None))
         return [split_row(width, left, right, palette.on_surface)]
 
-
-class KeyBar(Line):
-    """The keys that matter here; each can be clicked."""
-
-    def __init__(self, id: str, *scopes: Scope, back: WayBack | None = None) -> None:
-        """`back`: out of the screen's box of words, if it has one."""
-        super().__init__(id)
-        self._scopes = scopes
-        self._back = back
-        self._places: list[KeyPlace] = []
-
-    def key(self, frame: Frame) -> Hashable:
-        return tuple((key.id, key.label) for key in self._keys())
-
-    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        more = frame.keys.entry("palette")
-        strip, self._places = key_row(self._keys(), more, width, frame.palette)
-        return [strip]
-
-    def _keys(self) -> list[Key]:
-        app = app_of(self)
-        keys = app.keys_in_bar(*self._scopes)
-        return keys_in_bar(keys, app.user.keys, self.screen.focused, self._back)
-
-    async def on_click(self, event: events.Click) -> None:
-        await click_key(self.screen, self._places, event.x)
+    def _missing(self, frame: Frame) -> str:
+        """Why nothing is known of the trial."""
+        run = frame.run
+        if run.behind or not run.opened:
+            return reading_on(frame)
+        if run.replay is not None and frame.opened is not None:
+            begins, _ = run.replay.span(frame.opened)
+            if frame.now < begins:
+                return f"this trial begins at {clock_time(begins - run.replay.playback.start)}"
+        return "this trial is no longer kept"
 
 
-KeyPlace = tuple[int, int, Key]
-"""Its first column, and the one after its last."""
-
-
-async def click_key(screen: Screen[Any], places: list[KeyPlace], x: int) -> None:
-    """Do what the key at this column does."""
-    for start, end, key in places:
-        if start <= x < end:
-            await perform(screen, key)
-            return
-
-
-def key_row(
-    keys: list[Key], last: Key, width: int, palette: Palette
-) -> tuple[Strip, list[KeyPlace]]:
-    """The keys that fit, the screen's own first, `last` at the right; where each can be clicked."""
-    keys = sorted(keys, key=lambda key: key.scope == "everywhere")
-    more = "commands" if width >= 110 else "more"
-    right: list[Span] = [(last.shown, palette.accent), (f" {more} ", palette.muted)]
-    room = width - len(more) - len(last.shown) - 3
-    if sum(map(_cells, keys)) > room:
-        keys = _grouped(keys)
-    chosen = _that_fit(keys, room)
-    spans: list[Span] = []
-    places: list[KeyPlace] = []
-    x = 0
-    for key in keys:
-        if key.id in chosen:
-            spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
-            places.append((x, x + _cells(key), key))
-            x += _cells(key)
-    places.append((width - len(more) - len(last.shown) - 2, width, last))
-    return split_row(width, spans, right, palette.on_surface), places
-
-
-def _cells(key: Key) -> int:
-    return len(key.shown) + len(key.label) + 3
-
-
-def _that_fit(keys: list[Key], room: int) -> set[str]:
-    """The ids of the keys that fit, by their rank."""
-    chosen: set[str] = set()
-    # Of one rank, a screen's own go before those that every screen has.
-    for key in sorted(keys, key=lambda key: (key.bar, key.scope == "everywhere")):
-        if _cells(key) <= room:
-            chosen.add(key.id)
-            room -= _cells(key)
-    return chosen
-
-
-def _grouped(keys: list[Key]) -> list[Key]:
-    """The number keys as one, `1-5 panes`; a click on it is for the next pane."""
-    numbers = [key for key in keys if key.shown.isdecimal()]
-    if not numbers:
-        return keys
-    shown = f"{numbers[0].shown}-{numbers[-1].shown}"
-    one = replace(numbers[0], shown=shown, label="panes", action="next_full")
-    return [one if key is numbers[0] else key for key in keys if key not in numbers[1:]]
+def reading_on(frame: Frame) -> str:
+    """How far the journal has been read."""
+    return f"reading the journal, {frame.run.progress():.0%}"

@@ -7,11 +7,11 @@ from collections.abc import Hashable
 from rich.style import Style
 from textual.strip import Strip
 
-from tbtui.ui.charts import Series, axes
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import clip, rate
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.charts import Series, axes
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import Name, clip, rate
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.comparison import Comparison, Side, TaskDifference
 
 _NARROW = 60
@@ -80,7 +80,6 @@ class ComparedCurves(ComparedPane):
                 max(4, height - len(rows)),
                 comparison.last_step,
                 (0.0, 1.0),
-                lambda value: rate(value).strip(),
                 palette.muted,
             )
             rows += [row(width, *spans) for spans in chart]
@@ -100,7 +99,7 @@ def _side(side: Side, letter: str, style: Style, palette: Palette, width: int) -
     ]
     if side.best is not None and side.best != last:
         right.append((f"  best {rate(side.best).strip()}", palette.muted))
-    left: list[Span] = [(f" {letter} ━ ", style), (side.name, palette.strong)]
+    left: list[Span] = [(f" {letter} ━ ", style), (Name(side.name), palette.strong)]
     return split_row(width, left, [*right, (" ", None)])
 
 
@@ -139,7 +138,7 @@ def _task(each: TaskDifference, palette: Palette, width: int) -> Strip:
         else:
             cells.append((f"{rate(value):>5}", palette.text))
     cells.append((f"{words:>8} " if width >= _NARROW else f"{words:>5} ", style))
-    name: list[Span] = [(f" {each.name}", palette.text)]
+    name: list[Span] = [(" ", None), (Name(each.name), palette.text)]
     if each.split == "eval":
         name.append((" ◇", palette.held_out))
     return split_row(width, name, cells)

@@ -6,13 +6,14 @@ from collections.abc import Hashable, Sequence
 
 from textual.strip import Strip
 
-from tbtui.ui.charts import Series, axes, curve, scaled, value_range
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import number, rate
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.charts import Series, axes, curve, scaled, value_range
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import number, rate
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.curves import (
     SIGNALS,
+    Points,
     Signal,
     held_out_intervals,
     held_out_rates,
@@ -104,6 +105,10 @@ def _head(frame: Frame, width: int) -> Strip:
     ]
     if width >= _INTERVAL_FITS:
         left.append((interval(state), palette.muted))
+    latest = next((each for each in reversed(state.evals) if each.pass_rate is not None), None)
+    if latest is not None and latest.coverage:
+        # What the rate leaves out matters more than how sure it is.
+        left[2:] = [(f" {latest.coverage}", palette.attention)]
     if width >= _LARGE[0] and (words := at_k(state)):
         left.append((f"  {words}", palette.muted))
     right: list[Span] = [
@@ -148,7 +153,7 @@ def _in_words(frame: Frame) -> list[Span]:
 def _line(signal: Signal, frame: Frame, width: int) -> Strip:
     """Name, curve of one row, latest value."""
     state, palette = frame.state, frame.palette
-    known = points(state, signal.metric)
+    known = _points(state, signal)
     low, high = value_range(value for _, value in known)
     series = Series(scaled(known, low, high), palette.accent)
     style = palette.attention if signal.whole else palette.text
@@ -167,7 +172,7 @@ def _large(frame: Frame, width: int, height: int) -> list[Strip]:
     series = [*whiskers, *pass_rate_series(state, palette)]
     last = last_step(state)
     rows = [_head(frame, width)]
-    chart = axes(series, width - 1, upper, last, (0.0, 1.0), _pass_rate_label, palette.muted)
+    chart = axes(series, width - 1, upper, last, (0.0, 1.0), palette.muted)
     rows += [row(width, *spans) for spans in chart]
     if not any(line.points for line in series):
         rows[upper // 2] = row(width, ("       after the first evaluation", palette.faint))
@@ -187,7 +192,7 @@ def _columns(signals: Sequence[Signal], frame: Frame, width: int, height: int) -
 
 def _chart(signal: Signal, frame: Frame, width: int, height: int) -> list[Strip]:
     state, palette = frame.state, frame.palette
-    known = points(state, signal.metric)
+    known = _points(state, signal)
     ends = value_range(value for _, value in known)
     chart = axes(
         [Series(known, palette.accent)],
@@ -195,7 +200,6 @@ def _chart(signal: Signal, frame: Frame, width: int, height: int) -> list[Strip]
         height - 1,
         last_step(state),
         ends,
-        _small if not signal.whole else lambda value: f"{value:.0f}",
         palette.muted,
     )
     head = row(
@@ -207,10 +211,6 @@ def _chart(signal: Signal, frame: Frame, width: int, height: int) -> list[Strip]
     return [head, *(row(width, *spans) for spans in chart)]
 
 
-def _pass_rate_label(value: float) -> str:
-    return rate(value).strip()
-
-
 def _latest(signal: Signal, state: RunState) -> str:
     value = state.latest_metric(signal.metric)
     if value is None:
@@ -218,9 +218,18 @@ def _latest(signal: Signal, state: RunState) -> str:
     return f"{value:.0f}" if signal.whole else _small(value)
 
 
+def _points(state: RunState, signal: Signal) -> Points:
+    """What is drawn of a signal: a curve of rounding alone would look like one that moves."""
+    return tuple((step, _exact(value)) for step, value in points(state, signal.metric))
+
+
+def _exact(value: float) -> float:
+    """The value; zero, where it is rounding alone."""
+    return 0.0 if abs(value) < _NOTHING else value
+
+
 def _small(value: float) -> str:
-    """As `number`; what would be shown as zero though it is not is shown by its power of ten,
+    """Like `number`; what would be shown as zero though it is not is shown by its power of ten,
     unless that is rounding alone."""
-    if abs(value) < _NOTHING:
-        value = 0.0
+    value = _exact(value)
     return number(value) if value == 0 or abs(value) >= 0.001 else f"{value:.0e}"

@@ -7,14 +7,15 @@ from collections.abc import Hashable
 
 from textual.strip import Strip
 
-from tbtui.ui.charts import bar
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import ALARM_MARK
-from tbtui.ui.growing import GrowingPane
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import visible_lines, wrap
+from tbtui.ui.drawing.charts import bar
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import Name, visible_lines, wrap
+from tbtui.ui.panes.bars import with_key
+from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane, Pane
+from tbtui.ui.theme.glyphs import ALARM_MARK
 from tbtui.view.current import time_shares
 from tbtui.view.estimate import remaining_sec, time_left
+from tbtui.view.needs import needs
 from tbtui.view.state import SPENDINGS, Spending
 from tbtui.view.waits import StepWait, step_wait
 
@@ -22,7 +23,7 @@ from tbtui.view.waits import StepWait, step_wait
 class TimesPane(Pane):
     """What the step waits for, and where the wall time of recent trials went."""
 
-    EVERY = 10
+    EVERY = MOMENT
 
     def title(self, frame: Frame) -> str:
         wait = step_wait(frame.outlook)
@@ -69,7 +70,7 @@ class TimesPane(Pane):
         spans: list[Span] = []
         for trial in frame.outlook.holding_up[:2]:
             remaining = remaining_sec(trial, frame.state, frame.now)
-            spans.append((f" {trial.label}", palette.text))
+            spans += [(" ", None), (Name(trial.label), palette.text)]
             if remaining is not None:
                 spans.append((f" {time_left(remaining)}", palette.muted))
         return spans
@@ -85,7 +86,9 @@ _NOTE_GLYPHS = {"info": "·", "warning": "▲", "error": "✗", "alarm": ALARM_M
 
 
 class NotesPane(GrowingPane):
-    """What a person should know, alarms among it; newest last."""
+    """What a person should know, alarms among it; newest last, and what holds now after it."""
+
+    EVERY = MOMENT
 
     def count(self, frame: Frame) -> int:
         return frame.state.notes_made
@@ -97,12 +100,12 @@ class NotesPane(GrowingPane):
         return f"{title} ▲{warnings}" if warnings else title
 
     def key(self, frame: Frame) -> Hashable:
-        return frame.state.notes_made
+        return frame.state.notes_made, needs(frame.outlook)
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        palette = frame.palette
-        if not frame.state.notes:
-            return [row(width, (" nothing needs you", palette.faint))]
+        palette, standing = frame.palette, needs(frame.outlook)
+        if not frame.state.notes and not standing:
+            return [row(width, (" no alerts", palette.faint))]
         rows: list[Strip] = []
         for note in frame.state.notes:
             self.newest_row = len(rows)
@@ -121,4 +124,11 @@ class NotesPane(GrowingPane):
                 for part in list(wrap(line, width - 13))[:20] or [""]:
                     rows.append(row(width, *lead, (part, palette.text)))
                     lead = [(" " * 12, None)]
+        for need in standing:
+            # What holds now comes after what has been.
+            style = palette.muted if need.kind == "over" else palette.attention
+            glyph = "·" if need.kind == "over" else "▲"
+            for part in wrap(f"{need.text}{with_key(need, frame)}", width - 4):
+                rows.append(row(width, (f" {glyph} ", style), (part, style)))
+                glyph = " "
         return rows

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from textual.strip import Strip
 
-from tbtui.ui.charts import bar
-from tbtui.ui.draw import Span, row
-from tbtui.ui.pane import Frame
-from tbtui.ui.panes.rows import reason
-from tbtui.ui.text import clip, visible
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.charts import bar
+from tbtui.ui.drawing.rows import Span, reason, row
+from tbtui.ui.drawing.text import clip, visible
+from tbtui.ui.panes.pane import Frame
+from tbtui.ui.theme.palette import Palette
 
 if TYPE_CHECKING:
     from tbtui.journal.events import GpuMeasured
@@ -26,7 +25,7 @@ _NUMBERS = 3 + 5 + 8 + 4 + 1
 
 
 def gpu_rows(frame: Frame, width: int) -> Iterator[Strip]:
-    """Nothing where no GPU was ever seen."""
+    """Rows of the GPUs; none where no GPU was ever seen."""
     machines, palette = frame.state.gpus.values(), frame.palette
     if any(machine.gpus for machine in machines):
         yield _heads(palette, width)
@@ -98,7 +97,7 @@ def _or_dash(value: int | None) -> str:
 
 
 def _processes(gpu: GpuMeasured) -> str:
-    """In a container, whose processes they are can't be told."""
+    """Row of the processes: in a container their owners are unknown."""
     if gpu.processes is None:
         return ""
     if gpu.own_processes:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Hashable, Sequence
 
+from rich.cells import cell_len
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.journal.vocabulary import Purpose
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
-from tbtui.ui.keys import bindings
-from tbtui.ui.painted import cropped
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.panes.tiles import NARROWEST, TileLayout, tile_layout
-from tbtui.ui.text import clip_label, clock_time, rate, wrap
-from tbtui.view.current import active_seconds
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import clip_name, clock_time, rate, wrap
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import MOMENT, Frame, Pane
+from tbtui.ui.panes.tiles import GLYPH, NARROWEST, TileLayout, tile_layout
+from tbtui.ui.textual_seam import cropped
+from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
+from tbtui.view.current import Tally, active_seconds, tallies
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.listing import ORDER_WORDS
 from tbtui.view.state import TrialView
@@ -35,24 +34,33 @@ def _is_bare_prompt(line: str) -> bool:
     return not line.strip() or _PROMPT.fullmatch(line.rstrip() + " ") is not None
 
 
-def _by_batch(trials: Sequence[TrialView]) -> str:
+def _label(trial: TrialView) -> str:
+    """Its own, with which attempt it is and what was decided about it."""
+    label = trial.label if trial.attempt == 1 else f"{trial.label} #{trial.attempt}"
+    if trial.excluded:
+        return f"{label} {LEFT_OUT_MARK}"
+    return f"{label} {RELABELLED_MARK}" if trial.relabelled else label
+
+
+def _room(right: Sequence[Span], width: int) -> int:
+    """Cells that a tile of this width has for its label beside what stands at its right end."""
+    taken = sum(len(text) for text, _ in right)
+    return width - GLYPH - (taken + 1 if taken else 0)
+
+
+def _by_batch(batches: Sequence[Tally]) -> str:
     """`step 3 30/32 · step 4 2/32`: how many of each batch are done."""
-    totals: Counter[tuple[int, Purpose]] = Counter()
-    done: Counter[tuple[int, Purpose]] = Counter()
-    for trial in trials:
-        totals[trial.step, trial.purpose] += 1
-        done[trial.step, trial.purpose] += not trial.live
     return " · ".join(
-        f"{'held out' if batch[1] == 'eval' else f'step {batch[0]}'} {done[batch]}/{totals[batch]}"
-        for batch in sorted(totals)
+        f"{'held out' if each.purpose == 'eval' else f'step {each.step}'} {each.words}"
+        for each in batches
     )
 
 
 class TrialGrid(Pane):
-    """Selection is by trial: it stays where it is while others come and go."""
+    """The grid; the selection stays with its trial while others come and go."""
 
     BINDINGS = bindings("trials")
-    EVERY = 3
+    EVERY = MOMENT
 
     class Selected(Message):
         """Somebody chose another trial."""
@@ -93,14 +101,13 @@ class TrialGrid(Pane):
             count = f"{len(frame.listed)}{of} · {frame.keys.name_of('overview')} all"
             return f"{what} · {frame.listing.filter.in_words} · {count}"
         running = len(frame.state.running_trials())
-        finished = sum(1 for trial in frame.shown if not trial.live)
         if not frame.shown:
             return "trials"
-        held_out = "held-out " if frame.shown[-1].purpose == "eval" else ""
-        title = f"{held_out}trials · {running} running · {finished}/{len(frame.shown)} done"
-        batches = {(trial.step, trial.purpose) for trial in frame.shown}
-        if len(batches) > 1:
-            title = f"trials · {running} running · {_by_batch(frame.shown)}"
+        first, *more = tallies(frame.shown, frame.state)
+        held_out = "held-out " if first.purpose == "eval" else ""
+        title = f"{held_out}trials · {running} running · {first.words} done"
+        if more:
+            title = f"trials · {running} running · {_by_batch([first, *more])}"
         frozen = sum(1 for trial in frame.shown if trial.frozen)
         paused = sum(1 for trial in frame.shown if trial.paused) - frozen
         left_out = sum(1 for trial in frame.shown if trial.left_out in ("excluded", "masked"))
@@ -120,7 +127,8 @@ class TrialGrid(Pane):
             self._show_nothing(frame, size)
             return
         self._message, self._key = [], None
-        layout = tile_layout(len(frame.listed), size.width, size.height)
+        label = max(cell_len(_label(trial)) for trial in frame.listed)
+        layout = tile_layout(len(frame.listed), size.width, size.height, label)
         chosen = frame.selected.trial if frame.selected else None
         self._trials = frame.listed
         keys = [
@@ -215,11 +223,7 @@ class TrialGrid(Pane):
         palette = frame.palette
         glyph = trial_glyph(trial, palette)
         quiet = palette.muted if trial.phase != "queued" else palette.faint
-        label = trial.label if trial.attempt == 1 else f"{trial.label} #{trial.attempt}"
-        if trial.excluded:
-            label = f"{label} {LEFT_OUT_MARK}"
-        elif trial.relabelled:
-            label = f"{label} {RELABELLED_MARK}"
+        label = _label(trial)
         left: list[Span] = [
             (f" {glyph.char} ", glyph.style),
             (label, palette.text if trial.live and trial.phase != "queued" else quiet),
@@ -239,11 +243,10 @@ class TrialGrid(Pane):
         if wait := retry_wait(trial, frame.now):
             right.append((f"{wait} ", palette.attention))
         fewest = 1 if width >= NARROWEST - 1 else 0
-        while len(label) + 4 + sum(len(text) for text, _ in right) > width and len(right) > fewest:
+        while (room := _room(right, width)) < cell_len(label) and len(right) > fewest:
             # The label matters more than the turn, and the newest more than what came before.
             right.pop(0)
-        room = width - 4 - sum(len(text) for text, _ in right)
-        left[1] = (clip_label(label, room), left[1][1])
+        left[1] = (clip_name(label, room), left[1][1])
         if alone and trial.last_command and room >= len(label) + _WORTH_SHOWING:
             left.append((f"  {trial.last_command}", palette.muted))
         # Headings stand out from the terminals below them; without those there is no need.

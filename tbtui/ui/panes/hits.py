@@ -1,4 +1,4 @@
-"""Where a text is: trial, turn, and what stands around it."""
+"""The places where a searched text is: trial, turn, and the text around it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from textual.strip import Strip
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import MOST, Hit
-from tbtui.ui.draw import Span, row
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import clip, visible
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.rows import Span, row
+from tbtui.ui.drawing.text import clip_name, visible
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.theme.palette import Palette
 
 
 class HitsPane(Pane):
-    """`enter` opens the trial at the turn."""
+    """A row for each place; `enter` opens the trial at the turn."""
 
     BINDINGS = bindings("hits")
     EVERY = 1
@@ -43,13 +43,13 @@ class HitsPane(Pane):
         self._chosen = 0
 
     def begin(self, text: str) -> None:
-        """A new search."""
+        """Begin a new search."""
         self.text_sought, self.hits, self._chosen, self.troubles = text, [], 0, []
         self._by_run.clear()
         self.share = 0.0 if text else 1.0
 
     def take(self, hits: Sequence[Hit], share: float, trouble: str) -> None:
-        """These were found, too; `trouble` says why a run can't be looked through."""
+        """Add what was found; `trouble` says why a run can't be searched."""
         self.hits.extend(hits)
         self._by_run.update(hit.run for hit in hits)
         self.share = share
@@ -125,9 +125,9 @@ def _row(
     turn = "verdict" if hit.turn is None else f"t{hit.turn} {hit.where}"
     spans: list[Span] = [(" ", None)]
     if run_width:
-        spans.append((f"{clip(hit.run.name, run_width - 1):<{run_width}}", palette.muted))
+        spans.append((f"{clip_name(hit.run.name, run_width - 1):<{run_width}}", palette.muted))
     spans += [
-        (f"{clip(hit.label, label_width - 1):<{label_width}}", palette.text),
+        (f"{clip_name(hit.label, label_width - 1):<{label_width}}", palette.text),
         (f"s{hit.step:<4}", palette.muted),
         (f"{turn:<12}", palette.muted),
     ]

@@ -9,13 +9,13 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import HELD_OUT_MARK
-from tbtui.ui.keys import bindings
-from tbtui.ui.painted import Painted
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import Name, rate
+from tbtui.ui.input.keys import bindings
 from tbtui.ui.task_choice import Row, TaskChoice, about, size_text
-from tbtui.ui.text import rate
-from tbtui.ui.theme import Palette
+from tbtui.ui.textual_seam import Painted
+from tbtui.ui.theme.glyphs import HELD_OUT_MARK, UNFIT_MARK
+from tbtui.ui.theme.palette import Palette
 
 ALL, SOME, NONE = "■", "◧", "□"
 _WIDE = 56
@@ -122,11 +122,15 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
             case "task":
                 lead = "       "
         held_out = each.level == "task" and choice.entries[each.ids[0]].use != "train"
+        unfit = each.level == "task" and each.ids[0] in choice.obstacles
+        if unfit:
+            name = palette.infrastructure
         left: list[Span] = [
             (lead, palette.muted),
             (f"{mark} ", ticked),
             (f"{HELD_OUT_MARK} " if held_out else "", palette.held_out),
-            (each.name, palette.held_out if held_out else name),
+            (Name(each.name), palette.held_out if held_out and not unfit else name),
+            (f" {UNFIT_MARK}" if unfit else "", palette.infrastructure),
         ]
         if each.level != "task":
             counted = palette.accent if count else palette.muted

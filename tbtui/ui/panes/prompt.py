@@ -8,12 +8,12 @@ from collections.abc import Hashable, Sequence
 from rich.style import Style
 from textual.strip import Strip
 
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import visible
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.panes.tokens import Piece, flow
-from tbtui.ui.text import visible
-from tbtui.ui.theme import Palette
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.prompt import PromptPart
 
 _MOST_HITS = 1000

@@ -6,15 +6,14 @@ from collections.abc import Hashable, Iterator
 
 from textual.strip import Strip
 
+from tbtui.journal.costs import dollars
 from tbtui.journal.vocabulary import TrialPhase
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import SETUP_MARK
-from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.drawing.rows import Span, pair, reason, row, split_row
+from tbtui.ui.drawing.text import clock_time, number, short_count, wrap
 from tbtui.ui.panes.gpu_rows import gpu_rows
-from tbtui.ui.panes.rows import pair, reason
+from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.panes.server_rows import TABLE_WIDTH, server_rows
-from tbtui.ui.text import clock_time, number, short_count, wrap
-from tbtui.view.costs import dollars
+from tbtui.ui.theme.glyphs import SETUP_MARK
 from tbtui.view.server import PolicyLostView, PolicyView
 from tbtui.view.state import RunState
 from tbtui.view.waiting import new_policy
@@ -34,7 +33,9 @@ _SANDBOX_UP = frozenset(
 
 
 class QueuePane(Pane):
-    """What the policy has to do, how its server stands where it is on one, and what computes."""
+    """The policy's requests, its server where it has one, and what computes."""
+
+    EVERY = MOMENT
 
     def title(self, frame: Frame) -> str:
         return "queue"
@@ -124,7 +125,7 @@ def _sampling(now: PolicyView, frame: Frame, width: int) -> Iterator[Strip]:
 def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
     """Tokens and money of the finished steps and evaluations: where a server may be paid."""
     state, palette = frame.state, frame.palette
-    usd = state.latest_metric("cost/total_usd")
+    usd = state.totals.get("cost/total_usd")
     on_server = state.policy_now is not None and state.policy_now.server is not None
     if usd is not None:
         step = state.latest_metric("cost/step_usd") or 0.0
@@ -135,10 +136,16 @@ def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
             (dollars(usd), palette.text),
             (f" · {dollars(step)} a step" if width >= _ROOMY_WIDTH else "", palette.muted),
         )
+        forecast = state.latest_metric("cost/forecast_usd")
+        if forecast is not None and state.status is None:
+            yield pair(width, palette, "by the end, about", (dollars(forecast), palette.text))
+    elif state.totals and state.policy == "tinker":
+        # Something has been consumed, and nobody could say for how much.
+        yield pair(width, palette, "cost", ("unknown: no prices", palette.muted))
     if not on_server:
         return
     for kind in ("prompt", "sampled", "trained"):
-        if tokens := state.latest_metric(f"tokens/total/{kind}"):
+        if tokens := state.totals.get(f"tokens/total/{kind}"):
             yield pair(width, palette, f"{kind} tokens", (short_count(tokens), palette.text))
 
 

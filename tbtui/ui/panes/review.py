@@ -10,13 +10,13 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.draw import Span, row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SUSPECT_MARK, trial_glyph
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.review_cursor import Cursor
-from tbtui.ui.text import clip, number, wrap
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.rows import Span, row
+from tbtui.ui.drawing.text import clip_name, number, wrap
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.selection import ReviewCursor
+from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SUSPECT_MARK, trial_glyph
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.review import ReviewView
 from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
 from tbtui.view.waiting import duration
@@ -50,7 +50,7 @@ def reward_cell(trial: ReviewedTrial, palette: Palette) -> tuple[Span, Span]:
 
 
 class ReviewGroups(Pane):
-    """One line a group."""
+    """A line for each group."""
 
     BINDINGS = bindings("review-groups")
     EVERY = 1
@@ -58,7 +58,7 @@ class ReviewGroups(Pane):
     class Opened(Message):
         """Somebody wants to see the chosen trial."""
 
-    def __init__(self, id: str, cursor: Cursor) -> None:
+    def __init__(self, id: str, cursor: ReviewCursor) -> None:
         super().__init__(id)
         self.cursor = cursor
         self.review: ReviewView | None = None
@@ -113,7 +113,10 @@ class ReviewGroups(Pane):
         chosen = self.cursor.group is group
         spans: list[Span] = [
             ("▸ " if chosen else "  ", palette.accent),
-            (f"{clip(group.task, task - 1):<{task}}", palette.strong if chosen else palette.text),
+            (
+                f"{clip_name(group.task, task - 1):<{task}}",
+                palette.strong if chosen else palette.text,
+            ),
         ]
         used = 0
         for trial in group.trials:
@@ -164,7 +167,7 @@ class ReviewGroups(Pane):
 
 
 def _counts(trial: ReviewedTrial) -> bool:
-    """It would be trained on; rewards that are all equal teach nothing."""
+    """Whether it would be trained on: rewards that are all equal teach nothing."""
     return trial.share is not None
 
 

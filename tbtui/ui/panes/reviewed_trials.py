@@ -9,14 +9,14 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.draw import Span, row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SUSPECT_MARK
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
+from tbtui.ui.drawing.rows import Span, row
+from tbtui.ui.drawing.text import clip, clip_name, number, rate, wrap
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.panes.review import reward_cell
-from tbtui.ui.review_cursor import Cursor
-from tbtui.ui.text import clip, clip_label, number, rate, wrap
-from tbtui.ui.theme import Palette
+from tbtui.ui.selection import ReviewCursor
+from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SUSPECT_MARK
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.reviewed import ReviewedTrial
 from tbtui.view.waiting import doing
 
@@ -34,7 +34,7 @@ class ReviewedTrials(Pane):
     class Opened(Message):
         """Somebody wants to see the chosen trial."""
 
-    def __init__(self, id: str, cursor: Cursor) -> None:
+    def __init__(self, id: str, cursor: ReviewCursor) -> None:
         super().__init__(id)
         self.cursor = cursor
         self._trials_at: list[int] = []
@@ -117,7 +117,7 @@ def _figures(each: ReviewedTrial, palette: Palette, chosen: bool) -> list[Span]:
         glyph,
         mark,
         (" ", None),
-        (f"{clip_label(each.label, _LABEL - 1):<{_LABEL}}", name_style),
+        (f"{clip_name(each.label, _LABEL - 1):<{_LABEL}}", name_style),
         (f"{clip(outcome, _OUTCOME - 1):<{_OUTCOME}}", palette.muted),
     ]
     spans.append(

@@ -8,12 +8,12 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.charts import Bin, bar, reward_bins
-from tbtui.ui.draw import Span, row
-from tbtui.ui.glyphs import LEFT_OUT_MARK
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import rate
+from tbtui.ui.drawing.charts import Bin, bar, reward_bins
+from tbtui.ui.drawing.rows import Span, row
+from tbtui.ui.drawing.text import rate
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.theme.glyphs import LEFT_OUT_MARK
 from tbtui.view.listing import RewardRange
 
 

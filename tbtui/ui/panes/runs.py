@@ -1,4 +1,4 @@
-"""The runs that there are: one a line, sorted and filtered."""
+"""The list of runs, sorted and filtered."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.journal.summaries import RunSummary
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import clip, rate
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import clip, clip_name, rate
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.waiting import duration
 
 _ROOMY = 100
@@ -50,7 +50,7 @@ _SHOWN_MARK, _MARKED_MARK = "▸", "◆"
 
 
 class RunsPane(Pane):
-    """`enter` opens the chosen run; the choice stays with its run."""
+    """A line for each run; `enter` opens the chosen one, and the choice stays with its run."""
 
     BINDINGS = bindings("runs-list")
     EVERY = 2
@@ -77,7 +77,7 @@ class RunsPane(Pane):
         """Where it was shown last."""
 
     def take(self, summaries: Sequence[RunSummary]) -> None:
-        """These are all runs that there are."""
+        """Show these runs."""
         self._all = tuple(summaries)
         self.reading = False
         if not self._chosen and self._all:
@@ -99,7 +99,7 @@ class RunsPane(Pane):
 
     def title(self, frame: Frame) -> str:
         if self.marked is not None:
-            name = clip(self.marked.directory.name, 30)
+            name = clip_name(self.marked.directory.name, 30)
             return f"{frame.keys.name_of('runs-compare')} compares the chosen run with {name}"
         shown = len(self.listed)
         count = f"{shown} of {len(self._all)}" if self.words else f"{len(self._all)}"
@@ -210,7 +210,7 @@ def _cells(
     if each.started_at is not None:
         pattern = "%Y-%m-%d %H:%M" if roomy else "%m-%d"
         started = time.strftime(pattern, time.localtime(each.started_at))
-    name = clip(each.directory.name, _name_width(width))
+    name = clip_name(each.directory.name, _name_width(width))
     mark = _MARKED_MARK if marked else _SHOWN_MARK if shown else " "
     left: list[Span] = [
         (mark, palette.attention if marked else palette.accent),

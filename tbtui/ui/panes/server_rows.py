@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 from textual.strip import Strip
 
-from tbtui.ui.charts import bar
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import server_glyph
-from tbtui.ui.pane import Frame
-from tbtui.ui.panes.rows import pair, reason
-from tbtui.ui.text import clock_time, number
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.charts import bar
+from tbtui.ui.drawing.rows import Span, pair, reason, row, split_row
+from tbtui.ui.drawing.text import clock_time, number
+from tbtui.ui.panes.pane import Frame
+from tbtui.ui.theme.glyphs import server_glyph
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.server import NEARLY_FULL, PolicyView, RequestsView, ServerView
 from tbtui.view.waiting import duration
 
@@ -67,7 +66,7 @@ def _running(now: PolicyView, palette: Palette, width: int) -> Strip:
 
 
 def _requests(server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
-    """In flight by kind, with the age of the oldest."""
+    """Rows of the requests in flight by kind, with the age of the oldest."""
     palette = frame.palette
     if width >= TABLE_WIDTH:
         yield from _table(server, frame, width)

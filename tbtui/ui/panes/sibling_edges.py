@@ -8,14 +8,13 @@ from collections.abc import Hashable, Sequence
 from rich.style import Style
 from textual.strip import Strip
 
-from tbtui.ui.charts import bar
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
-from tbtui.ui.pane import Frame
-from tbtui.ui.panes.bars import Line
-from tbtui.ui.panes.notice import review_notice
+from tbtui.ui.drawing.charts import bar
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import Name, clip, clock_time, number, rate, visible, wrap
+from tbtui.ui.panes.bars import NOT_ABOVE_TRIALS, Line, notice
+from tbtui.ui.panes.pane import Frame
 from tbtui.ui.panes.siblings import Spread
-from tbtui.ui.text import clip, clock_time, number, rate, visible, wrap
+from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
 from tbtui.view.current import active_seconds, siblings
 from tbtui.view.shares import gradient_share, group_share
 from tbtui.view.state import GroupView, TrialView
@@ -47,7 +46,8 @@ class GroupHead(Line):
         group = state.groups.get(one.group) or GroupView(one.group, one.task, one.step)
         where = f"step {one.step}" if one.purpose == "train" else f"held out, step {one.step}"
         left: list[Span] = [
-            (f" {group.task}", palette.strong),
+            (" ", None),
+            (Name(group.task), palette.strong),
             dot,
             (f"group of {where}", palette.muted),
             dot,
@@ -64,7 +64,7 @@ class GroupHead(Line):
         if why := _WHY.get(group.disposition or ""):
             left += [dot, (why, palette.attention)]
         share = group_share(one.group, state)
-        right = review_notice(frame, self.screen)
+        right = notice(frame, self.screen, said=NOT_ABOVE_TRIALS)
         if share is not None:
             step = state.step_view(one.step)
             so_far = " so far" if step is not None and step.finished_at is None else ""
@@ -114,7 +114,7 @@ class SiblingHeads(_Columns):
         name = palette.muted + Style(strike=True) if out else palette.strong
         left: list[Span] = [
             (f" {glyph.char} ", glyph.style),
-            (label, name),
+            (Name(label), name),
             (f"  {doing(trial)}", palette.muted),
         ]
         right: list[Span] = []

@@ -11,12 +11,11 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.draw import Span, row
-from tbtui.ui.growing import GrowingPane
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame
-from tbtui.ui.text import number, visible, visible_lines, wrap
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.rows import Span, row
+from tbtui.ui.drawing.text import number, visible, visible_lines, wrap
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, GrowingPane
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.current import last_attempt
 from tbtui.view.siblings import TurnCell, aligned, first_difference, first_divergence
 from tbtui.view.state import TrialView

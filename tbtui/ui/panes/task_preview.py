@@ -10,13 +10,14 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tbtui.ui.draw import Span, row
-from tbtui.ui.keys import bindings
+from tbtui.terminal import visible
+from tbtui.ui.drawing.rows import Span, row
+from tbtui.ui.drawing.text import rate, visible_lines, wrap
+from tbtui.ui.input.keys import bindings
 from tbtui.ui.library import Preview, TaskEntry, TaskRecord
-from tbtui.ui.painted import Painted, cropped
 from tbtui.ui.task_choice import about, size_text
-from tbtui.ui.text import rate, visible_lines, wrap
-from tbtui.ui.theme import Palette
+from tbtui.ui.textual_seam import Painted, cropped
+from tbtui.ui.theme.palette import Palette
 
 TABS = ("instruction", "Dockerfile", "tests", "solution", "history")
 
@@ -36,16 +37,23 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
         self._record = TaskRecord()
         self._preview: Preview | None = None
         self._note = ""
+        self._obstacle = ""
 
     def use(self, palette: Palette) -> None:
         self._palette = palette
         self._draw()
 
-    def show(self, entry: TaskEntry, record: TaskRecord, preview: Preview | None) -> None:
-        """A task; without `preview` its files are still being read."""
+    def show(
+        self, entry: TaskEntry, record: TaskRecord, preview: Preview | None, obstacle: str = ""
+    ) -> None:
+        """A task; without `preview` its files are still being read.
+
+        `obstacle`: why it can't be used here.
+        """
         if self._entry is None or entry.id != self._entry.id:
             self.scroll_to(y=0, animate=False)
         self._entry, self._record, self._preview, self._note = entry, record, preview, ""
+        self._obstacle = obstacle
         self._draw()
 
     def show_note(self, note: str) -> None:
@@ -133,6 +141,9 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
         facts += [f"{about(entry.timeout_sec)} for the agent", size_text(entry.size)]
         for line in wrap(" · ".join(filter(None, facts)), width):
             yield [(f" {line}", palette.muted)]
+        if self._obstacle:
+            for line in wrap(f"can't be used here: {visible(self._obstacle)}", width):
+                yield [(f" {line}", palette.infrastructure)]
         yield []
 
     @property

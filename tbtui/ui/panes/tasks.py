@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.base_app import app_of
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import HELD_OUT_MARK
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import number, rate, sparkline
-from tbtui.view.state import TaskView
+from tbtui.ui.context import app_of
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import Name, number, rate, sparkline
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.theme.glyphs import HELD_OUT_MARK, UNFIT_MARK
+from tbtui.view.state import RunState, TaskView
 from tbtui.view.tasks import (
     TREE_ORDER_WORDS,
     TREE_ORDERS,
@@ -43,8 +44,12 @@ class _Row:
 _WIDE = 56
 """Columns from which on every row has all numbers, below headings."""
 _WIDEST = 84
+_ROOMY = 30
+"""Columns from which on a row has more than its pass rate and its trend."""
 _FLAKY = 0.02
 """Share of trials lost to infrastructure from which on a narrow row says so."""
+_LAST = 6
+"""Cells of a narrow row's last column."""
 
 
 class TaskPane(Pane):
@@ -65,6 +70,12 @@ class TaskPane(Pane):
         self._tree: list[_Row] = []
         self._heading = 0
         """Rows above the tree."""
+        self._trends = True
+        """There is room for them beside the names, where there are few numbers."""
+        self._roomy = True
+        """There is room for what was held out and what was lost."""
+        self._flaky = False
+        """Infrastructure has ended trials of some row."""
 
     def on_mount(self) -> None:
         preferences = app_of(self).user.preferences
@@ -110,13 +121,30 @@ class TaskPane(Pane):
             for kind in () if dataset.name in self._folded and dataset.dataset else dataset.kinds:
                 self._tree.append(_Row(kind.name, kind))
                 if _fold_name(kind) in self._unfolded:
-                    self._tree.extend(_Row(task.name, task) for task in kind.tasks)
+                    # Its data set stands above it.
+                    self._tree.extend(
+                        _Row(task.name.removeprefix(f"{task.dataset}/"), task)
+                        for task in kind.tasks
+                    )
         ids = [each.id for each in self._tree]
         if self._under in ids:
             # Others may have come above it.
             self._cursor = ids.index(self._under)
         self._cursor = min(self._cursor, len(self._tree) - 1)
         self._heading = int(width >= _WIDE)
+        # Names go before trends. The other numbers stand in columns: all rows have them, or none.
+        self._roomy = width >= _ROOMY
+        self._flaky = self._roomy and any(
+            (each.node.flake_rate or 0.0) >= _FLAKY for each in self._tree
+        )
+        self._trends = True
+        self._trends = all(
+            2
+            + cell_len(self._lead(each.node) + each.name)
+            + sum(len(text) for text, _ in self._few_numbers(each.node, frame))
+            <= width
+            for each in self._tree
+        )
         rows = [
             self._line(each, frame, width, self.has_focus and index == self._cursor)
             for index, each in enumerate(self._tree)
@@ -126,53 +154,70 @@ class TaskPane(Pane):
             return [split_row(width, [], [(words, palette.faint)]), *rows]
         return rows
 
-    def _line(self, each: _Row, frame: Frame, width: int, selected: bool) -> Strip:
-        palette, node = frame.palette, each.node
-        value, flakes, live = node.recent_rate, node.flake_rate, node.live
-        held_out: float | None = None
+    def _lead(self, node: DatasetView | KindView | TaskView) -> str:
+        """What stands before its name."""
         # Below one of several data sets everything stands further in.
         deep = "  " if node.dataset else ""
         match node:
             case DatasetView():
-                trend, held_out, seconds = node.trend, node.held_out_rate, node.seconds
                 fold = "▸ " if node.name in self._folded else "▾ "
-                lead, style = f" {fold if node.dataset else ''}{node.name}", palette.strong
-                live = node.live if node.dataset else 0
+                return fold if node.dataset else ""
             case KindView():
-                trend, held_out, seconds = node.trend, node.held_out_rate, node.seconds
-                fold = "▾" if _fold_name(node) in self._unfolded else "▸"
-                lead, style = f" {deep}{fold} {node.name}", palette.text
+                return f"{deep}{'▾' if _fold_name(node) in self._unfolded else '▸'} "
             case TaskView():
-                trend, seconds = list(node.recent), seconds_per_rollout(frame.state, node.name)
-                marked = node.split == "eval"
-                lead = f"   {deep}{HELD_OUT_MARK if marked else ' '} {node.name}"
-                style = palette.held_out if marked else palette.text
+                return f"  {deep}{HELD_OUT_MARK if node.split == 'eval' else ' '} "
+
+    def _line(self, each: _Row, frame: Frame, width: int, selected: bool) -> Strip:
+        palette, node = frame.palette, each.node
+        style = palette.text
+        if isinstance(node, DatasetView):
+            style = palette.strong
+        elif isinstance(node, TaskView) and node.split == "eval":
+            style = palette.held_out
+        lead = self._lead(node)
+        if isinstance(node, TaskView) and node.name in frame.state.unusable:
+            lead, style = f"{lead[:-2]}{UNFIT_MARK} ", palette.infrastructure
         mark = "▌" if _is_chosen(node, frame) else " "
-        left: list[Span] = [(mark, palette.accent), (lead[1:], None if selected else style)]
-        known = palette.muted if value is None else palette.text
-        if width >= _WIDE:
-            right: list[Span] = [
-                (f"{live or '':>4} ", palette.accent),
-                (f"{rate(held_out) if held_out is not None else '':>6} ", palette.held_out),
-                (f"{rate(value):>5} ", known),
-                (f" {sparkline(trend[-48:], 8)} ", palette.muted),
-                (f"{_percent(flakes):>6} ", palette.infrastructure if flakes else palette.faint),
-                (f"{'–' if seconds is None else number(seconds):>9}  ", palette.text),
-            ]
-        else:
-            right = [
-                (f"{live or '':>3} ", palette.accent),
-                (f"{rate(value)} ", known),
-                (sparkline(trend[-48:], 5) + " ", palette.muted),
-            ]
-            if width >= 30 and flakes is not None and flakes >= _FLAKY:
-                right.insert(0, (f" !{flakes:.0%}", palette.infrastructure))
-            elif width >= 30 and held_out is not None:
-                # What was learned, beside what was trained.
-                right.insert(0, (f" {HELD_OUT_MARK}{rate(held_out)}", palette.held_out))
+        left: list[Span] = [
+            (mark, palette.accent),
+            (lead, None if selected else style),
+            (Name(each.name), None if selected else style),
+        ]
+        numbers = self._all_numbers if width >= _WIDE else self._few_numbers
+        right = numbers(node, frame)
         if selected:
             right = [(text, None) for text, _ in right]
         return split_row(width, left, right, palette.selected if selected else None)
+
+    def _all_numbers(self, node: DatasetView | KindView | TaskView, frame: Frame) -> list[Span]:
+        palette, value, flakes, live = frame.palette, node.recent_rate, node.flake_rate, _live(node)
+        held_out, seconds = _held_out(node), _seconds(node, frame.state)
+        return [
+            (f"{live or '':>4} ", palette.accent),
+            (f"{rate(held_out) if held_out is not None else '':>6} ", palette.held_out),
+            (f"{rate(value):>5} ", palette.muted if value is None else palette.text),
+            (f" {sparkline(_trend(node)[-48:], 8)} ", palette.muted),
+            (f"{_percent(flakes):>6} ", palette.infrastructure if flakes else palette.faint),
+            (f"{'–' if seconds is None else number(seconds):>9}  ", palette.text),
+        ]
+
+    def _few_numbers(self, node: DatasetView | KindView | TaskView, frame: Frame) -> list[Span]:
+        """Without headings. What infrastructure has ended stands in place of the trend."""
+        palette, value, flakes = frame.palette, node.recent_rate, node.flake_rate
+        spans: list[Span] = [
+            (f"{_live(node) or '':>3} ", palette.accent),
+            (f"{rate(value)} ", palette.muted if value is None else palette.text),
+        ]
+        if self._roomy and (held_out := _held_out(node)) is not None:
+            # What was learned, beside what was trained.
+            spans.insert(0, (f" {HELD_OUT_MARK}{rate(held_out)}", palette.held_out))
+        if self._roomy and flakes is not None and flakes >= _FLAKY:
+            spans.append((f"{f'!{flakes:.0%}':>5} ", palette.infrastructure))
+        elif self._trends:
+            spans.append((f"{sparkline(_trend(node)[-48:], 5)} ", palette.muted))
+        elif self._flaky:
+            spans.append((" " * _LAST, None))
+        return spans
 
     def action_move(self, rows: int) -> None:
         self._put(min(max(0, self._cursor + rows), max(0, len(self._tree) - 1)))
@@ -235,6 +280,26 @@ class TaskPane(Pane):
 
     def on_blur(self) -> None:
         self.redraw()
+
+
+def _trend(node: DatasetView | KindView | TaskView) -> list[float]:
+    return list(node.recent) if isinstance(node, TaskView) else node.trend
+
+
+def _held_out(node: DatasetView | KindView | TaskView) -> float | None:
+    """Pass rate in the latest evaluation; single tasks don't say."""
+    return None if isinstance(node, TaskView) else node.held_out_rate
+
+
+def _live(node: DatasetView | KindView | TaskView) -> int:
+    """Of the only data set another line has them."""
+    return 0 if isinstance(node, DatasetView) and not node.dataset else node.live
+
+
+def _seconds(node: DatasetView | KindView | TaskView, state: RunState) -> float | None:
+    if isinstance(node, TaskView):
+        return seconds_per_rollout(state, node.name)
+    return node.seconds
 
 
 def _is_chosen(node: DatasetView | KindView | TaskView, frame: Frame) -> bool:

@@ -11,18 +11,18 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.draw import row
-from tbtui.ui.glyphs import trial_glyph
-from tbtui.ui.painted import cropped
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.scrub import Scrub
-from tbtui.ui.text import clock_time, wrap
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.rows import row
+from tbtui.ui.drawing.text import clock_time, wrap
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.terminal.recordings import Scrub
+from tbtui.ui.textual_seam import cropped
+from tbtui.ui.theme.glyphs import trial_glyph
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.current import active_seconds
 from tbtui.view.waiting import doing
 
 if TYPE_CHECKING:
-    from tbtui.ui.emulator import Emulator
+    from tbtui.ui.terminal.emulator import Emulator
 
 _CURSOR = Style(reverse=True)
 
@@ -47,6 +47,8 @@ class TerminalPane(Pane):
     at: float | None = None
     """Seconds since the epoch: the moment that is looked back to; None: as the run stands."""
     _screen: Emulator | None = None
+    _titled, _said = "", ""
+    """The trial that the title named last, and what it was."""
 
     def on_unmount(self) -> None:
         if self.scrub is not None:
@@ -100,10 +102,15 @@ class TerminalPane(Pane):
                 f"{size} · back at {clock_time(self.at - trial.started_at)}"
                 f" · {clock_time(now - self.at)} behind · {frame.keys.name_of('scrub-now')} to now"
             )
+        if not frame.of_moment and trial.trial == self._titled:
+            # What the trial does is said at the moment at which its tile says it.
+            return self._said
         glyph = trial_glyph(trial, frame.palette).char
         time = clock_time(active_seconds(trial, frame.now))
         following = " · following" if frame.following else ""
-        return f"{trial.label} {glyph} {doing(trial)} · {time}{following}"
+        self._titled = trial.trial
+        self._said = f"{trial.label} {glyph} {doing(trial)} · {time}{following}"
+        return self._said
 
     def ground(self, palette: Palette) -> Style:
         return palette.terminal

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 NARROWEST = 24
 """Columns of a tile that shows more than its glyph and label."""
+GLYPH = 3
+"""Cells of a tile before its label."""
 _LABELS_ALONE = 14
 """Columns of a tile that has no room but for its glyph and label: only where the others would
 not fit."""
@@ -26,9 +28,14 @@ class TileLayout:
         return index % self.columns * self.width, index // self.columns * self.height
 
 
-def tile_layout(count: int, width: int, height: int) -> TileLayout:
+def tile_layout(count: int, width: int, height: int, label: int = 0) -> TileLayout:
     """The columns that show the most of `count` terminals; one-line tiles when they are many,
-    narrow ones when they are very many."""
+    narrow ones when they are very many.
+
+    `label` are the cells that the longest label needs: it is cut only where that lets all tiles
+    be seen at once.
+    """
+    roomy = min(NARROWEST, GLYPH + label + 1)
     best: tuple[float, TileLayout] | None = None
     for columns in range(1, max(1, min(count, width // _LABELS_ALONE)) + 1):
         rows = -(-max(1, count) // columns)
@@ -40,7 +47,7 @@ def tile_layout(count: int, width: int, height: int) -> TileLayout:
         worth = min(tile.width, 72) * lines
         if tile.height * rows > max(1, height):
             # Some have to be scrolled to: the fewer the better.
-            worth = 0.001 * columns
+            worth = (0.001 if tile.width >= roomy else 0.0001) * columns
         if best is None or worth > best[0]:
             best = (worth, tile)
     assert best is not None

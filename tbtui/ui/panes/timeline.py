@@ -1,4 +1,4 @@
-"""What the latest steps' time went to, and who is being waited for now."""
+"""The latest steps' time, and what the run waits for now."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.journal.vocabulary import RunPhase
-from tbtui.ui.charts import stacked
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.charts import stacked
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.panes.pane import MOMENT, Frame, Pane
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.state import RunState
 from tbtui.view.timeline import ACTIVITIES, Activity, StepTimes, step_times
@@ -29,7 +29,7 @@ _MARKS: dict[Activity, str] = {
     "evaluating": "▒",
     "paused": "‖",
 }
-"""What fills a bar; told apart without colour too."""
+"""What fills a bar; distinct without colour too."""
 _ALIKE_MARK = "="
 """Before how many groups had nothing to teach: their rewards were all equal."""
 _AFTERS = 2
@@ -39,7 +39,7 @@ _AFTERS = 2
 class TimelinePane(Pane):
     """One bar a step, the latest last, all on one scale."""
 
-    EVERY = 10
+    EVERY = MOMENT
 
     class Chosen(Message):
         """Somebody clicked on a step."""
@@ -63,7 +63,8 @@ class TimelinePane(Pane):
 
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
-        return len(state.timeline), state.step, state.phase, state.paused, int(frame.now)
+        what = (len(state.timeline), state.step, state.phase, state.paused)
+        return what, int(frame.now), waiting_for(frame.outlook)
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state

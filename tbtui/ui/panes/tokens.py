@@ -12,13 +12,11 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.journal.samples import only_ids
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.growing import GrowingPane
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame
-from tbtui.ui.text import clip, number, take, visible
-from tbtui.ui.theme import HEAT_LEVELS, Palette
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import clip, number, take, visible
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import Frame, GrowingPane
+from tbtui.ui.theme.palette import HEAT_LEVELS, Palette
 
 _BOUNDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.2, 1.8, 2.5, 3.5, 5.0)
 """Upper ends of the buckets, in nats of surprise (minus log-probability)."""
@@ -78,7 +76,7 @@ def flow(tokens: Sequence[Token], width: int) -> list[list[Piece]]:
 
 
 def surprising(tokens: Sequence[Token]) -> list[int]:
-    """Where the surprising tokens are."""
+    """Return the places of the surprising tokens."""
     return [index for index, (_, logprob) in enumerate(tokens) if -logprob >= SURPRISING]
 
 
@@ -110,6 +108,9 @@ class TokenPane(GrowingPane):
         """Show a completion by its sample's id."""
         if sample == self._sample:
             return
+        # The reader has it by now; the first frame needs it not.
+        from tbtui.journal.samples import only_ids
+
         self._sample, self.cursor, self.span = sample, None, range(0)
         self._turn = frame.run.turn_of(sample) if sample is not None else None
         self.tokens = frame.run.tokens(sample) if sample is not None else []
@@ -126,7 +127,7 @@ class TokenPane(GrowingPane):
         return self.cursor is None and round(self.scroll_y) == 0
 
     def to_newest(self) -> None:
-        """Its beginning is where one reads on."""
+        """Scroll to the beginning of the newest completion, where one reads on."""
         if self.cursor is None:
             self.move_to(0)
 
@@ -143,12 +144,12 @@ class TokenPane(GrowingPane):
             self.place(further[0])
         return bool(further)
 
-    def place(self, token: int, *, tell: bool = True) -> None:
+    def place(self, token: int, *, announce: bool = True) -> None:
         """Put the cursor on a token."""
         self.follow = False
         self.cursor = min(max(0, token), len(self.tokens) - 1)
         self.reveal_token(self.cursor)
-        if tell:
+        if announce:
             self.post_message(self.Pointed())
 
     def reveal_token(self, token: int) -> None:

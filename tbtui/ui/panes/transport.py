@@ -8,18 +8,23 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.draw import Span, split_row
-from tbtui.ui.pane import Frame
+from tbtui.ui.drawing.rows import Span, split_row
+from tbtui.ui.drawing.text import clock_time
 from tbtui.ui.panes.bars import Line
-from tbtui.ui.text import clock_time
+from tbtui.ui.panes.pane import Frame
+
+_SHORT_SEC = 10.0
+"""What is shorter is timed in tenths of a second."""
 
 
 class TransportLine(Line):
-    """Where in the run, or in the opened trial, one is.
+    """The clock's place in the run, or in the opened trial.
 
     A click or a drag goes there, a click on the mark plays or stops, one on the speed doubles it;
     a wheel goes by ten seconds.
     """
+
+    EVERY = 1
 
     class Wanted(Message):
         """Somebody pointed at a share of the line, from 0 to 1."""
@@ -38,7 +43,7 @@ class TransportLine(Line):
         """First column of the speed."""
         self._dragged = False
         self._share: float | None = None
-        """Where to, that the app wasn't told of yet."""
+        """Where to, not sent to the app yet."""
 
     def key(self, frame: Frame) -> Hashable:
         if (run := frame.run.replay) is None:
@@ -57,10 +62,11 @@ class TransportLine(Line):
         style = palette.accent if clock.playing else palette.attention
         left: list[Span] = [(f" {mark} ", style)]
         speed = f"x{clock.speed:g}"
+        short = end - start < _SHORT_SEC
         position = min(end, max(start, clock.position)) - start
         right: list[Span] = [
-            (f" {clock_time(position)}", palette.strong),
-            (f" / {clock_time(end - start)}", palette.muted),
+            (f" {clock_time(position, tenths=short)}", palette.strong),
+            (f" / {clock_time(end - start, tenths=short)}", palette.muted),
             (f"  {speed:<5} ", palette.text),
         ]
         if share > 1 or share < 0:

@@ -8,12 +8,12 @@ from collections.abc import Hashable
 from rich.cells import cell_len
 from textual.strip import Strip
 
-from tbtui.ui.charts import stacked
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SPENDING_MARKS, trial_glyph
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import clock_time, number, wrap
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.charts import stacked
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import clock_time, number, wrap
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SPENDING_MARKS, trial_glyph
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.current import active_seconds, attempts, siblings
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.spending import breakdown
@@ -48,7 +48,7 @@ def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     seconds = breakdown(trial, frame.now)
     left: list[Span] = [
         (f" {clock_time(active_seconds(trial, frame.now))}", palette.strong),
-        # Zero: whoever runs the trial tells of no budget.
+        # Zero: the engine reports no budget.
         (
             f" of at most {clock_time(trial.budget_sec)} at work" * (trial.budget_sec > 0),
             palette.muted,

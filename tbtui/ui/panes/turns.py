@@ -10,13 +10,12 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.draw import Span, row, split_row
-from tbtui.ui.glyphs import LEFT_OUT_MARK, TYPIST_MARK
-from tbtui.ui.growing import GrowingPane
-from tbtui.ui.keys import bindings
-from tbtui.ui.pane import Frame
-from tbtui.ui.text import number, visible, visible_lines, wrap
-from tbtui.ui.theme import Palette
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import number, visible, visible_lines, wrap
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane
+from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, TYPIST_MARK
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.state import INFRASTRUCTURE
 from tbtui.view.transcript import PERSON, Transcript, TurnView
 
@@ -37,7 +36,7 @@ class TurnPane(GrowingPane):
     """One line a turn; the chosen turn is open. While it follows that is the newest one."""
 
     BINDINGS = bindings("turns")
-    EVERY = 2
+    EVERY = MOMENT
 
     class Chosen(Message):
         """Another turn, or one of its commands."""
@@ -122,7 +121,7 @@ class TurnPane(GrowingPane):
 
     @property
     def turn(self) -> TurnView | None:
-        """The chosen one."""
+        """The chosen turn."""
         turns = self.transcript.turns
         return turns[min(self.chosen, len(turns) - 1)] if turns else None
 
@@ -135,16 +134,16 @@ class TurnPane(GrowingPane):
             self.post_message(self.Chosen())
 
     def choose_command(self, index: int, command: int) -> None:
-        """One of a turn's commands."""
+        """Choose one of a turn's commands."""
         self.point(index, command)
         self.post_message(self.Chosen())
 
     def point(self, index: int, command: int | None = None) -> None:
-        """Stand at a turn, as another cursor does; nobody is told."""
+        """Choose a turn, as another cursor does; sends no message."""
         self.chosen, self.command, self.follow = index, command, False
 
     def step_command(self, direction: int) -> bool:
-        """To the next command or the one before, of any turn; False: there is none."""
+        """Go to the next command or the one before, of any turn; False: there is none."""
         places = [
             (index, command)
             for index, turn in enumerate(self.transcript.turns)
@@ -248,7 +247,7 @@ def _thinking(turn: TurnView, palette: Palette, width: int, opens: str) -> list[
 
 
 def _said(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
-    """Before its commands."""
+    """Rows of a turn before its commands."""
     rows: list[Strip] = []
     if turn.purpose == PERSON:
         return _text(turn.text, palette.attention, width, " ✎ ")
@@ -274,7 +273,7 @@ def _command(command: AgentCommand, palette: Palette, width: int, chosen: bool) 
 
 
 def _seen(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
-    """After its commands."""
+    """Rows of a turn after its commands."""
     rows: list[Strip] = []
     if turn.task_complete:
         rows.extend(_text("says that the task is complete", palette.good, width, " ✓ "))

@@ -6,10 +6,10 @@ from collections.abc import Hashable
 
 from textual.strip import Strip
 
-from tbtui.ui.draw import row, split_row
-from tbtui.ui.glyphs import RELABELLED_MARK, trial_glyph
-from tbtui.ui.pane import Frame, Pane
-from tbtui.ui.text import number, visible_lines, wrap
+from tbtui.ui.drawing.rows import row, split_row
+from tbtui.ui.drawing.text import number, visible_lines, wrap
+from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.theme.glyphs import RELABELLED_MARK, trial_glyph
 from tbtui.view.transcript import Transcript
 
 _MOST_ROWS = 5000

@@ -1,9 +1,10 @@
-"""What the live screens share: they are shown frames, and say so when the window is too small."""
+"""What screens of panes share: they draw frames, and say when the window is too small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -11,25 +12,17 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widgets import Static
 
-from tbtui.ui.ground import Ground, Rows
-from tbtui.ui.keys import CLOCKED, Scope
-from tbtui.ui.pane import Frame, Pane, Redraw
+from tbtui.ui.context import ScopedScreen, run_app_of
+from tbtui.ui.input.keys import CLOCKED
+from tbtui.ui.panes.pane import MOMENT, Frame, Pane, Redraw
 from tbtui.ui.panes.transport import TransportLine
-from tbtui.ui.screens.first_paint import FirstPaint
+from tbtui.ui.textual_seam import Ground, Rows
 
 if TYPE_CHECKING:
-    from tbtui.ui.application import TbtuiApp
-    from tbtui.ui.trial_tools import TrialTools
+    from tbtui.ui.services import TrialTools
 
 SMALLEST = (60, 16)
 """Columns and rows below which a screen shows only what it needs."""
-
-
-class ScopedScreen(FirstPaint[None]):
-    """A screen with keys of its own."""
-
-    SCOPES: ClassVar[tuple[Scope, ...]] = ("everywhere",)
-    """Of the key table: what the command palette offers here."""
 
 
 class LiveScreen(ScopedScreen, Ground):
@@ -50,6 +43,8 @@ class LiveScreen(ScopedScreen, Ground):
         self.replayed = False
         """What is shown is at some time of a recorded run."""
         self._shown = False
+        self._beat = 0
+        """At which it was drawn last."""
         self._panes: list[Pane] = []
 
     def compose(self) -> ComposeResult:
@@ -65,17 +60,17 @@ class LiveScreen(ScopedScreen, Ground):
 
     @property
     def tools(self) -> Callable[[], TrialTools] | None:
-        """What makes the tools for trials, on a thread; None: there are none."""
-        return cast("TbtuiApp", self.app).trial_tools
+        """Makes the tools for trials, on a thread; None: there are none."""
+        return run_app_of(self).services.trial_tools
 
     @property
     def typing(self) -> bool:
-        """All keys are a trial's."""
+        """Whether all keys go to a trial's terminal."""
         return False
 
     @property
     def room(self) -> Size:
-        """Of the window; a screen knows its own size once it has been laid out."""
+        """The window's size; a screen knows its own once it has been laid out."""
         return self.size or self.app.size
 
     @property
@@ -88,8 +83,14 @@ class LiveScreen(ScopedScreen, Ground):
         self.set_class(self.replayed, "-replay")
         transport = self.query_one(TransportLine)
         transport.display, transport.trial = self.replayed, self.trial
+        before, self._beat = self._beat, beat or self._beat
+
+        def due(every: int) -> bool:
+            return not (beat and self._shown) or beat // every != before // every
+
+        frame = replace(frame, of_moment=due(MOMENT))
         for pane in self._panes:
-            if beat % pane.EVERY == 0 or not self._shown:
+            if due(pane.EVERY):
                 pane.show(frame)
         self._shown = True
 
@@ -99,16 +100,16 @@ class LiveScreen(ScopedScreen, Ground):
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         if self.laid_out:
-            cast("TbtuiApp", self.app).redraw_all()
+            run_app_of(self).redraw_all()
 
     def on_resize(self, event: events.Resize) -> None:
         self._arrange()
-        cast("TbtuiApp", self.app).redraw_all()
+        run_app_of(self).redraw_all()
         # Panes that are shown only now will have a size then.
         self.call_after_refresh(self.post_message, Redraw())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In a replay, the keys for turns move the clock."""
+        """Leave the keys for turns to the clock in a replay."""
         return not (action == "turn" and self.replayed)
 
     def action_full(self, number: int) -> None:
@@ -133,7 +134,7 @@ class LiveScreen(ScopedScreen, Ground):
                 return
 
     def _classify(self, *, update: bool) -> None:
-        """At once: each `update` of a screen's classes styles every widget anew."""
+        """Set all classes at once: each `update` of a screen's classes styles every widget anew."""
         self.update_classes(
             {
                 "-roomy": self.roomy,
@@ -175,4 +176,4 @@ class LiveScreen(ScopedScreen, Ground):
         self.query_one("#too-small").display = tiny
 
     def arranged(self) -> None:
-        """After panes were shown or hidden."""
+        """Called after panes were shown or hidden."""

@@ -8,14 +8,14 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.widgets import Input
 
-from tbtui.ui.base_app import app_of
-from tbtui.ui.ground import Columns, Rows
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Redraw
-from tbtui.ui.panes.bars import KeyBar, StatusLine, Summary
+from tbtui.ui.context import app_of
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.bars import StatusLine, Summary
 from tbtui.ui.panes.curves import CurvePane
 from tbtui.ui.panes.facts import NotesPane, TimesPane
 from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine, filter_line
+from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.queue import QueuePane
 from tbtui.ui.panes.rewards import RewardPane
 from tbtui.ui.panes.tasks import TaskPane
@@ -23,7 +23,7 @@ from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.words import WayBack, WordsLine, filter_line
+from tbtui.ui.textual_seam import Columns, Rows
 from tbtui.view.listing import Filter, Listing
 
 _TALL = 48
@@ -89,7 +89,7 @@ class Cockpit(LiveScreen):
             self.query_one("#times").display = False
 
     def on_summary_chosen(self, event: Summary.Chosen) -> None:
-        """Rewards, pass rates, queue: a pane of each."""
+        """Show the pane of a clicked line: rewards, pass rates or queue."""
         self.action_full((6, 4, 5)[event.line])
 
     def on_reward_pane_chosen(self, event: RewardPane.Chosen) -> None:

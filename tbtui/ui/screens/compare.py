@@ -8,21 +8,22 @@ from typing import ClassVar
 from textual.app import ComposeResult
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.ground import Columns, Rows
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Redraw
-from tbtui.ui.panes.bars import KeyBar, StatusLine
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.bars import StatusLine
 from tbtui.ui.panes.comparison import (
     ComparedCurves,
     ComparedPane,
     ComparedSettings,
     ComparedTasks,
 )
+from tbtui.ui.panes.key_bar import KeyBar
+from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.ui.textual_seam import Columns, Rows
 
 
 class CompareScreen(LiveScreen):
-    """`first` is what `second` is compared with."""
+    """Two runs side by side: `second` compared with `first`."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("compare", "everywhere")
     BINDINGS = bindings("compare")

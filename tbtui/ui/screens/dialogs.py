@@ -1,27 +1,100 @@
-"""The dialogs: questions that cost something, reasons, help."""
+"""What every dialog has, and the dialogs that ask, warn and help."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple, override
 
+from rich.cells import cell_len
 from rich.style import Style
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
+from textual.screen import ModalScreen
 from textual.strip import Strip
+from textual.style import Style as ContentStyle
 from textual.widgets import Button, Input, Static
 
-from tbtui.ui.base_app import app_of
-from tbtui.ui.draw import row
-from tbtui.ui.glyphs import LEGEND
-from tbtui.ui.ground import Ground
-from tbtui.ui.keys import SCOPE_TITLES, Key, Scope
-from tbtui.ui.painted import Painted
-from tbtui.ui.screens.dialog import Dialog, hint
-from tbtui.ui.text import visible, wrap
+from tbtui.ui.context import app_of
+from tbtui.ui.drawing.rows import row
+from tbtui.ui.drawing.text import visible, wrap
+from tbtui.ui.input.keys import SCOPE_TITLES, Key, Scope
+from tbtui.ui.textual_seam import BufferedScreen, Ground, Painted
+from tbtui.ui.theme.glyphs import LEGEND
+
+HintPart = tuple[str, str]
+"""A key with what it does, and the action for a click on that; empty: there is none."""
+_GAP = " " * 5
+
+
+class Dialog[Result](ModalScreen[Result], BufferedScreen[Result]):
+    """A dialog. A click beside it dismisses it with None, and so does what makes it pointless."""
+
+    pointless: Callable[[], str] | None = None
+    """Why what it asks makes no sense any more, in a line; empty while it does."""
+
+    @override
+    def run_went_on(self) -> None:
+        if self.pointless is not None and (why := self.pointless()):
+            self.dismiss(None)
+            self.app.notify(why, timeout=5)
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self:
+            self.dismiss(None)
+
+
+class Hint(Static):
+    """The keys of a dialog, each with the dialog's action that a click on it does. Where they
+    don't fit in one row, each stays whole."""
+
+    def __init__(self, *parts: HintPart) -> None:
+        super().__init__(id="hint")
+        self._parts = parts
+
+    def show_parts(self, *parts: HintPart) -> None:
+        """Show these instead."""
+        self._parts = parts
+        self._arrange()
+
+    def on_resize(self) -> None:
+        self._arrange()
+
+    def on_mount(self) -> None:
+        self._arrange()
+
+    def _arrange(self) -> None:
+        # Before there is a width, in one row.
+        rows = hint_rows([text for text, _ in self._parts], self.size.width or 1000)
+        actions = dict(self._parts)
+        gap = Content(_GAP)
+        lines = [gap.join(_part(text, actions[text]) for text in each) for each in rows]
+        content = Content("\n").join(lines)
+        if content != self._hint_content:
+            self._hint_content = content
+            self.update(content)
+
+    _hint_content = Content("")
+
+
+def hint_rows(texts: Sequence[str], width: int) -> list[list[str]]:
+    """Arrange texts in rows of `width` cells."""
+    rows: list[list[str]] = [[]]
+    for text in texts:
+        if rows[-1] and cell_len(_GAP.join([*rows[-1], text])) > width:
+            rows.append([])
+        rows[-1].append(text)
+    return rows
+
+
+def _part(text: str, action: str) -> Content:
+    clicked = {"@click": f"screen.{action}"}
+    style = ContentStyle.from_meta(clicked) if action else ContentStyle.null()
+    return Content.styled(text, style)
+
 
 _HELP_WIDTH = 54
 """Cells of an explanation: what a dialog has in 80 columns."""
@@ -74,20 +147,30 @@ class ConfirmDialog(Dialog[bool]):
 
 
 class LeaveDialog(ConfirmDialog):
-    """Asks whether to stop the run; True means yes."""
+    """Asks whether to stop the run; True means yes. It says how many trials run now, and goes when
+    the run has ended: nothing is left to stop."""
 
-    def __init__(self, running: int) -> None:
+    def __init__(self, running: Callable[[], int], ended: Callable[[], bool]) -> None:
         super().__init__(
-            "Stop the run and clean up?",
-            "No trial is running."
-            if not running
-            else "1 trial is running: it will be cancelled and its sandbox removed."
-            if running == 1
-            else f"{running} trials are running: they will be cancelled and their "
-            f"sandboxes removed.",
-            "stop and leave",
-            "stay",
+            "Stop the run and clean up?", _cancelled(running()), "stop and leave", "stay"
         )
+        self._count, self._over = running, ended
+
+    @override
+    def run_went_on(self) -> None:
+        if self._over():
+            self.dismiss(None)
+        elif self.is_mounted and (now := _cancelled(self._count())) != self._detail:
+            self._detail = now
+            self.query_one("#detail", Static).update(Content(now))
+
+
+def _cancelled(running: int) -> str:
+    if not running:
+        return "No trial is running."
+    if running == 1:
+        return "1 trial is running: it will be cancelled and its sandbox removed."
+    return f"{running} trials are running: they will be cancelled and their sandboxes removed."
 
 
 class ReasonDialog(Dialog[str | None]):
@@ -105,8 +188,7 @@ class ReasonDialog(Dialog[str | None]):
             yield Static(Content(visible(self._question)), id="question")
             yield Static(Content(visible(self._detail)), id="detail")
             yield Input(placeholder=self._hint, id="reason", max_length=200)
-            keys = (("enter  do it", "do_it"), ("esc  leave it alone", "give_up"))
-            yield Static(hint(*keys), id="hint")
+            yield Hint(("enter  do it", "do_it"), ("esc  leave it alone", "give_up"))
 
     def on_input_submitted(self) -> None:
         self.action_do_it()
@@ -131,13 +213,14 @@ class PlaceDialog(ReasonDialog):
 
 
 class HelpDialog(Dialog[None], Ground):
-    """Every key and glyph."""
+    """Shows every key and glyph."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter", "close", "close"),
         # With their ids: a person may have given them other keys.
         Binding("question_mark,f1", "close", "close", id="help"),
         Binding("q", "close", "close", id="quit"),
+        Binding("g", "guide", "the guide"),
     ]
 
     def __init__(self, keys: Sequence[Key], here: Sequence[Scope] = ()) -> None:
@@ -146,11 +229,15 @@ class HelpDialog(Dialog[None], Ground):
         self._keys, self._here = keys, here
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="dialog"):
+        with VerticalScroll(id="dialog") as box:
+            box.border_subtitle = "g  the guide · esc  close"
             yield HelpText(self._keys, self._here)
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+    def action_guide(self) -> None:
+        app_of(self).show_guide()
 
 
 class HelpText(Painted):
@@ -201,7 +288,7 @@ def help_text(keys: Sequence[Key]) -> str:
 
 
 def help_lines(keys: Sequence[Key], width: int, here: Sequence[Scope] = ()) -> Iterator[HelpLine]:
-    """The same in lines of at most `width` cells; `here` are the scopes that come first."""
+    """The help in lines of at most `width` cells; `here` are the scopes that come first."""
     for scope in dict.fromkeys((*here, *SCOPE_TITLES)):
         heading = SCOPE_TITLES[scope]
         of_scope = [(key.shown, key.help) for key in keys if key.scope == scope]

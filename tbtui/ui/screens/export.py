@@ -13,15 +13,16 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tbtui.paths import PathError, expanded
-from tbtui.ui.screens.dialog import Choices, Dialog, hint
-from tbtui.ui.text import visible
+from tbtui.ui.drawing.text import visible
+from tbtui.ui.screens.dialogs import Dialog, Hint
+from tbtui.ui.textual_seam import Choices
 from tbtui.view.exports import ENDINGS, MEANINGS, ExportFormat, file_name
 
 _FORMATS: tuple[ExportFormat, ...] = ("html", "cast", "atif", "jsonl")
 
 
 class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
-    """None: leave it. A file that is there already is never asked for."""
+    """Asks for form and file; None: nothing is written. An existing file is never offered."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
     AUTO_FOCUS = "#formats"
@@ -46,7 +47,7 @@ class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
                 ("tab  the other field", "focus_next"),
                 ("esc  leave it", "give_up"),
             )
-            yield Static(hint(*keys), id="hint")
+            yield Hint(*keys)
 
     def _offered(self, format: ExportFormat) -> Path:
         return self._directory / file_name(self._trial, format)

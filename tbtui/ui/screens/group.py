@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Frame
-from tbtui.ui.panes.bars import KeyBar
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.key_bar import KeyBar
+from tbtui.ui.panes.pane import Frame
 from tbtui.ui.panes.sibling_edges import GroupHead, SiblingFoot, SiblingHeads
 from tbtui.ui.panes.siblings import SiblingsPane, Spread
 from tbtui.ui.screens.base import LiveScreen
@@ -18,7 +18,7 @@ from tbtui.view.state import RunState, TrialView
 
 
 class GroupScreen(LiveScreen):
-    """Steering keys are meant for the chosen sibling."""
+    """A group's trials; steering keys are meant for the chosen one."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("group", "siblings", "steering", "everywhere")
     BINDINGS = bindings("group", "steering")

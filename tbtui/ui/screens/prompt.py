@@ -8,15 +8,15 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.widgets import Input
 
-from tbtui.ui.clipboard import copy, page
-from tbtui.ui.ground import Rows
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Frame, Redraw
-from tbtui.ui.panes.bars import KeyBar, TrialHead
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.bars import TrialHead
+from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine
+from tbtui.ui.panes.pane import Frame, Redraw
 from tbtui.ui.panes.prompt import PromptPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.trial_tools import TrialToolError
-from tbtui.ui.words import WayBack, WordsLine
+from tbtui.ui.services import TrialToolError
+from tbtui.ui.terminal.tty import copy, page
+from tbtui.ui.textual_seam import Rows
 from tbtui.view.prompt import PromptPart
 
 

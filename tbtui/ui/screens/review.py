@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual.app import ComposeResult
 
 from tbtui.journal.vocabulary import CommandVerb
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Frame, Redraw
-from tbtui.ui.panes.bars import KeyBar, StatusLine
+from tbtui.ui.context import run_app_of
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.bars import StatusLine
+from tbtui.ui.panes.key_bar import KeyBar
+from tbtui.ui.panes.pane import Frame, Redraw
 from tbtui.ui.panes.review import ReviewGroups
 from tbtui.ui.panes.reviewed_trials import ReviewedTrials
-from tbtui.ui.review_cursor import Cursor
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.ui.selection import ReviewCursor
 from tbtui.view.review import ReviewView
 from tbtui.view.reviewed import reviewed_groups
 from tbtui.view.state import RunState
-
-if TYPE_CHECKING:
-    from tbtui.ui.application import TbtuiApp
 
 
 class ReviewScreen(LiveScreen):
@@ -32,17 +31,13 @@ class ReviewScreen(LiveScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._cursor = Cursor()
+        self._cursor = ReviewCursor()
         self._step: int | None = None
         """Which of several open reviews somebody chose; None: the one that is trained first."""
         self._begun: int | None = None
         """The review that was shown last."""
         self._read: tuple[object, ...] = ()
         """What the groups were made of."""
-
-    @property
-    def _app(self) -> TbtuiApp:
-        return cast("TbtuiApp", self.app)
 
     def compose_panes(self) -> ComposeResult:
         yield StatusLine("status")
@@ -84,8 +79,8 @@ class ReviewScreen(LiveScreen):
 
     @property
     def review(self) -> ReviewView | None:
-        """What is shown now."""
-        return self._review(self._app.live_run.state)
+        """The review that is shown now."""
+        return self._review(run_app_of(self).live_run.state)
 
     # What people do
 
@@ -93,8 +88,8 @@ class ReviewScreen(LiveScreen):
         self.dismiss()
 
     def action_next_review(self) -> None:
-        """Another step that waits too."""
-        steps, shown = list(self._app.live_run.state.reviews), self.review
+        """Show another step that waits too."""
+        steps, shown = list(run_app_of(self).live_run.state.reviews), self.review
         if shown is not None:
             self._step = steps[(steps.index(shown.step) + 1) % len(steps)]
             self.post_message(Redraw())
@@ -124,25 +119,25 @@ class ReviewScreen(LiveScreen):
 
     def action_steer(self, verb: CommandVerb) -> None:
         if (trial := self._cursor.trial) is not None and trial.trial is not None:
-            self._app.steering.ask(verb, trial.trial)
+            run_app_of(self).steering.ask(verb, trial.trial)
 
     def action_relabel(self) -> None:
         if (trial := self._cursor.trial) is not None and trial.trial is not None:
-            self._app.deciding.relabel(trial.trial)
+            run_app_of(self).decisions.relabel(trial.trial)
 
     def action_refill(self) -> None:
         if (group := self._cursor.group) is not None:
-            self._app.deciding.refill(group)
+            run_app_of(self).decisions.refill(group)
 
     def action_accept_trial(self) -> None:
         if (trial := self._cursor.trial) is not None:
-            self._app.deciding.accept_trial(trial)
+            run_app_of(self).decisions.accept_trial(trial)
 
     def action_accept(self) -> None:
         if (review := self.review) is not None:
-            self._app.deciding.accept(review)
+            run_app_of(self).decisions.accept(review)
 
     def action_always(self) -> None:
         review, trial = self.review, self._cursor.trial
         if review is not None and trial is not None:
-            self._app.deciding.always(review.step, trial)
+            run_app_of(self).decisions.always(review.step, trial)

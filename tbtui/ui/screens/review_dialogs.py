@@ -14,8 +14,8 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from tbtui.journal.review_rule import Rule, When, rule_toml
-from tbtui.ui.screens.dialog import Dialog
-from tbtui.ui.text import visible, visible_lines
+from tbtui.ui.drawing.text import visible, visible_lines
+from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.view.state import TrialView
 
 
@@ -58,7 +58,7 @@ class RelabelDialog(Dialog[Relabelling | None]):
                 max_length=200,
             )
             yield Static(id="problem")
-            yield Static(Content("enter  do it     tab  other line     esc  leave it"), id="hint")
+            yield Hint(("enter  do it", ""), ("tab  other line", ""), ("esc  leave it", "give_up"))
 
     def on_input_changed(self) -> None:
         self.query_one("#problem", Static).update("")
@@ -121,7 +121,7 @@ class RuleDialog(Dialog[Rule | None]):
                 ),
                 id="detail",
             )
-            yield Static(id="hint")
+            yield Hint()
 
     def on_mount(self) -> None:
         self._show()
@@ -131,17 +131,20 @@ class RuleDialog(Dialog[Rule | None]):
         self.query_one("#rule", Static).update(Content("\n".join(lines)))
         task = "every task" if self._rule.when.task else "this task alone"
         outcome = "every outcome" if self._rule.when.outcome else "this outcome alone"
-        self.query_one("#hint", Static).update(
-            Content(f"enter  write it     esc  leave it\nt  {task}     o  {outcome}")
+        self.query_one(Hint).show_parts(
+            ("enter  write it", "write"),
+            ("esc  leave it", "give_up"),
+            (f"t  {task}", "task"),
+            (f"o  {outcome}", "outcome"),
         )
 
     def action_task(self) -> None:
-        """Of this task alone, or of every one."""
+        """Toggle the rule between this task alone and every task."""
         when = self._rule.when
         self._use(replace(when, task=() if when.task else self._narrow.when.task))
 
     def action_outcome(self) -> None:
-        """With this outcome alone, or with every one."""
+        """Toggle the rule between this outcome alone and every outcome."""
         when = self._rule.when
         self._use(replace(when, outcome=() if when.outcome else self._narrow.when.outcome))
 

@@ -1,4 +1,4 @@
-"""The runs that there are: to open one, to compare two, to look through them."""
+"""The list of runs: opens one, compares two, searches all."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from textual.worker import Worker
 
 from tbtui.journal.rundir import RunDirectory, is_live
 from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
-from tbtui.ui.ground import Rows
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Redraw
-from tbtui.ui.panes.bars import KeyBar, StatusLine
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.bars import StatusLine
+from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine, filter_line
+from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.runs import ORDERS, RunsPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.words import WayBack, WordsLine, filter_line
+from tbtui.ui.textual_seam import Rows
 
 _AGAIN_SEC = 3.0
 """Between two looks at the runs."""
 
 
 class RunsScreen(LiveScreen):
-    """Reads what it shows on a thread, again and again while it is looked at."""
+    """The list of runs, read on a thread every few seconds while it is shown."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("runs-list", "runs", "everywhere")
     BINDINGS = bindings("runs")

@@ -14,14 +14,14 @@ from textual.widgets import Input
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import Hit, search
-from tbtui.ui.ground import Rows
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Redraw
-from tbtui.ui.panes.bars import KeyBar, StatusLine
+from tbtui.ui.drawing.text import visible
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.bars import StatusLine
 from tbtui.ui.panes.hits import HitsPane
+from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine
+from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.text import visible
-from tbtui.ui.words import WayBack, WordsLine
+from tbtui.ui.textual_seam import Rows
 
 _PAUSE_SEC = 0.25
 """After the last key that was typed."""
@@ -29,7 +29,7 @@ _SHORTEST = 2
 
 
 class SearchScreen(LiveScreen):
-    """What is typed is looked for on a thread; hits come as they are found."""
+    """Searches on a thread for what is typed, and shows hits as they are found."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("hits", "search", "everywhere")
     BINDINGS = bindings("search")
@@ -104,7 +104,7 @@ def _search_all(
     tell: Callable[[Sequence[Hit], float, str], None],
     stop: threading.Event,
 ) -> None:
-    """Run after run, until all are done or it is told to stop.
+    """Run after run, until all are done or `stop` is set.
 
     `tell` is called with what was found, the share of the runs that has been looked through, and
     why the rest of a run can't be.

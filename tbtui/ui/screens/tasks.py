@@ -12,21 +12,19 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from tbtui.ui.base_app import app_of
-from tbtui.ui.draw import Span
-from tbtui.ui.ground import Columns, Rows
-from tbtui.ui.keys import Scope, bindings
+from tbtui.ui.context import ScopedScreen, app_of
+from tbtui.ui.drawing.rows import Span
+from tbtui.ui.drawing.text import visible
+from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.library import LibraryError, Preview, Start, TaskLibrary
-from tbtui.ui.panes.key_line import KeyLine
+from tbtui.ui.panes.key_bar import KeyLine, WayBack, WordsLine
 from tbtui.ui.panes.library_tree import LibraryTree
 from tbtui.ui.panes.task_preview import TABS, TaskPreview
-from tbtui.ui.screens.base import SMALLEST, ScopedScreen
-from tbtui.ui.set_actions import SetActions
-from tbtui.ui.task_choice import TaskChoice
-from tbtui.ui.task_query import term_value, with_term
-from tbtui.ui.text import visible
-from tbtui.ui.theme import Palette
-from tbtui.ui.words import WayBack, WordsLine
+from tbtui.ui.screens.base import SMALLEST
+from tbtui.ui.screens.task_sets import TaskSets
+from tbtui.ui.task_choice import TaskChoice, term_value, with_term
+from tbtui.ui.textual_seam import Columns, Rows
+from tbtui.ui.theme.palette import Palette
 
 _SETTLE_SEC = 0.04
 """A cursor that moves on within this reads no preview."""
@@ -42,14 +40,21 @@ class TaskBrowser(ScopedScreen):
     AUTO_FOCUS = "#library-tree"
 
     def __init__(
-        self, library: TaskLibrary, palette: Callable[[], Palette], start: Callable[[Start], None]
+        self,
+        library: TaskLibrary,
+        palette: Callable[[], Palette],
+        start: Callable[[Start], None],
+        *,
+        starts: bool = True,
     ) -> None:
-        """`palette` gives the colours in use; `start` is called with a run that is to start."""
+        """`palette` gives the colours in use; `start` is called with a run that is to start.
+        Unless it `starts` one, its command is copied."""
         super().__init__()
         self._library = library
         self._palette = palette
+        self._starts = starts
         self.choice = TaskChoice()
-        self._sets = SetActions(self, library, start)
+        self._sets = TaskSets(self, library, start)
         self._previews: dict[str, Preview] = {}
         self._one_at_a_time = asyncio.Lock()
 
@@ -69,7 +74,12 @@ class TaskBrowser(ScopedScreen):
                 yield TaskPreview("library-preview", palette)
             yield Static(id="library-totals")
             back = WayBack("library-back", "drop")
-            yield KeyLine("keys", palette, "library-tree", "library", also=("help",), back=back)
+            yield KeyLine(
+                *("keys", palette, "library-tree", "library"),
+                also=("help",),
+                back=back,
+                labels={} if self._starts else {"library-run": "copy command"},
+            )
         yield Static(id="too-small")
 
     def on_mount(self) -> None:
@@ -96,7 +106,7 @@ class TaskBrowser(ScopedScreen):
     # Reading: on threads, one call at a time
 
     async def ask[T](self, what: Callable[[], T]) -> T:
-        """What the library answers."""
+        """Call the library on a thread and return its answer."""
         async with self._one_at_a_time:
             return await asyncio.to_thread(what)
 
@@ -117,6 +127,13 @@ class TaskBrowser(ScopedScreen):
             self.notify(str(error), title="What was recorded can't be read", severity="warning")
             return
         self.choice.search(self.choice.query)
+        self._changed()
+        try:
+            self.choice.obstacles = await self.ask(self._library.obstacles)
+        except LibraryError as error:
+            text = visible(str(error))
+            self.notify(text, title="Trials can't run on this machine", severity="warning")
+            return
         self._changed()
 
     async def _show_preview(self, id: str) -> None:
@@ -141,7 +158,9 @@ class TaskBrowser(ScopedScreen):
             return
         (id,) = row.ids
         preview = self._previews.get(id)
-        self._pane.show(self.choice.entries[id], self.choice.record(id), preview)
+        choice = self.choice
+        obstacle = choice.obstacles.get(id, "")
+        self._pane.show(choice.entries[id], choice.record(id), preview, obstacle)
         if preview is None:
             self.run_worker(self._show_preview(id), group="preview", exclusive=True)
 
@@ -154,7 +173,7 @@ class TaskBrowser(ScopedScreen):
         self.say()
 
     def say(self) -> None:
-        """What is shown, and what is selected."""
+        """Show what is listed and selected, in the head line."""
         palette, choice = self._palette(), self.choice
         shown, total = len(choice.shown), len(choice.entries)
         title: list[Span] = [
@@ -165,7 +184,9 @@ class TaskBrowser(ScopedScreen):
             of = f"{shown} of {total} shown" if shown != total else f"{total} tasks"
             title.append((f" · {of}", palette.text))
         if broken := self._library.defects():
-            title.append((f" · {broken} can't be used", palette.attention))
+            title.append((f" · {broken} are broken", palette.attention))
+        if unfit := len(choice.obstacles):
+            title.append((f" · {unfit} not for this machine", palette.infrastructure))
         if choice.query_error:
             title.append((f" · {visible(choice.query_error)}", palette.bad))
         self._write("#library-title", title)

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 
-from tbtui.ui.clipboard import copy, page
-from tbtui.ui.ground import Columns
-from tbtui.ui.growing import GrowingPane
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Frame, Pane, Redraw
-from tbtui.ui.panes.bars import KeyBar, TrialHead
+from tbtui.ui.context import ScopedScreen, run_app_of
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.bars import TrialHead
+from tbtui.ui.panes.key_bar import KeyBar
+from tbtui.ui.panes.pane import Frame, GrowingPane, Pane, Redraw
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane, surprising
 from tbtui.ui.panes.trial_facts import TrialFactsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.panes.verdict import VerdictPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.scrub import Scrub
-from tbtui.ui.trial_tools import TrialToolError
+from tbtui.ui.services import TrialToolError
+from tbtui.ui.terminal.recordings import Scrub
+from tbtui.ui.terminal.tty import copy, page
+from tbtui.ui.textual_seam import Columns
 from tbtui.view.command_tokens import command_tokens
 from tbtui.view.current import attempts
 from tbtui.view.exports import ExportFormat
-
-if TYPE_CHECKING:
-    from tbtui.ui.application import TbtuiApp
 
 _COPIED = {"terminal": "the terminal", "turns": "the turn", "tokens": "the tokens"}
 
@@ -114,7 +112,7 @@ class TrialScreen(LiveScreen):
         if frame.run.replay is not None:
             moves = frame.run.replay.playback.moves
             if self._moves not in (None, moves):
-                # Whoever moves the clock wants to see its time.
+                # A person who moves the clock wants to see its time.
                 self._to_now()
             self._moves = moves
         if self._turn is not None and turns.transcript.turns:
@@ -198,8 +196,8 @@ class TrialScreen(LiveScreen):
             self.query_one(TurnPane).action_newest()
 
     def on_terminal_pane_scrubbed(self, event: TerminalPane.Scrubbed) -> None:
-        """In a replay, the clock goes along."""
-        app = cast("TbtuiApp", self.app)
+        """Move the terminal's time with the mouse wheel, and in a replay the clock."""
+        app = run_app_of(self)
         if not self.replayed:
             self.action_scrub("change" if event.direction else "now", event.direction)
         elif event.direction:
@@ -251,7 +249,7 @@ class TrialScreen(LiveScreen):
         turns.follow, turns.command = True, None
 
     def action_surprise(self, direction: Literal[-1, 1]) -> None:
-        """To the next surprising token, of this turn or of another; after the last the first."""
+        """Go to the next surprising token, of this turn or of another; after the last the first."""
         turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
         if tokens.jump(direction):
             self.post_message(Redraw())
@@ -283,7 +281,7 @@ class TrialScreen(LiveScreen):
     # Elsewhere
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In a replay these keys are the clock's."""
+        """Leave these keys to the clock in a replay."""
         if action == "scrub" and self.replayed:
             return False
         return super().check_action(action, parameters)
@@ -295,13 +293,12 @@ class TrialScreen(LiveScreen):
             self.dismiss()
 
     def action_open_group(self) -> None:
-        """Back to the group, where it was opened from there."""
-        from tbtui.ui.screens.group import GroupScreen
-
-        if isinstance(self.app.screen_stack[-2], GroupScreen):
+        """Open the trial's group, or go back to it if it was opened from there."""
+        below = self.app.screen_stack[-2]
+        if isinstance(below, ScopedScreen) and "group" in below.SCOPES:
             self.dismiss()
         else:
-            cast("TbtuiApp", self.app).action_open_group()
+            run_app_of(self).action_open_group()
 
     def action_attempt(self) -> None:
         """Go round the attempts at this trial's place."""
@@ -312,7 +309,7 @@ class TrialScreen(LiveScreen):
             self.notify("This is the only attempt.", markup=False, timeout=2)
 
     def action_prompt(self) -> None:
-        """The exact prompt of the chosen turn."""
+        """Show the exact prompt of the chosen turn."""
         from tbtui.ui.screens.prompt import PromptScreen
 
         turn = self.query_one(TurnPane).turn
@@ -330,7 +327,7 @@ class TrialScreen(LiveScreen):
         return focused if isinstance(focused, Pane) else self.query_one(TurnPane)
 
     def action_copy(self) -> None:
-        """What the focused pane shows."""
+        """Copy what the focused pane shows."""
         pane = self._focused()
         if not pane.contents:
             self.notify("There is nothing to copy yet.", markup=False, timeout=2)
@@ -340,7 +337,7 @@ class TrialScreen(LiveScreen):
         self.notify(said, title=f"Copied {what}", markup=False, timeout=3)
 
     def action_pager(self) -> None:
-        """What the focused pane shows, in the user's pager."""
+        """Show the focused pane's text in the person's pager."""
         contents = self._focused().contents
         if not contents:
             self.notify("There is nothing to read yet.", markup=False, timeout=2)

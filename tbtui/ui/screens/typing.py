@@ -2,21 +2,91 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast, override
+from collections.abc import Hashable
+from typing import ClassVar, override
 
+from textual import events
 from textual.app import ComposeResult
+from textual.content import Content
+from textual.message import Message
 
-from tbtui.journal.typed import to_arguments
+from tbtui.journal.typed import Typed, to_arguments
 from tbtui.journal.vocabulary import CommandVerb
-from tbtui.ui.keys import Scope, bindings
-from tbtui.ui.pane import Frame, Redraw
+from tbtui.ui.context import app_of, run_app_of
+from tbtui.ui.drawing.text import visible
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.input.typed_keys import commands, pasted, typed_key
 from tbtui.ui.panes.bars import TrialHead
-from tbtui.ui.panes.typing import TypingPane
+from tbtui.ui.panes.pane import Frame, Redraw
+from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.ui.theme.glyphs import TYPIST_MARK
 from tbtui.view.state import CommandView, RunState
 
-if TYPE_CHECKING:
-    from tbtui.ui.application import TbtuiApp
+
+class TypingPane(TerminalPane):
+    """A trial's terminal that takes all keys while it is `open`."""
+
+    EVERY = 1
+
+    class Entered(Message):
+        """Keys, in the order in which they were pressed."""
+
+        def __init__(self, parts: list[Typed]) -> None:
+            super().__init__()
+            self.parts = parts
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self.open = False
+        self._unsent: list[Typed] = []
+
+    @property
+    def _release(self) -> str:
+        """The key that gives the trial back, as people name it."""
+        return app_of(self).user.keys.name_of("give-back")
+
+    def title(self, frame: Frame) -> str:
+        trial = frame.selected
+        if trial is None:
+            return ""
+        if self.open:
+            return f"{TYPIST_MARK} you type in {trial.label} · {self._release} gives it back"
+        return f"{trial.label} is yours when its turn ends · {self._release} calls it off"
+
+    def key(self, frame: Frame) -> Hashable:
+        return super().key(frame), self.open
+
+    def show(self, frame: Frame) -> None:
+        super().show(frame)
+        trained = frame.state.settings.get("on_outcome", {}).get("human_touched") == "train"
+        note = "and the trial is trained on" if trained else "and the trial is not trained on"
+        self.border_subtitle = Content(visible(f"recorded as yours, {note}"))
+
+    def on_key(self, event: events.Key) -> None:
+        if not self.open:
+            return
+        event.stop()
+        event.prevent_default()
+        if (part := typed_key(event.key, event.character)) is not None:
+            self._enter([part])
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        if self.open:
+            self._enter(list(pasted(event.text)))
+
+    def _enter(self, parts: list[Typed]) -> None:
+        # Keys that came together are sent together: after all that wait here by now.
+        if not self._unsent:
+            self.call_later(self._send)
+        self._unsent += parts
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for batch in commands(unsent):
+            self.post_message(self.Entered(batch))
+
 
 _LOOK_SEC = 0.02
 """How often the terminal is looked at for an echo."""
@@ -57,7 +127,7 @@ class TypingScreen(LiveScreen):
 
     def _look(self) -> None:
         """Draw at once what the terminal answers; the app's own clock is slower."""
-        run = self._tbtui.live_run
+        run = run_app_of(self).live_run
         if not self.typing:
             return
         run.follow_terminals(self.trial, (), _LOOK_BUDGET_SEC)
@@ -72,7 +142,7 @@ class TypingScreen(LiveScreen):
         trial = frame.state.trials.get(self.trial)
         pane.open = bool(asked and asked.ok and trial and trial.typist)
         over = asked is not None and asked.ok is not None and not pane.open
-        if over or self._tbtui.shown.host.read_only or frame.ending:
+        if over or run_app_of(self).shown.host.read_only or frame.ending:
             self.call_later(self._leave)
         self._tell_refused(frame.state)
         super().show(frame, beat)
@@ -99,20 +169,16 @@ class TypingScreen(LiveScreen):
         self.dismiss()
 
     def on_typing_pane_entered(self, event: TypingPane.Entered) -> None:
-        self._tbtui.steering.submit(
+        run_app_of(self).steering.submit(
             "type", self.trial, self._label, arguments=to_arguments(event.parts)
         )
 
     def action_give_back(self) -> None:
         """Before it is taken over that calls it off, and the trial goes on."""
         verb: CommandVerb = "give_back" if self.typing else "resume"
-        self._tbtui.steering.submit(verb, self.trial, self._label)
+        run_app_of(self).steering.submit(verb, self.trial, self._label)
 
     def action_call_off(self) -> None:
-        """Without waiting for what comes of it."""
+        """Call the take-over off, without waiting for what comes of it."""
         self.action_give_back()
         self._leave()
-
-    @property
-    def _tbtui(self) -> TbtuiApp:
-        return cast("TbtuiApp", self.app)

@@ -5,7 +5,7 @@
 `--prime-rl` (else $PRIME_RL_DIR) is a checkout of Prime-RL at 559b447 whose `.venv` can import its
 orchestrator and its inference server without a GPU: vLLM 0.26's build for the CPU in place of
 vLLM, and PyTorch 2.11. The plugin is installed into that environment by the command of
-`tbtui/engines/prime_rl/plugin/README.md` if it isn't there.
+`tbtui/guide/prime-rl-plugin.md` if it isn't there.
 
 Real are Prime-RL's launcher, configuration, orchestrator, environment servers, inference server
 (vLLM, paused and given new weights by the orchestrator), loss and files; verifiers' training

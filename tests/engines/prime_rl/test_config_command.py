@@ -61,10 +61,11 @@ def test_a_seeds_file_is_migrated_and_the_changes_are_listed(tmp_path: Path) -> 
 
 
 def test_what_prime_rl_refuses_is_printed_and_told(tmp_path: Path) -> None:
-    (tmp_path / "bad.toml").write_text("max_steps = 3\n")
+    (tmp_path / "bad.toml").write_text("max_steps = 3\nodd = 1\n")
     directory = checkout(tmp_path / "prime-rl", STAND_IN)
     status, output, errors = prime_rl("migrate", "bad.toml", cwd=tmp_path, checkout=directory)
-    assert (status, output) == (1, "max_steps = 3\n")
+    assert (status, output) == (1, "max_steps = 3\nodd = 1\n")
+    assert "tbtui: Prime-RL refuses it: odd: Extra inputs are not permitted\n" in errors
     assert "tbtui: Prime-RL refuses it: source: Field required\n" in errors
     (tmp_path / "good.toml").write_text("source = []\n")
     status, _, errors = prime_rl("migrate", "good.toml", cwd=tmp_path, checkout=directory)

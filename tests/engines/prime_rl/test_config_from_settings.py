@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from tbtui.config import ConfigError, RunConfig, parse_settings, settings
-from tbtui.engines.prime_rl.known_keys import unknown_keys
 from tbtui.engines.prime_rl.settings_problems import prime_rl_problems
 from tbtui.engines.prime_rl.settings_table import FATES
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN, prime_rl_config
 from tbtui.engines.prime_rl.toml_text import toml_text
 from tbtui.resources import tasks_dir as bundled_tasks
+
+from .known_keys import unknown_keys
 
 ENOUGH = ["model_name=Qwen/Qwen3-8B", "tasks_dir=/tasks"]
 
@@ -57,6 +58,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "trial_timeout_sec": ("trial_timeout_sec=600",),
     "environment_type": ("environment_type=docker",),
     "environment_kwargs": ("environment_kwargs.cpus=2",),
+    "force_build": ("force_build=true",),
     "n_parallel_envs": ("n_parallel_envs=32",),
     "env_starts_per_sec": ("env_starts_per_sec=0.5",),
     "n_workers": ("n_workers=4",),
@@ -103,6 +105,10 @@ WITHOUT_A_PLACE: dict[str, str] = {
     "at_review_timeout": "at_review_timeout=accept",
     "retry_wait_sec": "retry_wait_sec=2",
     "halt_after": "halt_after=3",
+    "unfit_tasks": "unfit_tasks=try",
+    "max_unusable": "max_unusable=1",
+    "check_zeros": "check_zeros=never",
+    "kill_before_verifying": "kill_before_verifying=always",
     "sample_timeout_sec": "sample_timeout_sec=60",
     "worker_max_mb": "worker_max_mb=100",
     "worker_max_trials": "worker_max_trials=100",
@@ -112,6 +118,7 @@ WITHOUT_A_PLACE: dict[str, str] = {
     "oversample_keep": "oversample_keep=first_finished",
     "on_alarm": "on_alarm.stale=halt",
     "prices": "prices.prompt=1",
+    "max_cost": "max_cost=5",
     "tensorboard": "tensorboard=true",
     "trackio_project": "trackio_project=tb",
 }
@@ -182,7 +189,10 @@ def test_what_prime_rl_does_anyway_may_be_asked_for() -> None:
         (["checkpoint=runs/a"], "checkpoint=runs/a: Prime-RL goes on from a checkpoint of its own"),
         (["renderer=cookbook:qwen3"], "renderer=cookbook:qwen3: Prime-RL has renderers of its own"),
         (["thinking=off"], "thinking=off: only some of Prime-RL's renderers"),
-        (["context_limit=96"], "max_tokens=96: nothing of the context of 96 tokens"),
+        (
+            ["context_limit=96", "max_tokens=96"],
+            "max_tokens=96: nothing of the context of 96 tokens",
+        ),
         (["context_limit=4000", "enable_summarize=true"], "enable_summarize=true: the context"),
         (["env_starts_per_sec=0.01"], "env_starts_per_sec=0.01: Prime-RL's lowest limit is one"),
         (["renderer=template", "thinking=keep"], "thinking=keep: the chat template alone decides"),
@@ -204,14 +214,15 @@ def test_model_and_tasks_have_to_be_named(missing: int, name: str) -> None:
         prime_rl_config(parse_settings([ENOUGH[1 - missing]]))
 
 
-def test_defaults_made_for_the_embedded_model_are_remarked() -> None:
-    texts = [problem.text for problem in prime_rl_problems(config_of())]
-    assert "context_limit: not given, so sequences may have 32768 tokens (seq_len)" in texts
-    assert any(
-        text.startswith("learning_rate=0.0002, max_turns=6, max_tokens=96:") for text in texts
-    )
-    given = config_of("learning_rate=1e-5", "max_turns=9", "max_tokens=512", "context_limit=8192")
-    assert prime_rl_problems(given) == []
+def test_defaults_are_those_of_a_thinking_model() -> None:
+    config = config_of("engine=prime-rl")
+    assert (config.learning_rate, config.max_turns, config.max_tokens) == (1e-5, 32, 8192)
+    texts = [problem.text for problem in prime_rl_problems(config)]
+    assert texts == ["context_limit: not given, so sequences may have 32768 tokens (seq_len)"]
+    assert prime_rl_problems(config_of("engine=prime-rl", "context_limit=8192")) == []
+    given = ("engine=prime-rl", "context_limit=8192", "max_tokens=512")
+    (small,) = prime_rl_problems(config_of(*given))
+    assert small.text.startswith("max_tokens=512: a model that thinks")
 
 
 def test_an_evaluation_that_misses_the_last_step_is_remarked() -> None:
@@ -287,8 +298,14 @@ def test_any_toml_is_written_as_it_was_read(document: dict[str, Any]) -> None:
     assert tomllib.loads(toml_text(document)) == document
 
 
+def test_what_a_terminal_might_obey_is_escaped() -> None:
+    text = toml_text({"a\u202eb": ["\x9b2J", {"c": "\u2028"}]})
+    assert all(each.isprintable() for each in text.splitlines())
+    assert tomllib.loads(text) == {"a\u202eb": ["\x9b2J", {"c": "\u2028"}]}
+
+
 def test_no_value_is_no_toml() -> None:
-    with pytest.raises(TypeError, match="TOML has no NoneType"):
+    with pytest.raises(TypeError, match="NoneType"):
         toml_text({"a": None})
 
 

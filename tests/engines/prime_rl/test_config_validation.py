@@ -23,6 +23,7 @@ from tbtui.engines.prime_rl.settings_to_toml import prime_rl_config
 from tbtui.engines.prime_rl.toml_text import toml_text
 from tbtui.engines.prime_rl.validate import CHECKOUT_VARIABLE, CLASSES, Validation, validate
 
+from .known_keys import unknown_keys
 from .test_config_from_settings import config_of, with_everything
 from .test_config_migration import SEED
 
@@ -170,7 +171,7 @@ def test_the_real_classes_refuse_the_seeds_file_and_say_where(real: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(REPOSITORY is None, reason="asked for by TBTUI_PRIME_RL_REPOSITORY")
 def test_every_example_of_prime_rl_is_todays() -> None:
-    """None of them has a key that `migrate` changes or doesn't know."""
+    """None of them has a key that `migrate` changes, or that `known_keys` lacks."""
     git = ["git", "-C", str(REPOSITORY)]
     listing = subprocess.run(
         [*git, "ls-tree", "-r", "--name-only", "HEAD", "examples", "configs"],
@@ -186,5 +187,6 @@ def test_every_example_of_prime_rl_is_todays() -> None:
         toml = tomllib.loads(text.stdout.decode())
         if "orchestrator" in toml and "trainer" in toml:
             assert migrate(toml) == (toml, []), name
+            assert list(unknown_keys(toml)) == [], name
             checked += 1
     assert checked > 5

@@ -30,6 +30,7 @@ def run(tmp_path: Path) -> RecordedRun:
     return RecordedRun(tmp_path / "out" / "tb")
 
 
+@pytest.mark.slow
 def test_a_whole_run_in_lines_and_again(run: RecordedRun, tmp_path: Path) -> None:
     run.whole()
     first = run_command(run.path, "--into", tmp_path / "journal")

@@ -12,13 +12,14 @@ import pytest
 
 from tbtui.config import ConfigError, parse_settings
 from tbtui.engines.gpus.nvml import LocalGpus
-from tbtui.engines.make_run import BAD_INPUT, prepare
+from tbtui.engines.make_run import prepare
 from tbtui.engines.prime_rl.launch import checkout as checkouts
 from tbtui.engines.prime_rl.launch.checkout import commit_warnings, find_checkout
 from tbtui.engines.prime_rl.launch.facts import Facts
 from tbtui.engines.prime_rl.launch.preflight import Finding, gpus
 from tbtui.engines.prime_rl.launch.prepare import check_launch
 from tbtui.engines.request import request_run
+from tbtui.errors import UserError
 from tbtui.journal.events import GpuMeasured
 
 from .conftest import Place
@@ -27,7 +28,7 @@ from .stand_in import a_file, git, make_checkout, program, write_file
 
 def refusal(place: Place, *settings: str) -> str:
     """Of a run that leaves no directory."""
-    with pytest.raises(BAD_INPUT) as caught:
+    with pytest.raises(UserError) as caught:
         prepare(request_run(place.config(*settings)))
     assert not place.run.exists()
     (line,) = str(caught.value).splitlines()

@@ -13,7 +13,7 @@ import pytest
 from tbtui.config import parse_settings
 from tbtui.engines.make_run import AnyRun, prepare
 from tbtui.engines.prime_rl.launch.prepare import prepare_launch
-from tbtui.engines.prime_rl.launch.started import started_event
+from tbtui.engines.prime_rl.launch.run import started_event
 from tbtui.engines.prime_rl.watch.run import WatchOptions, prepare_watch, watch
 from tbtui.engines.request import RunRequest, request_run
 from tbtui.engines.resume import request_resume

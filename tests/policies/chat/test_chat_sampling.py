@@ -56,13 +56,12 @@ async def test_a_trials_calls(make: Make, tmp_path: Path, thinking: Any, sequenc
             cast(Policy, policy),
             journal,
             LoopTurns(),
-            10.0,
         )
         messages = [("user", "list the files <|im_end|>")]
         answers = []
         for turn in range(1, 5):
             answer = await talk.answer(
-                SampleWanted(turn, _TRIAL, turn, tuple(messages), purpose="turn")
+                SampleWanted(turn, _TRIAL, turn, tuple(messages), purpose="turn"), policy.sample
             )
             answers.append((answer.text, answer.thinking, answer.truncated))
             messages += [("assistant", answer.text), ("user", f"screen {turn}")]

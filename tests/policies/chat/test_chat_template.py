@@ -313,7 +313,8 @@ def test_names_that_are_no_renderer() -> None:
     assert "cookbook:NAME" in _refusal("chatml", "x")
     assert "can't be imported" in _refusal("no_such_module:Renderer", "x")
     assert "no class" in _refusal("json:Renderer", "x")
-    assert "positional argument" in _refusal("argparse:Namespace", "x")
+    assert "no class" in _refusal("cProfile:run", "x")
+    assert "lacks render" in _refusal("argparse:Namespace", "x")
 
 
 def test_a_renderer_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +329,7 @@ def test_a_renderer_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert make_renderer("own_renderer:Own", "some/model", "strip").notes == ("some/model", "strip")
-    assert "lacks extend" in _refusal("own_renderer:Half", "x")
+    assert "lacks render, extend" in _refusal("own_renderer:Half", "x")
 
 
 def test_the_embedded_models_renderer() -> None:

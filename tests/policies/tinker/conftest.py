@@ -42,7 +42,7 @@ async def make_policy(tinker_server: TinkerServer, tmp_path: Path) -> AsyncItera
 
     with (tmp_path / "policy.log").open("ab") as log:
 
-        async def make(**settings: Any) -> TinkerPolicy:
+        async def make(resume: Path | None = None, **settings: Any) -> TinkerPolicy:
             given: dict[str, Any] = {
                 "model_name": "starter",
                 "base_url": tinker_server.url,
@@ -52,7 +52,7 @@ async def make_policy(tinker_server: TinkerServer, tmp_path: Path) -> AsyncItera
             }
             policy = TinkerPolicy(TinkerSettings(**given), log)
             made.append(policy)
-            await policy.start()
+            await policy.start(resume)
             return policy
 
         yield make

@@ -15,11 +15,13 @@ from tinker.lib.public_interfaces import service_client
 from tbtui.policies.base import ServerState, ServerStatus
 from tbtui.policies.meter import RequestMeter, StateSource
 from tbtui.policies.tinker.hooks import (
+    watch_beginning,
     watch_connection,
     watch_creation,
     watch_sampling,
     watch_training,
 )
+from tbtui.policies.tinker.session import open_session
 from tests.tinker_server.server import TinkerServer, serving
 
 
@@ -198,3 +200,66 @@ async def test_an_sdk_without_the_hooks_makes_the_state_unknown(
     status = meter.status()
     assert status.state == "unknown"
     assert tinker.__version__ in status.reason
+
+
+@pytest.mark.parametrize(
+    "kind", ["asample", pytest.param("retrieve:asample", marks=pytest.mark.slow)]
+)
+async def test_a_server_that_fails_requests_is_named_until_one_succeeds(
+    watched: Watched, kind: str
+) -> None:
+    client = await watched.sampler()
+    await sample(client)
+    watched.server.faults.answer(kind, 500, times=10_000, detail="out of memory")
+    with watched.meter.request("sample"):
+        sampling = asyncio.create_task(sample(client))
+        status = await watched.until(lambda status: status.state == "failing")
+        assert "500 Internal Server Error" in status.reason
+        # Heartbeats and other answers don't say that sampling works again.
+        await watched.service.create_sampling_client(base_model="starter")
+        assert watched.meter.status().state == "failing"
+        watched.server.faults.clear()
+        await watched.until(lambda status: status.state != "failing")
+        await sampling
+
+
+async def test_a_failing_gradient_is_named(watched: Watched) -> None:
+    client = await watched.create()
+    watched.server.faults.answer("forward", 500, times=10_000)
+    with watched.meter.request("forward"):
+        answer = forward(client)
+        await watched.until(lambda status: status.state == "failing")
+        watched.server.faults.clear()
+        await answer
+    assert watched.meter.status().state == "active"
+
+
+async def test_what_failed_is_forgotten_when_nobody_waits_for_it(watched: Watched) -> None:
+    client = await watched.sampler()
+    watched.server.faults.answer("asample", 500, times=10_000)
+    with contextlib.suppress(asyncio.CancelledError), watched.meter.request("sample"):
+        sampling = asyncio.create_task(sample(client))
+        await watched.until(lambda status: status.state == "failing")
+        sampling.cancel()
+        await sampling
+    assert watched.meter.status().state != "failing"
+
+
+@pytest.mark.parametrize(("kind", "status"), [("config", 502), ("create_session", 503)])
+async def test_a_server_that_is_not_up_yet_is_told_while_a_session_is_opened(
+    kind: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-test")
+    monkeypatch.setenv("TINKER_TELEMETRY", "0")
+    async with serving(state_dir=tmp_path) as server:
+        meter = TellingMeter()
+        watched = Watched(server, tinker.ServiceClient(base_url=server.url), meter)
+        server.faults.answer(kind, status, times=10_000)
+        with watch_beginning(meter):
+            opening = asyncio.create_task(open_session(server.url, None, meter))
+            told = await watched.until(lambda told: told.state == "unreachable")
+            assert told.reason.startswith(f"{status} ")
+            server.faults.clear()
+            session = await opening
+        assert meter.status().state != "unreachable"
+        await session.close("success")

@@ -14,6 +14,7 @@ from tests.tinker_server.server import TinkerServer
 KEY = "tml-of-a-test"  # as in conftest
 
 
+@pytest.mark.slow
 def test_everything_that_a_run_needs_is_tried(
     tinker_server: TinkerServer,
     monkeypatch: pytest.MonkeyPatch,

@@ -11,7 +11,11 @@ import pytest
 import tinker
 from tinker.types import RequestErrorCategory
 
-from tbtui.policies.base import PolicyError, PolicyLostError
+from tbtui.policies.base import (
+    PolicyError,
+    PolicyLostError,
+    PolicyRefusedError,
+)
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.tinker import TinkerPolicy, TinkerSettings
 from tbtui.policies.tinker.errors import policy_error
@@ -74,7 +78,7 @@ def given_up(status: int) -> ValueError:
         (answered(409), True, ["doesn't fit"]),
         (answered(429), True, ["too much to do"]),
         (answered(500, "oops"), True, ["failed", "oops"]),
-        (answered(503), True, ["failed"]),
+        (answered(503), True, ["isn't reached (503)"]),
         (
             answered(
                 422,
@@ -170,8 +174,9 @@ async def test_it_does_not_start_without_what_it_needs(
     assert "billing problem (402: no payment method)" in str(await start(url, log))
     faults.answer("create_session", 403, detail="read-only project")
     assert "no right to this" in str(await start(url, log))
-    faults.answer("create_model", 422, detail="rank must be at most 16")
-    assert "change lora_rank" in str(await start(url, log))
+    too_large = str(await start(url, log, lora_rank=100_000))
+    assert "rank 100000 exceeds max LoRA rank 32" in too_large
+    assert "change lora_rank" in too_large
     faults.fail("create_model", category="server", detail="out of memory")
     assert "out of memory" in str(await start(url, log))
 
@@ -184,10 +189,16 @@ async def test_it_does_not_start_without_what_it_needs(
 
 async def test_a_server_that_is_not_there_is_said_soon(tinker_server: TinkerServer) -> None:
     meter = RequestMeter()
-    for url in ("http://127.0.0.1:9", "ftp://host", "http://"):
-        with pytest.raises(PolicyError, match=r"no Tinker server answers at .*tinker_base_url"):
-            await open_session(url, None, meter, patience_sec=0)
-        assert meter.status().state == "unreachable"
+    with pytest.raises(PolicyError, match=r"no Tinker server answers at .*tinker_base_url"):
+        await open_session("http://127.0.0.1:9", None, meter, patience_sec=0)
+    assert meter.status().state == "unreachable"
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "127.0.0.1:8000", "ftp://host", "http://", "x"])
+async def test_an_address_that_is_none_is_refused_as_it_was_written(url: str) -> None:
+    with pytest.raises(PolicyRefusedError) as refused:
+        await open_session(url, None, RequestMeter(), patience_sec=0)
+    assert str(refused.value).startswith(f"tinker_base_url={url}: should begin with http://")
 
 
 async def test_weights_that_expired_are_published_once_more_for_all_that_wait(

@@ -204,6 +204,56 @@ async def test_a_checkpoint_is_gone_on_from_in_another_session_and_deleted(
     assert (await second.sample(request(second))).weights_version == 2
 
 
+async def test_a_run_that_goes_on_makes_one_training_client(
+    make_policy: MakePolicy, tinker_server: TinkerServer, tmp_path: Path
+) -> None:
+    first = await make_policy()
+    sample = await first.sample(request(first))
+    await train(first, sample)
+    await first.save(tmp_path)
+    await train(first, sample)
+    continued = await first.sample(request(first))
+
+    stored = first.status().server
+    assert stored is not None and stored.stored_bytes is not None and stored.stored_bytes > 0
+
+    before = tinker_server.record.requests.copy()
+    second = await make_policy(resume=tmp_path)
+    held = second.status().server
+    assert held is not None and held.stored_bytes == stored.stored_bytes
+    await second.load(tmp_path)
+    made = tinker_server.record.requests - before
+    assert (made["create_model"], made["load_weights"]) == (0, 1)
+    assert made["save_weights_for_sampler"] == 1
+    loaded = await second.sample(request(second))
+    assert loaded.weights_version == 1
+    data = [datum_of(prompt_of(second), sample)]
+    (reference,) = await second.score(data, "reference")
+    np.testing.assert_allclose(reference, sample.logprobs, atol=1e-4)
+    await train(second, sample)  # with the optimiser's moments: the same step again
+    again = await second.sample(request(second))
+    assert (again.weights_version, again.completion_ids) == (2, continued.completion_ids)
+    np.testing.assert_allclose(again.logprobs, continued.logprobs, atol=1e-4)
+    # Once it has trained, the same checkpoint is another state.
+    await second.load(tmp_path)
+    assert (await second.sample(request(second))).weights_version == 1
+
+
+async def test_a_run_that_was_stopped_for_too_long_is_told_why_it_cannot_go_on(
+    make_policy: MakePolicy, tinker_server: TinkerServer, tmp_path: Path
+) -> None:
+    policy = await make_policy(checkpoint_ttl_hours=1)
+    await policy.save(tmp_path)
+    saved = json.loads((tmp_path / "tinker.json").read_text())
+    await tinker_server.expire(saved["state_path"])
+    saved |= {"saved_at": 0.0, "expires_at": 3600.0}
+    (tmp_path / "tinker.json").write_text(json.dumps(saved))
+    with pytest.raises(PolicyError, match=r"it expired on 1970-.* \(checkpoint_ttl_hours\)") as no:
+        await make_policy(resume=tmp_path)
+    assert "begin a new run, with checkpoint=" in str(no.value)
+    assert "\n" not in str(no.value)
+
+
 async def test_a_checkpoint_of_something_else_is_refused(
     make_policy: MakePolicy, tinker_server: TinkerServer, tmp_path: Path
 ) -> None:

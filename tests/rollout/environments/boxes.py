@@ -11,7 +11,8 @@ import psutil
 from tbtui.rollout.environments import bubblewrap
 from tbtui.rollout.environments.box import Box, CommandResult
 from tbtui.rollout.environments.limits import BoxLimits, box_limits
-from tbtui.rollout.environments.plan import BASE_ENVIRONMENT, Bind, BoxPlan, plan_box
+from tbtui.rollout.environments.plan import Bind, BoxPlan, plan_box
+from tbtui.rollout.environments.userland import BASE_ENVIRONMENT, Userland
 
 Starter = Callable[[BoxPlan, str], Awaitable[Box]]
 STARTERS: dict[str, Starter] = {"namespaces": Box.start}
@@ -44,9 +45,10 @@ async def running_box(
     limit: BoxLimits | None = None,
     network: bool = False,
     grants: tuple[Bind, ...] = (),
+    userland: Userland | None = None,
 ) -> AsyncIterator[Box]:
     """A box that is gone after the block."""
-    plan = plan_box(limit or limits(), network=network, grants=grants)
+    plan = plan_box(limit or limits(), network=network, grants=grants, userland=userland)
     box = await STARTERS[backend](plan, "test")
     try:
         yield box

@@ -21,8 +21,12 @@ def _namespaces_work() -> None:
 
 @pytest.fixture(autouse=True)
 def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test's boxes are recorded in a ledger of its own, which must be empty at its end."""
+    """Each test's boxes are recorded in a ledger of its own, which must be empty at its end.
+
+    Nor do they see what this user has prefetched.
+    """
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield
     assert not list(tmp_path.glob("state/tbtui/boxes/*.json"))
 

@@ -36,6 +36,7 @@ def run_as_ordinary_user(body: Callable[[], Awaitable[None]], home: Path) -> Non
             os.setresuid(UID, UID, UID)
             os.environ["HOME"] = _HOME
             os.environ.pop("XDG_STATE_HOME", None)
+            os.environ.pop("XDG_CACHE_HOME", None)
             asyncio.run(_awaited(body))
         except BaseException:  # noqa: BLE001  (reported by the parent)
             failure = traceback.format_exc()

@@ -8,12 +8,6 @@ from typing import Any
 import pytest
 
 from tbtui.rollout.environments.docker_cli import beside_clients_own
-from tbtui.rollout.environments.docker_compose import (
-    ContainerLimits,
-    Network,
-    Project,
-    overlay_file,
-)
 from tbtui.rollout.environments.docker_host_access import client_reads, host_access
 
 
@@ -39,7 +33,7 @@ def test_what_ordinary_tasks_have(tmp_path: Path) -> None:
             {"type": "volume", "source": "kept", "target": "/kept", "volume": {}},
             {"type": "tmpfs", "target": "/t"},
         ],
-        "cap_add": ["SYS_PTRACE", "cap_chown"],
+        "cap_add": ["SYS_PTRACE", "cap_chown", "IPC_LOCK"],
         "security_opt": ["no-new-privileges:true"],
         "depends_on": {"db": {"condition": "service_healthy", "required": True}},
         "secrets": [{"source": "key", "target": "/run/secrets/key"}],
@@ -58,8 +52,8 @@ def test_what_ordinary_tasks_have(tmp_path: Path) -> None:
     document = {
         "name": "p",
         "services": {"main": main, "db": db},
-        "networks": {"inner": {"name": "p_inner", "driver": "bridge", "ipam": {}}},
-        "volumes": {"kept": {"name": "p_kept"}, "plain": None},
+        "networks": {"inner": {"name": "fixed", "driver": "bridge", "ipam": {}}},
+        "volumes": {"kept": {"name": "fixed"}, "plain": None},
         "secrets": {"key": {"name": "p_key", "file": str(tmp_path / "data" / "key")}},
         "configs": {"made": {"name": "p_made", "content": "hello"}},
         "x-common": {"a": 1},
@@ -124,7 +118,6 @@ def test_a_service_that_reaches_the_host(key: str, value: Any, named: str, tmp_p
             {"volumes": {"v": {"driver_opts": {"type": "none", "o": "bind", "device": "/"}}}},
             "volume v: driver_opts",
         ),
-        ({"volumes": {"v": {"name": "other_data"}}}, "volume v: name: other_data"),
         ({"volumes": {"v": {"name": "other_data", "external": True}}}, "volume v: external"),
         ({"volumes": {"v": {"driver": "sshfs"}}}, "volume v: driver: sshfs"),
         ({"secrets": {"s": {"file": "/etc/shadow"}}}, "secret s: reads /etc/shadow"),
@@ -189,41 +182,6 @@ def test_what_the_client_may_read(tmp_path: Path) -> None:
     path.write_text("services: {main: {!!binary ZW52X2ZpbGU=: /root/.env}}")
     with pytest.raises(ValueError, match="line 1: a key that is not plain"):
         client_reads(path, tmp_path)
-
-
-def test_what_a_task_builds_takes_no_others_name() -> None:
-    limits = ContainerLimits(512, 2048, None, 1024, quota=False)
-    project = Project("p", "tbtui-task:1", None, limits, "public")
-    stated = {
-        "main": {"image": "tbtui-task:1", "build": {"context": "/t"}},
-        "web": {"image": "debian:bookworm-slim", "build": {"context": "/t/web"}},
-        "worker": {"image": "debian:bookworm-slim"},
-        "db": {"image": "postgres:16"},
-        "plain": {"build": {"context": "/t/plain"}},
-    }
-    services = overlay_file(project, {"services": stated})["services"]
-    named = {name: service.get("image") for name, service in services.items()}
-    assert named == {"main": None, "web": "p-web", "worker": "p-web", "db": None, "plain": None}
-
-
-def test_a_limit_is_said_in_the_tasks_way_too() -> None:
-    limits = ContainerLimits(512, 2048, None, 1024, quota=False)
-    stated = {"deploy": {"resources": {"limits": {"cpus": 1, "memory": "512M"}}}}
-    overlay = overlay_file(
-        Project("p", "i", None, limits, "public"), {"services": {"main": stated}}
-    )
-    main = overlay["services"]["main"]
-    assert main["deploy"]["resources"]["limits"] == {"memory": main["mem_limit"]}
-
-
-@pytest.mark.parametrize(("network", "mode"), [("none", "none"), ("public", None)])
-def test_no_network_is_none_for_a_service_beside_the_projects_own(
-    network: Network, mode: str | None
-) -> None:
-    limits = ContainerLimits(512, 2048, None, 1024, quota=False)
-    project = Project("p", "image", None, limits, network)
-    document = {"services": {"main": {}, "other": {"network_mode": "bridge"}}}
-    assert overlay_file(project, document)["services"]["other"].get("network_mode") == mode
 
 
 def test_a_tasks_variables_do_not_turn_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,16 +16,19 @@ from tbtui.dockerfile import (
 )
 from tbtui.rollout.environments.build import Image, build_image, check_definition
 from tbtui.rollout.environments.packages import missing_packages, split_apt
+from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
 from tests.rollout.environments.boxes import running_box, sh
 
 LOG = logging.getLogger(__name__)
 
 
-async def _build(directory: Path, text: str, *commands: str) -> tuple[Image, list[str]]:
+async def _build(
+    directory: Path, text: str, *commands: str, network: bool = False
+) -> tuple[Image, list[str]]:
     dockerfile = directory / "Dockerfile"
     dockerfile.write_text(text)
-    async with running_box() as box:
-        image = await build_image(box, dockerfile, timeout_sec=20, log=LOG)
+    async with running_box(network=network) as box:
+        image = await build_image(box, dockerfile, base=BASE_ENVIRONMENT, timeout_sec=20, log=LOG)
         return image, [(await sh(box, command)).stdout for command in commands]
 
 
@@ -123,7 +126,20 @@ async def test_build_timeout(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM x\nRUN sleep 100\n")
     async with running_box() as box:
         with pytest.raises(SandboxBuildFailedError, match=r"not done within 0\.2 s: RUN sleep"):
-            await build_image(box, tmp_path / "Dockerfile", timeout_sec=0.2, log=LOG)
+            await build_image(
+                box, tmp_path / "Dockerfile", base=BASE_ENVIRONMENT, timeout_sec=0.2, log=LOG
+            )
+
+
+@pytest.mark.parametrize("network", [False, True])
+async def test_only_without_a_network_is_a_failed_download_put_down_to_it(
+    tmp_path: Path, network: bool
+) -> None:
+    with pytest.raises(SandboxBuildFailedError, match="no such wheel") as caught:
+        await _build(
+            tmp_path, "FROM x\nRUN echo no such wheel; pip install x y | false\n", network=network
+        )
+    assert ("without a network only what" in str(caught.value)) is not network
 
 
 async def test_installed_packages_are_accepted(
@@ -143,7 +159,7 @@ def test_split_apt() -> None:
     assert step is not None
     assert step.packages == ("a", "b=1.2")
     assert step.rest == "useradd x"
-    assert missing_packages(step.packages, lambda names: "a") == ["b"]
+    assert missing_packages(step.packages, frozenset({"a"})) == ["b"]
     for other in ("echo hi", "apt-get install $(cat list)", "apt-get purge x", "(apt-get update)"):
         assert split_apt(other) is None
 

@@ -20,9 +20,9 @@ from tbtui.rollout.environments.errors import (
     SandboxLostError,
 )
 from tbtui.rollout.environments.output import KEPT_HEAD, KEPT_TAIL, BoundedOutput
-from tbtui.rollout.environments.plan import BASE_ENVIRONMENT
 from tbtui.rollout.environments.transfer import receive
 from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree
+from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
 from tests.rollout.environments.boxes import limits, processes_of, running_box, sh
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -118,6 +120,57 @@ async def test_box_root_is_not_the_hosts_root(tmp_path: Path) -> None:
         status = Path(f"/proc/{box.init_pid}/status").read_text()
         uid = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1]
         assert int(uid) > 100_000
+
+
+async def _nothing_below_a_grant_is_writable(backend: str) -> None:
+    if not os.path.ismount("/dev/shm"):
+        pytest.skip("nothing is mounted below /dev here")
+    async with running_box(backend, grants=(Bind("/dev", "/granted"),)) as box:
+        name = f"tbtui-test-{os.getpid()}"
+        written = await sh(box, f"echo x > /granted/shm/{name}")
+        assert written.exit_code != 0
+        assert "Read-only file system" in written.stderr
+        assert not Path("/dev/shm", name).exists()
+        mounts = [line.split() for line in (await sh(box, "cat /proc/mounts")).stdout.splitlines()]
+        granted = {place: options.split(",") for _, place, _, options, *_ in mounts}
+        granted = {p: o for p, o in granted.items() if p.split("/")[1] == "granted"}
+        assert "/granted/shm" in granted
+        assert all({"ro", "nosuid", "nodev"} <= set(options) for options in granted.values())
+
+
+async def test_nothing_below_a_grant_is_writable(backend: str) -> None:
+    await _nothing_below_a_grant_is_writable(backend)
+
+
+def test_nothing_below_a_grant_is_writable_as_ordinary_user(as_user: AsUser) -> None:
+    as_user(lambda: _nothing_below_a_grant_is_writable("namespaces"))
+
+
+OLD_KERNEL = """
+import os, sys
+from tbtui.rollout.environments import box_init
+uid, gid = os.geteuid(), os.getegid()
+os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS)
+for name, text in ("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1"):
+    with open(f"/proc/self/{name}", "w") as file:
+        file.write(text)
+box_init._mount("none", "/", None, box_init.MS_REC | box_init.MS_PRIVATE)
+box_init._set_read_only = lambda target: False
+box_init._bind("/dev", sys.argv[1], read_only=True)
+try:
+    open(f"{sys.argv[1]}/shm/tbtui-test-old-kernel", "w")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="nothing is mounted below /dev here")
+def test_nothing_below_a_grant_is_writable_on_an_old_kernel(tmp_path: Path) -> None:
+    place = tmp_path / "with blanks and \\"
+    place.mkdir()
+    command = [sys.executable, "-c", OLD_KERNEL, str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "Read-only file system\n", done.stderr
 
 
 async def test_grants_are_read_only_unless_asked(tmp_path: Path) -> None:

@@ -171,8 +171,9 @@ def test_harbor_keeps_what_is_read(kind: str) -> None:
     files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
     source = "".join(file.read_text() for file in files)
     service = module._SERVICES[kind]
-    for function in (service.lifetime, service.extend):
-        names = re.findall(r"held\.(\w+)", inspect.getsource(function)) if function else []
-        for name in names:
-            if name != "exec":
-                assert re.search(rf"\b{name}\b[^=\n]*=", source), f"{kind}: {name}"
+    names = {service.attribute}
+    for function in (service.find, service.extend):
+        if function is not None:
+            names |= set(re.findall(r"held\.(\w+)", inspect.getsource(function)))
+    for name in names - {"exec", None}:
+        assert re.search(rf"\b{name}\b[^=\n]*=", source), f"{kind}: {name}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from tbtui.rollout.environments import box as box_module
+from tbtui.rollout.environments import cgroups
+from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.cgroups import (
     CgroupHost,
     find_cgroups,
@@ -15,10 +19,16 @@ from tbtui.rollout.environments.cgroups import (
     remove_orphans,
 )
 from tbtui.rollout.environments.limits import MIB, RESERVED_PROCESSES, box_limits
-from tests.rollout.environments.boxes import limits, running_box, sh
+from tbtui.rollout.environments.report import BoxReport
+from tests.rollout.environments.boxes import STARTERS, limits, processes_of, running_box, sh
+from tests.rollout.scripted import eventually
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
 HOG = "python3 -c 'x = bytearray({} << 20); print(len(x))'"
+FORK_FOR_EVER = (
+    "python3 -c 'import os\nwhile True:\n try:\n  if os.fork() == 0: os.setsid()\n"
+    " except OSError: pass'"
+)
 FORK_BOMB = "f() { f | f & }; f; sleep 0.3; true"
 
 
@@ -60,7 +70,7 @@ async def _files() -> None:
 
 async def _cpu() -> None:
     async with running_box(limit=limits(cpu_seconds=1)) as box:
-        spin = await sh(box, "while :; do :; done")
+        spin = await sh(box, "while :; do :; done", timeout_sec=100)
         assert spin.exit_code == 128 + 9
 
 
@@ -75,6 +85,121 @@ async def test_limit(name: str) -> None:
 @pytest.mark.parametrize("name", ["memory", "processes", "files"])
 def test_limit_as_ordinary_user(as_user: AsUser, name: str) -> None:
     as_user(CHECKS[name])
+
+
+async def _until(box: Box, condition: Callable[[BoxReport], bool]) -> BoxReport:
+    async with asyncio.timeout(100):
+        while not condition(report := await box.report()):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    return report
+
+
+async def _bombs_are_ended() -> None:
+    async with running_box(limit=limits(memory_mb=1024, processes=80)) as box:
+        bomb = await sh(box, f"{FORK_FOR_EVER} & wait", timeout_sec=100)
+        assert bomb.exit_code == 128 + 9
+        report = await _until(box, lambda report: not report.at_limit)
+        assert report.bombs >= 1
+        assert report.used_up
+        assert (await sh(box, "echo fine")).stdout == "fine\n"
+
+
+async def test_bombs_are_ended() -> None:
+    await _bombs_are_ended()
+
+
+def test_bombs_are_ended_as_ordinary_user(as_user: AsUser) -> None:
+    as_user(_bombs_are_ended)
+
+
+def _oom_score(box: Box) -> int:
+    return int(Path(f"/proc/{box.init_pid}/oom_score_adj").read_text())
+
+
+async def _goes_after_its_commands() -> None:
+    async with running_box() as box:
+        lower = "echo 0 > /proc/self/oom_score_adj; cat /proc/self/oom_score_adj"
+        tried = await sh(box, lower)
+        assert "Read-only file system" in tried.stderr
+        assert int(tried.stdout) > _oom_score(box) > 0
+
+
+async def test_the_first_process_goes_after_its_commands() -> None:
+    await _goes_after_its_commands()
+
+
+def test_the_first_process_goes_after_its_commands_as_ordinary_user(as_user: AsUser) -> None:
+    as_user(_goes_after_its_commands)
+
+
+@pytest.mark.skipif("memory" not in find_cgroups().parents, reason="no control groups")
+async def test_the_kernel_ends_commands_and_not_the_box() -> None:
+    async with running_box(limit=limits(memory_mb=24, storage_mb=64, processes=400)) as box:
+        await sh(box, f"{FORK_FOR_EVER} &")
+        await _until(box, lambda report: report.memory_kills > 10)
+        assert box.lost is None
+
+
+@pytest.mark.parametrize("backend", sorted(STARTERS))
+async def test_the_verifier_has_room_where_the_agent_has_left_none(backend: str) -> None:
+    fill = "i=0; while : > /tmp/$i; do i=$((i + 1)); done 2> /dev/null"
+    disk = "head -c 100M /dev/zero > /app/1; head -c 100M /dev/zero > /app/2"
+    async with running_box(backend, limit=limits(storage_mb=16)) as box:
+        await sh(box, disk if backend == "bubblewrap" else fill, timeout_sec=100)
+        assert (await box.report()).disk_full
+        assert (await sh(box, "echo 1 > /tmp/reward")).exit_code != 0
+        await box.make_room()
+        assert (await sh(box, "echo 1 > /var/tmp/reward; cat /var/tmp/reward")).stdout == "1\n"
+
+
+async def _runs_at_a_low_priority() -> None:
+    os.nice(15)
+    async with running_box() as box:
+        assert int((await sh(box, "nice")).stdout) >= 15
+
+
+def test_a_box_of_a_run_with_a_low_priority(as_user: AsUser) -> None:
+    as_user(_runs_at_a_low_priority)
+
+
+@pytest.mark.skipif("cpu" not in find_cgroups().parents, reason="no control groups")
+async def test_every_box_has_a_share_of_the_cpu() -> None:
+    async with running_box() as box:
+        host = find_cgroups()
+        (group,) = host.parents["cpu"].glob(f"tbtui-{box.name}")
+        name = "cpu.weight" if host.kind == "v2" else "cpu.shares"
+        default = 100 if host.kind == "v2" else 1024
+        assert int((group / name).read_text()) == default
+        assert str(box.init_pid) in (group / "cgroup.procs").read_text().split()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+async def test_a_box_that_crowds_the_cpu_has_one_core_where_no_group_weighs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(box_module, "find_cgroups", lambda: CgroupHost("none", {}))
+    cores = len(os.sched_getaffinity(0))
+    async with running_box(limit=limits(processes=5 * cores + 40)) as box:
+        await sh(box, f"for i in $(seq {5 * cores}); do setsid sh -c 'while :; do :; done' & done")
+        await _until(box, lambda report: report.runnable > 4 * cores)
+        busy = processes_of(box)[-1]
+        await eventually(lambda: len(os.sched_getaffinity(busy)) == 1, within_sec=100)
+        stalled = (await box.report()).stalled_sec
+        await asyncio.sleep(2)
+        # What it waits for is its own doing.
+        assert (await box.report()).stalled_sec == stalled
+        await sh(box, "kill -9 -1")
+        await _until(box, lambda report: report.runnable < cores)
+        assert int((await sh(box, "nproc")).stdout) == cores
+
+
+def test_fewer_processes_where_no_group_confines_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for names in ((), ("pids",), ("cpu", "pids")):
+        host = CgroupHost("v1", dict.fromkeys(names, Path("/")))
+        monkeypatch.setattr(cgroups, "find_cgroups", lambda host=host: host)
+        found.append(cgroups.default_processes())
+    assert 100 < found[0] == found[1] < found[2]
 
 
 def test_sizes_are_cut_to_the_host() -> None:

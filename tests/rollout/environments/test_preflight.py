@@ -63,13 +63,13 @@ class Other: ...
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module in the working directory, as people have it."""
+    """A module in a directory that PYTHONPATH names, as people have it."""
     name = f"mine_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(BROKEN)
     (tmp_path / f"{name}_needy.py").write_text("import nowhere_to_be_found\n")
     (tmp_path / f"{name}_typo.py").write_text("class Whole(:\n")
     (tmp_path / f"{name}_undefined.py").write_text("class Whole(Base): ...\n")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     return name
 
 
@@ -88,7 +88,7 @@ def test_a_class_of_ones_own(mine: str) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("no_such_module:Whole", "no module no_such_module: run tbtui from the directory"),
+        ("no_such_module:Whole", "no module no_such_module: install it, or put the directory"),
         ("MINE_needy:Whole", "No module named 'nowhere_to_be_found'"),
         ("MINE_typo:Whole", "importing MINE_typo fails: invalid syntax"),
         ("MINE_undefined:Whole", "importing MINE_undefined fails: NameError: name 'Base'"),

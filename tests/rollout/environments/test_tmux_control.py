@@ -15,7 +15,7 @@ from harbor.environments.base import ExecResult
 
 from tbtui.rollout import tmux_control
 from tbtui.rollout.environments.box import Box
-from tbtui.rollout.environments.plan import BASE_ENVIRONMENT
+from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
 from tbtui.rollout.tmux_control import Terminals, TmuxControl, plain_tmux
 from tests.rollout.environments.boxes import STARTERS, running_box, sh
 
@@ -94,7 +94,10 @@ async def same_screen(programs: Programs, control: TmuxControl, session: str, te
     """What both roads show once the text is there."""
     await shown(lambda: asked(control, ENTIRE.format(session)), text)
     for command in (CAPTURE.format(session), ENTIRE.format(session)):
-        by_process, by_client = await programs.exec(command), await asked(control, command)
+        before = None
+        # The shell may write on while they are asked.
+        while before != (by_client := await asked(control, command)):
+            before, by_process = by_client, await programs.exec(command)
         assert by_client == by_process
     return by_client.stdout or ""
 

@@ -97,7 +97,7 @@ async def test_a_failed_build_is_no_verdict(tmp_path: Path) -> None:
     result = await _run(task, "oracle", tmp_path / "trials")
     assert result.verifier_result is None
     assert result.exception_info is not None
-    assert result.exception_info.exception_type == "SandboxBuildFailedError"
+    assert result.exception_info.exception_type == "UnbuildableError"
     assert "Dockerfile:2: exit code 9 of RUN exit 9" in result.exception_info.exception_message
 
 

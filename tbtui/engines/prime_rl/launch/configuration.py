@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tbtui.config import ConfigError, RunConfig, settings, to_json
+from tbtui.config import ConfigError, RunConfig, default_of, settings, to_json
 from tbtui.engines.honoured import Problem
 from tbtui.engines.prime_rl.document import Document
 from tbtui.engines.prime_rl.launch.facts import run_directory, sources, uses_plugin
@@ -100,9 +100,11 @@ def _put(document: Document, key: str, value: str, reason: str) -> None:
 
 def _beside_a_file(config: RunConfig) -> Iterator[Problem]:
     values = to_json(config)
-    for name, setting in settings().items():
+    for name in settings():
         # A run's own config.toml spells out every default, so that being given says nothing.
-        if FATES[name].ours or name in _BESIDE_A_FILE or getattr(config, name) == setting.default:
+        if FATES[name].ours or name in _BESIDE_A_FILE:
+            continue
+        if getattr(config, name) == default_of(name, values):
             continue
         keys = [key.replace("[]", "") for key in FATES[name].keys]
         where = f"set {keys[0]} there" if keys else "leave it out"

@@ -8,7 +8,7 @@ from typing import Any
 
 from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import Split, split_tasks
-from tbtui.catalog.tasks import CatalogError, discover
+from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig, absolute, parse_settings
 from tbtui.engines.prime_rl.launch.checkout import Checkout, find_checkout
 from tbtui.engines.prime_rl.launch.configuration import Configuration, configuration_of, placed
@@ -18,10 +18,10 @@ from tbtui.engines.prime_rl.launch.questions import questions
 from tbtui.engines.prime_rl.watch.layout import SourceDirectory, steps_in
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.rollout.environments.choose import (
     EnvironmentChoice,
-    EnvironmentUnavailable,
     choose_environment,
 )
 
@@ -65,7 +65,7 @@ def prepare_launch(request: RunRequest) -> PreparedLaunch:
         resumed = isinstance(request, ResumeRequest)
         prepared = _examined(request.config, request.directory, resumed=resumed)
         require(prepared.findings)
-    except (CatalogError, ConfigError, EnvironmentUnavailable):
+    except UserError:
         request.discard()
         raise
     return prepared

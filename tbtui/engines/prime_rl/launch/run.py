@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from tbtui.config import ConfigError
+from tbtui.config import ConfigError, to_json
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.launch.failure import failure_of, last_line, submitted_job
@@ -17,17 +17,18 @@ from tbtui.engines.prime_rl.launch.preflight import Finding, require
 from tbtui.engines.prime_rl.launch.prepare import FILE, PreparedLaunch
 from tbtui.engines.prime_rl.launch.process import GuardedProcess
 from tbtui.engines.prime_rl.launch.questions import questions
-from tbtui.engines.prime_rl.launch.started import settings_of, started_event
 from tbtui.engines.prime_rl.toml_text import toml_text
+from tbtui.engines.prime_rl.watch.configuration import run_started
 from tbtui.engines.prime_rl.watch.layout import SourceDirectory
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.run import SAVEPOINT, PreparedWatch, WatchOptions, follow
 from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
 from tbtui.engines.resume import keep_settings
+from tbtui.engines.task_records import task_records
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.database import JournalError
-from tbtui.journal.events import Noted, RunFinished, RunPhase, RunPhaseChanged
+from tbtui.journal.events import Noted, RunFinished, RunPhase, RunPhaseChanged, RunStarted
 from tbtui.journal.reader import JournalReader
 
 log = logging.getLogger(__name__)
@@ -196,7 +197,7 @@ class PrimeRlRun:
             WatchOptions(
                 server_urls=urls,
                 trials_dir=prepared.directory.path,
-                settings=settings_of(prepared),
+                settings=_settings_of(prepared),
             ),
             ServerMetrics(urls) if urls else None,
             continues=True,
@@ -251,3 +252,30 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def started_event(prepared: PreparedLaunch) -> RunStarted:
+    """As the file tells it, with our settings, and the tasks by use where they are ours."""
+    changes: dict[str, object] = {
+        "run": prepared.directory.name,
+        "settings": _settings_of(prepared),
+    }
+    if prepared.environment is not None:
+        changes["environment"] = prepared.environment.name
+        changes["environment_reason"] = prepared.environment.reason
+    if prepared.split is not None:
+        changes["tasks"] = task_records(prepared.split)
+    return _told(prepared).model_copy(update=changes)
+
+
+def _settings_of(prepared: PreparedLaunch) -> dict[str, Any]:
+    """Ours; beside a file of Prime-RL's they are only defaults, and what is in the file counts."""
+    settings = to_json(prepared.config)
+    if prepared.config.prime_rl_config is not None:
+        told = _told(prepared).settings
+        settings |= {name: value for name, value in told.items() if name in settings}
+    return settings
+
+
+def _told(prepared: PreparedLaunch) -> RunStarted:
+    return run_started(SourceDirectory(prepared.source), prepared.toml)

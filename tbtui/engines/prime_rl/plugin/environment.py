@@ -61,7 +61,9 @@ class HarborEnvironment(vf.SingleAgentEnv):
             host,
             # As many connections as there are trials.
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)),
-            EnvironmentSpec(choice.type, choice.import_path, dict(choice.kwargs)),
+            EnvironmentSpec(
+                choice.type, choice.import_path, dict(choice.kwargs), config.force_build
+            ),
             directory,
         )
 

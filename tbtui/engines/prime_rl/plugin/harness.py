@@ -39,6 +39,8 @@ class HarborHarnessConfig(vf.HarnessConfig):
     """sandbox, docker, podman, a type that Harbor knows, or module:Class; none: the best here."""
     environment_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Passed through to the environment."""
+    force_build: bool = False
+    """Build a task's Dockerfile although the task names an image."""
     max_turns: int = Field(default=30, ge=1)
     """Model calls of the agent, summaries not counted."""
     trial_timeout_sec: float | None = Field(default=None, gt=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tbtui.catalog.load import TaskInfo
 from tbtui.catalog.split import Split, split_tasks
-from tbtui.catalog.tasks import Catalog, CatalogError, discover, nearest
+from tbtui.catalog.tasks import Catalog, CatalogError, discover
 
 INFO = "tbtui"
 """The key in a trace's `info` under which the harness leaves what became of the trial."""
@@ -92,21 +92,16 @@ def _chosen(
     catalog: Catalog, config: HarborTasksetConfig
 ) -> list[tuple[TaskInfo, Literal["train", "heldout"]]]:
     usable = catalog.require_tasks()
-    names = [task.name for task in usable]
-    for field, given in (("tasks", config.tasks), ("exclude", config.exclude)):
-        for name in given:
-            if name not in names:
-                raise CatalogError(
-                    f"{field}: no task {name!r} in {catalog.directory}{nearest(name, names)}"
-                )
+    wanted = _resolved(catalog, "tasks", config.tasks)
+    excluded = _resolved(catalog, "exclude", config.exclude)
     heldout = _heldout(usable, config)
     chosen: list[tuple[TaskInfo, Literal["train", "heldout"]]] = []
     for task in usable:
         split: Literal["train", "heldout"] = "heldout" if task.name in heldout else "train"
         if (
             config.split in ("all", split)
-            and (not config.tasks or task.name in config.tasks)
-            and task.name not in config.exclude
+            and (not config.tasks or task.name in wanted)
+            and task.name not in excluded
         ):
             chosen.append((task, split))
     if not chosen:
@@ -115,6 +110,14 @@ def _chosen(
             f"tasks={config.tasks} and exclude={config.exclude}"
         )
     return chosen
+
+
+def _resolved(catalog: Catalog, field: str, given: Sequence[str]) -> frozenset[str]:
+    """The catalog's names of the tasks that were given by name or by data set and name."""
+    try:
+        return frozenset(catalog.task(name).name for name in given)
+    except CatalogError as error:
+        raise CatalogError(f"{field}: {error}") from error
 
 
 def _heldout(usable: tuple[TaskInfo, ...], config: HarborTasksetConfig) -> frozenset[str]:

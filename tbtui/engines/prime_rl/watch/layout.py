@@ -8,12 +8,14 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from tbtui.errors import UserError
+
 _CHUNK = re.compile(r"^(\d+)\.jsonl(\.zst)?$")
 _NEWEST_BROADCASTS = 3
 _SIGNS = ("configs", "logs", "metrics.jsonl", "rollouts", "monitors", "broadcasts", "checkpoints")
 
 
-class SourceError(Exception):
+class SourceError(UserError):
     """There is nothing to watch; the message is one line for a person."""
 
 

@@ -13,8 +13,8 @@ from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.watch.configuration import read_configuration, trials_dir
 from tbtui.engines.prime_rl.watch.layout import SourceDirectory, SourceError
 from tbtui.engines.prime_rl.watch.recorder import Recorder
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
-from tbtui.engines.prime_rl.watch.server import ServerMetrics, ServerMetricsError
+from tbtui.engines.prime_rl.watch.savepoint import Savepoint
+from tbtui.engines.prime_rl.watch.server import ServerMetrics
 from tbtui.engines.prime_rl.watch.watcher import Watcher
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.database import JournalError
@@ -24,7 +24,6 @@ POLL_SEC = 0.25
 MEASURE_SEC = 5.0
 SAVEPOINT = "watch.json"
 
-BAD_INPUT = (SourceError, SavepointError, ServerMetricsError, RunDirectoryError)
 """Errors that are found before anything is watched; the message is one line for a person."""
 
 

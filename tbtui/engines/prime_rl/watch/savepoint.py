@@ -8,9 +8,10 @@ import msgspec
 
 from tbtui.engines.prime_rl.watch.pipeline import Pipeline
 from tbtui.engines.prime_rl.watch.tail import Position
+from tbtui.errors import UserError
 
 
-class SavepointError(Exception):
+class SavepointError(UserError):
     """It can't be read; the message is one line for a person."""
 
 

@@ -10,6 +10,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 
 from tbtui.engines.monitor import latency_measured
+from tbtui.errors import UserError
 from tbtui.journal.events import LatencyMeasured, PolicyMeasured, ServerMeasured
 from tbtui.policies.vllm.metrics import InferenceWindow, VllmMetrics, of_all, read_metrics
 
@@ -17,7 +18,7 @@ _TIMEOUT_SEC = 5.0
 _MAX_BYTES = 16 << 20
 
 
-class ServerMetricsError(Exception):
+class ServerMetricsError(UserError):
     """The numbers can't be read; the message is one line for a person."""
 
 

@@ -25,7 +25,6 @@ from tbtui.engines.prime_rl.watch.records import (
     Timing,
     Trace,
 )
-from tbtui.engines.prime_rl.watch.times import last_moment, spent
 from tbtui.engines.prime_rl.watch.turns import Turn, turns_of
 from tbtui.journal.events import (
     Outcome,
@@ -179,7 +178,7 @@ class Trials:
         trial.weights_version = identity.policy_version
         self._advance(name, trace.nodes, trace.calls, trace.timing)
         end = end_of(trace)
-        self._finish(name, end, trial.turns, spent(trace.timing), last_moment(trace.timing))
+        self._finish(name, end, trial.turns, _spent(trace.timing), _last_moment(trace.timing))
         tokens = sum(sum(node.mask) for node in trace.nodes)
         return Ended.of(identity, step, end.outcome, end.reward, tokens)
 
@@ -294,3 +293,27 @@ def _restored_traced(begun: TrialQueued, end: TrialFinished, traced: TrialTraced
     return Ended(
         "", traced.group, begun.task, begun.purpose, traced.step, end.outcome, end.reward, tokens
     )
+
+
+def _last_moment(timing: Timing) -> float:
+    spans = (timing.boot, timing.setup, timing.agent, timing.finalize, timing.scoring)
+    return max(timing.start, *(max(span.start, span.end) for span in spans))
+
+
+def _spent(timing: Timing) -> PhaseSeconds:
+    """When it was doing what, from the spans that verifiers notes."""
+    began = timing.boot.start or timing.setup.start or timing.agent.start or timing.start
+    model = timing.agent.model.duration
+    return PhaseSeconds(
+        queue=max(0.0, began - timing.start) if timing.start else 0.0,
+        build=_seconds(timing.boot.start, timing.boot.end),
+        setup=_seconds(timing.setup.start, timing.setup.end),
+        sampling=model,
+        commands=max(0.0, _seconds(timing.agent.start, timing.agent.end) - model),
+        verifying=_seconds(timing.scoring.start, timing.scoring.end),
+        teardown=_seconds(timing.finalize.start, timing.finalize.end),
+    )
+
+
+def _seconds(start: float, end: float) -> float:
+    return max(0.0, end - start) if end else 0.0

@@ -1,0 +1,326 @@
+"""Asks the policy for completions: again after a failure, and through what its server goes through.
+
+A completion that fails is asked for again, with the same seed, before its trial is given up. While
+the server says that it is paused or can't be reached, or fails everybody, nobody's failure counts
+and no trial's time runs: one request at a time tries whether it is back, ever less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from tbtui.engines.grpo.failures import retry_wait
+from tbtui.engines.grpo.outages import Obstacle, Outages
+from tbtui.journal.events import CompletionRetried
+from tbtui.journal.writer import JournalWriter
+from tbtui.policies.base import (
+    DOWN,
+    ContextOverflowError,
+    Policy,
+    PolicyError,
+    PolicyLostError,
+    PolicyRefusedError,
+    Sample,
+    SampleRequest,
+    ServerStatus,
+)
+from tbtui.rollout.budget import Budget
+
+TRIES = 3
+"""How often one completion is asked for before its trial is given up."""
+_LOOK_SEC = 0.25
+"""Between two looks at what the server says of itself, while there are requests."""
+_TELL_SEC = 5.0
+"""A silence that is over sooner is not worth a line."""
+_FIRST_TRY_SEC, _LONGEST_TRY_SEC = 1.0, 30.0
+_SILENT = 4
+"""Failures in a row, of two places at least, after which nobody is answered."""
+
+_log = logging.getLogger(__name__)
+
+_STATES = {
+    "paused_capacity": "is paused: no capacity",
+    "paused_rate_limit": "is paused: rate limit",
+    "paused_billing": "is paused: billing",
+    "unreachable": "can't be reached",
+}
+_REMEDY = {
+    "paused_billing": "settle it with the provider; the run goes on by itself then",
+    "unreachable": "start it again, or mend the connection; the run goes on by itself then",
+}
+_AT_ONCE = " (`P`, or `tbtui ctl run resume`, tries at once)"
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks for a completion."""
+
+    trial: str
+    place: str
+    """In its group: the same for all attempts."""
+    turn: int
+    limit_sec: float
+    """How long the policy may take for one answer; a pause of its server doesn't count."""
+    delayed: Callable[[bool, float], None]
+    """Is told that there can't be an answer now, and since how many seconds; or that there can."""
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    asker: Asker
+    since: float
+    limit: Budget | None = None
+    delayed: bool = False
+    held: bool = False
+
+    def delay(self, delayed: bool, waited_sec: float = 0.0) -> None:
+        if delayed != self.delayed:
+            self.delayed = delayed
+            self.asker.delayed(delayed, waited_sec)
+
+
+class Completions:
+    """Of all trials of a session."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        journal: JournalWriter,
+        outages: Outages,
+        retry_wait_sec: float,
+        patience_sec: float,
+    ) -> None:
+        """
+        Args:
+            retry_wait_sec: before a failed completion is asked for again; doubles.
+            patience_sec: after an outage of this long the run is paused.
+        """
+        self._policy = policy
+        self._journal = journal
+        self._outages = outages
+        self.retry_wait_sec = retry_wait_sec
+        self.patience_sec = patience_sec
+        self._retried = 0
+        self._pending: set[_Pending] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._failed: list[str] = []
+        """Places that got no answer since the last answer, in order."""
+        self._why = ""
+        self._silent = False
+        self._down_since: float | None = None
+        self._disproved: tuple[str, float] | None = None
+        """What the server said of itself, and since when, while it answered all the same."""
+        self._changed = asyncio.Event()
+        self._trying = False
+        self._next_try = 0.0
+        self._try_wait = _FIRST_TRY_SEC
+        outages.on_lift(self._lift)
+
+    @property
+    def down(self) -> bool:
+        """The policy can't be asked now."""
+        return self._down_since is not None
+
+    def take_retried(self) -> int:
+        """How often a completion was asked for again, since the last call."""
+        retried, self._retried = self._retried, 0
+        return retried
+
+    async def draw(self, asker: Asker, request: SampleRequest, seed: int) -> Sample:
+        """The completion that `request` asks for, whenever the policy can give it.
+
+        `seed` names the waits between tries.
+
+        Raises:
+            PolicyLostError, PolicyRefusedError, ContextOverflowError: at once.
+            PolicyError: it failed `TRIES` times while others were answered.
+        """
+        async with self._asking(asker) as pending:
+            tries = 0
+            while True:
+                trying = await self._turn_to_ask(pending)
+                pending.since = _now()
+                try:
+                    sample = await self._once(pending, request)
+                except (PolicyLostError, PolicyRefusedError, ContextOverflowError):
+                    raise
+                except PolicyError as error:
+                    self._failed_once(asker, str(error))
+                    if self.down:
+                        continue
+                    tries += 1
+                    if tries >= TRIES:
+                        raise
+                    await self._wait_to_retry(pending, tries, str(error), seed)
+                else:
+                    self._answered(trying=trying)
+                    return sample
+                finally:
+                    if trying:
+                        self._tried()
+
+    async def _wait_to_retry(self, pending: _Pending, tries: int, reason: str, seed: int) -> None:
+        self._retried += 1
+        wait = retry_wait(self.retry_wait_sec, tries, seed)
+        asker = pending.asker
+        self._journal.append(
+            CompletionRetried(
+                trial=asker.trial, turn=asker.turn, tries=tries, reason=reason, wait_sec=wait
+            )
+        )
+        pending.delay(True, _now() - pending.since)
+        await asyncio.sleep(wait)
+        if not self.down:
+            pending.delay(False)
+
+    async def _once(self, pending: _Pending, request: SampleRequest) -> Sample:
+        limit_sec = pending.asker.limit_sec
+        pending.limit = limit = Budget(limit_sec)
+        pending.held = False
+        self._hold(pending)
+        try:
+            async with limit.spending():
+                return await self._policy.sample(request)
+        except TimeoutError as error:
+            # Else the trial's budget would run out, and the policy's silence be scored as its own.
+            raise PolicyError(f"no answer within {limit_sec:g} s") from error
+        finally:
+            pending.limit = None
+
+    @contextlib.asynccontextmanager
+    async def _asking(self, asker: Asker) -> AsyncIterator[_Pending]:
+        pending = _Pending(asker, _now())
+        self._pending.add(pending)
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch(), name="the policy's state")
+        try:
+            yield pending
+        finally:
+            self._pending.discard(pending)
+            if not self._pending and self._watching is not None:
+                self._watching.cancel()
+                self._up()  # nobody is left who could find that out
+
+    # The server's state
+
+    async def _watch(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(_LOOK_SEC)
+
+    def _server(self) -> ServerStatus | None:
+        try:
+            return self._policy.status().server
+        except Exception:  # noqa: BLE001  the monitor says so; a completion needs no status
+            _log.debug("the policy's status can't be had", exc_info=True)
+            return None
+
+    def _look(self) -> None:
+        """Take up what the server says of itself, and what became of the latest requests."""
+        server = self._server()
+        state = server.state if server is not None else "unknown"
+        self._silent = self._silent and server is not None
+        disproved = server is not None and self._disproved == (state, server.since)
+        if (state not in DOWN or disproved) and not self._silent:
+            self._up()
+            return
+        now = _now()
+        if self._down_since is None:
+            waited = max((now - pending.since for pending in self._pending), default=0.0)
+            since = time.time() - server.since if server is not None else 0.0
+            self._down_since = now - (0.0 if self._silent else min(max(0.0, since), waited))
+            self._try_wait, self._next_try = _FIRST_TRY_SEC, now
+        lasted = now - self._down_since
+        for pending in self._pending:
+            waited = now - pending.since
+            pending.delay(True, waited if self._silent else min(waited, lasted))
+            self._hold(pending)
+        self._outages.begin(
+            "policy",
+            self._obstacle(state, server.reason if server is not None else ""),
+            # What a server says of itself is told as it is measured.
+            tell=lasted >= (_TELL_SEC if self._silent else self.patience_sec),
+            pause=lasted >= self.patience_sec,
+        )
+
+    def _obstacle(self, state: str, reason: str) -> Obstacle:
+        name = f"the {self._policy.info.name} server"
+        if state in _STATES:
+            why = f" ({reason})" if reason else ""
+            text = f"{name} {_STATES[state]}{why}"
+        else:
+            text = f"{name} answers nobody ({self._why})"
+        return Obstacle(text, _REMEDY.get(state, "the run goes on by itself then") + _AT_ONCE)
+
+    def _hold(self, pending: _Pending) -> None:
+        """A queue that the server has paused may take its time; one that is gone may not."""
+        server = self._server()
+        paused = self.down and server is not None and server.state.startswith("paused")
+        if pending.limit is None or paused == pending.held:
+            return
+        pending.held = paused
+        if paused:
+            pending.limit.hold()
+        else:
+            pending.limit.release()
+
+    def _failed_once(self, asker: Asker, why: str) -> None:
+        self._why = why
+        self._failed.append(asker.place)
+        if len(self._failed) >= _SILENT and len(set(self._failed)) > 1:
+            self._silent = True
+        self._look()
+
+    def _answered(self, *, trying: bool) -> None:
+        self._failed.clear()
+        self._silent = False
+        if trying and (server := self._server()) is not None:
+            # What the server says is of another queue, or not true any more.
+            self._disproved = server.state, server.since
+        self._look()
+
+    def _up(self) -> None:
+        if self._down_since is None:
+            return
+        self._down_since = None
+        for pending in self._pending:
+            self._hold(pending)
+            pending.delay(False)
+        self._changed.set()
+        self._outages.end("policy", f"the {self._policy.info.name} server is back")
+
+    # Whose turn it is to try whether it is back
+
+    async def _turn_to_ask(self, pending: _Pending) -> bool:
+        """Wait until this request may be sent; True if it is the one that tries."""
+        while self.down:
+            if not self._trying and _now() >= self._next_try:
+                self._trying = True
+                return True
+            self._changed.clear()
+            left = max(0.0, self._next_try - _now()) if not self._trying else None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+        return False
+
+    def _tried(self) -> None:
+        self._trying = False
+        self._next_try = _now() + self._try_wait
+        self._try_wait = min(2 * self._try_wait, _LONGEST_TRY_SEC)
+        self._changed.set()
+
+    def _lift(self) -> None:
+        """A person wants it tried now, and waits for as long again."""
+        if self._down_since is not None:
+            self._down_since = _now()
+            self._try_wait, self._next_try = _FIRST_TRY_SEC, 0.0
+            self._changed.set()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,120 @@
+"""What keeps a run from going on for a while, and the pause that it leads to.
+
+While something is out of order no failure is counted against the run. A pause that an outage began
+ends with the last outage, unless a person has paused the run themselves; a person who resumes it
+before has the obstacle tried at once, and is taken at their word until it is found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tbtui.journal.events import OutageBegan, OutageEnded, OutageKind
+from tbtui.journal.writer import JournalWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One line each: what is out of order and where; what a person can do, and what comes by
+    itself."""
+
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.remedy}"
+
+
+class Pausable(Protocol):
+    """The run, as far as outages steer it."""
+
+    def pause_for_outage(self, reason: str) -> None:
+        """Pause unless the run is paused already."""
+        ...
+
+    def resume_after_outage(self) -> None:
+        """Go on, unless a person has paused the run or let it go on since."""
+        ...
+
+
+@dataclass(slots=True)
+class _Outage:
+    obstacle: Obstacle
+    since: float
+    told: bool = False
+    pausing: bool = False
+
+
+class Outages:
+    """The obstacles that there are now. Used on the engine's loop."""
+
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
+        self._run: Pausable | None = None
+        self._outages: dict[OutageKind, _Outage] = {}
+        self._none = asyncio.Event()
+        self._none.set()
+        self._lifts: list[Callable[[], None]] = []
+
+    def steer(self, run: Pausable) -> None:
+        """Pause and resume this run from now on."""
+        self._run = run
+        for outage in self._outages.values():
+            if outage.pausing:
+                run.pause_for_outage(str(outage.obstacle))
+
+    @property
+    def on(self) -> bool:
+        """Something is out of order: a failure now says nothing about the run."""
+        return bool(self._outages)
+
+    def has(self, what: OutageKind) -> bool:
+        return what in self._outages
+
+    def begin(
+        self, what: OutageKind, obstacle: Obstacle, *, tell: bool = True, pause: bool = True
+    ) -> None:
+        """It is out of order, or still is; `tell` and `pause` may come later."""
+        outage = self._outages.setdefault(what, _Outage(obstacle, time.monotonic()))
+        self._none.clear()
+        if tell and (not outage.told or outage.obstacle.remedy != obstacle.remedy):
+            outage.told = True
+            text, remedy = obstacle.text, obstacle.remedy
+            self._journal.append(OutageBegan(what=what, text=text, remedy=remedy))
+        outage.obstacle = obstacle
+        if pause and not outage.pausing:
+            outage.pausing = True
+            if self._run is not None:
+                self._run.pause_for_outage(str(obstacle))
+
+    def end(self, what: OutageKind, text: str = "") -> None:
+        """It is in order, or always was."""
+        outage = self._outages.pop(what, None)
+        if outage is None:
+            return
+        if outage.told:
+            seconds = time.monotonic() - outage.since
+            self._journal.append(OutageEnded(what=what, seconds=seconds, text=text))
+        if not any(other.pausing for other in self._outages.values()) and self._run is not None:
+            self._run.resume_after_outage()
+        if not self._outages:
+            self._none.set()
+
+    async def over(self) -> None:
+        """Until everything is in order."""
+        await self._none.wait()
+
+    def on_lift(self, call: Callable[[], None]) -> None:
+        """Call it when a person resumes the run in an outage: try at once what is out of order."""
+        self._lifts.append(call)
+
+    def lift(self) -> None:
+        """A person resumes the run."""
+        for outage in self._outages.values():
+            outage.pausing = False  # a further look pauses it again
+        for call in self._lifts:
+            call()

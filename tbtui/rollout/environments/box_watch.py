@@ -1,0 +1,252 @@
+"""What process 1 of a box sees to twice a second: its totals, its bombs, its share of the CPU.
+
+Counts what the box did to itself (`report`), which nothing in the box can forge, and how long the
+box was kept from the CPU by others. Imports only what `box_init` does, for the same reason.
+"""
+
+# Importing pathlib would cost more than making a box.
+# ruff: noqa: PTH123, PTH208
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import time
+
+from tbtui.rollout.environments.box_freezing import pids, signal
+
+TYPE_CHECKING = False  # importing typing itself would double the start-up time
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+SIGKILL = 9
+_TICK_SECONDS = 0.5
+_BOMB_TICK_SECONDS, _BOMB_TICKS = 0.1, 5
+"""A box that sits at its limit of processes is looked at more often; after so many looks it is not
+working, it is stuck."""
+_NEARLY = 4
+_LATE_SHARE = 0.2
+"""A machine that is busy, and fair, lets process 1 wait for less of the time than that."""
+_HOG_THREADS_PER_CORE, _HOG_LOOKS = 4, 2
+"""More threads than that want the CPU, so many looks in a row."""
+_RESERVED_INODES = 256
+_RESERVED_BYTES = 2 << 20
+
+
+class _Survey:
+    """All processes of the box but process 1, looked at once."""
+
+    def __init__(self) -> None:
+        self.threads = 0
+        self.runnable: list[int] = []
+        """Of each thread that wants the CPU, its process."""
+        for pid in pids():
+            try:
+                state, threads = _state(f"/proc/{pid}/stat")
+                self.threads += max(1, threads)
+                if threads > 1:
+                    states = [_state(f"/proc/{pid}/task/{t}/stat")[0] for t in _threads(pid)]
+                    self.runnable += [pid] * states.count(b"R")
+                elif state == b"R":
+                    self.runnable.append(pid)
+            except OSError:
+                continue  # it has ended
+
+
+class Share:
+    """Where no control group weighs the boxes, puts one that crowds the CPU on a core of its own.
+
+    By the machine's usual rules a box with a hundred busy processes, or sessions, gets the CPU a
+    hundred times as often as one with one. All boxes that have many share the machine's last core,
+    and everybody else has the others. (Stopping them by signals instead would be seen by shells.)
+    """
+
+    def __init__(self, cores: frozenset[int]) -> None:
+        self._cores = cores
+        self._looks = 0
+        self.confined = False
+
+    def look(self, survey: _Survey) -> None:
+        """Twice a second: new processes have their parent's cores, or ask for others."""
+        hog = len(survey.runnable) > _HOG_THREADS_PER_CORE * len(self._cores)
+        self._looks = self._looks + 1 if hog else 0
+        if self._looks >= _HOG_LOOKS:
+            self.confined = True
+            _run_on({max(self._cores)})
+        elif self.confined and not hog:
+            self.release()
+
+    def release(self) -> None:
+        """Lets it have all cores again."""
+        if self.confined:
+            _run_on(self._cores)
+        self.confined, self._looks = False, 0
+
+
+class Watch:
+    """The box's totals, as they are and as they were."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        most: int = plan["processes"]
+        # A bomb's processes come and go: at the limit is where next to none more would do.
+        self._most_processes = most - min(_NEARLY, most // 8)
+        self._most_memory: int = plan["watch_memory_bytes"]
+        cores = frozenset(os.sched_getaffinity(0))
+        self._n_cores = len(cores)
+        self._share = Share(cores) if plan["watch_cpu"] and len(cores) > 1 else None
+        self._ticks_at_limit = 0
+        self._bombs = 0
+        self._memory_kills = 0
+        self._runnable = 0
+        self._stalled = 0.0
+        self._reserve = _reserve()
+        self._last = time.monotonic()
+        self._waited = _waited_for_cpu()
+        self.due = self._last + _TICK_SECONDS
+        """When to `act` next, by the monotonic clock."""
+
+    def act(self) -> None:
+        """Looks, if it is time to."""
+        if (now := time.monotonic()) >= self.due:
+            self._tick(now)
+            wait = _BOMB_TICK_SECONDS if self._ticks_at_limit else _TICK_SECONDS
+            self.due = time.monotonic() + wait
+
+    def _tick(self, now: float) -> None:
+        most = self._most_processes
+        # To look at each of a bomb's processes takes longer than a box that starves has.
+        survey = _Survey() if len(pids()) < most else None
+        self._note_stall(now, survey)
+        if survey is None or survey.threads >= most:
+            self._ticks_at_limit += 1
+            if self._ticks_at_limit >= _BOMB_TICKS:
+                self._end_bomb()
+            return
+        self._ticks_at_limit = 0
+        self._runnable = len(survey.runnable)
+        if self._share is not None:
+            self._share.look(survey)
+        self._watch_memory()
+
+    def _note_stall(self, now: float, survey: _Survey | None) -> None:
+        # This process wants next to nothing and goes before all others of the box. What it waits
+        # for the CPU it waits for others, unless the box itself is what the CPU is busy with.
+        elapsed, self._last = now - self._last, now
+        waited = _waited_for_cpu()
+        delay, self._waited = waited - self._waited, waited
+        own_doing = survey is None or len(survey.runnable) > self._n_cores
+        if not own_doing and delay > _LATE_SHARE * elapsed:
+            self._stalled += min(delay, elapsed)
+
+    def _end_bomb(self) -> None:
+        # All at once: whatever is left of a bomb is a bomb.
+        signal(-1, SIGKILL)
+        self._bombs += 1
+        self._ticks_at_limit = 0
+        if self._share is not None:
+            self._share.release()
+
+    def _watch_memory(self) -> None:
+        """Backstop where no control group holds the box's memory."""
+        limit = self._most_memory
+        if not limit:
+            return
+        resident = {pid: _resident_bytes(pid) for pid in pids()}
+        if sum(resident.values()) <= limit:
+            return
+        # Shared pages were counted once per process; look closer before killing anything.
+        exact = {pid: _proportional_bytes(pid) for pid in resident}
+        if sum(exact.values()) > limit:
+            self._memory_kills += 1
+            signal(max(exact, key=lambda pid: exact[pid]), SIGKILL)
+
+    def make_room(self) -> None:
+        """For the verifier: ends a bomb that goes on, and gives up the reserve of disk.
+
+        Processes within the box's limits stay: a task may be to start a server.
+        """
+        if self._ticks_at_limit:
+            self._end_bomb()
+        for descriptor in self._reserve:
+            os.close(descriptor)
+        self._reserve = []
+
+    @property
+    def kills(self) -> int:
+        """How often it has killed something."""
+        return self._bombs + self._memory_kills
+
+    def report(self) -> str:
+        """Six numbers: bombs ended, ticks at the limit of processes until now, threads that want
+        the CPU, processes killed for memory, whether there is no room on disk, and milliseconds in
+        which others kept the box from the CPU."""
+        counts = (self._bombs, self._ticks_at_limit, self._runnable, self._memory_kills)
+        return " ".join(map(str, (*counts, int(not _room()), int(self._stalled * 1000))))
+
+
+def _reserve() -> list[int]:
+    """Files without names, whose inodes and bytes are the verifier's when the agent is through."""
+    descriptors: list[int] = []
+    try:
+        flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
+        descriptors.extend(os.open("/", flags, 0o600) for _ in range(_RESERVED_INODES))
+        os.posix_fallocate(descriptors[0], 0, _RESERVED_BYTES)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EOPNOTSUPP, errno.EMFILE, errno.EROFS}:
+            raise
+    return descriptors
+
+
+def _room() -> bool:
+    """Whether another file, and something in it, would find room on the box's disk."""
+    status = os.statvfs("/")
+    return bool(status.f_favail and status.f_bavail)
+
+
+def _waited_for_cpu() -> float:
+    """Seconds that this process was ready to run and did not; 0 where the kernel doesn't count."""
+    try:
+        with open("/proc/self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+def _run_on(cores: Collection[int]) -> None:
+    """All threads of the box but process 1."""
+    for pid in pids():
+        try:
+            for thread in _threads(pid):
+                os.sched_setaffinity(int(thread), cores)
+        except OSError:
+            continue  # it has ended
+
+
+def _state(path: str) -> tuple[bytes, int]:
+    """A process's (or thread's) state, and its number of threads."""
+    with open(path, "rb") as file:
+        # Behind the name, which may hold anything.
+        fields = file.read().rpartition(b")")[2].split()
+    return fields[0], int(fields[17])
+
+
+def _threads(pid: int) -> list[str]:
+    return os.listdir(f"/proc/{pid}/task")
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            line = next(line for line in file if line.startswith("Pss:"))
+            return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return 0

@@ -1,0 +1,110 @@
+"""Time that a starved machine takes from a trial: measured every second, and given back.
+
+A trial on a crowded machine loses time to its neighbours; it must not lose its reward to them. What
+counts is how late the machine serves a process that wants next to nothing, because only that can't
+be the agent's own doing:
+
+- the first process of the trial's box, which goes before all others of the box, waits for the CPU
+  (the kernel's own count, its run delay) for more than a fifth of the time. It does not count what
+  it waits for while more processes of the box want to run than the machine has cores, or the box
+  sits at its limit of processes: an agent that starves itself gets nothing back;
+- the worker's event loop is late by more than a quarter of a second in a second;
+- the hypervisor took more than a fifth of the machine's time (`steal` in /proc/stat).
+
+Of the three the largest is given back to the trial's budget, up to as much as the budget was. A
+machine that is shared by many and serves all of them in turn reaches none of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tbtui.rollout.budget import Budget
+from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
+
+_TICK_SEC = 1.0
+_LATE_SEC = 0.25
+_STOLEN_SHARE = 0.2
+_LAST_LOOK_SEC = 10.0
+
+
+class MachineStarvedError(SandboxLostError):
+    """The machine kept so much time from a trial that running out of it says nothing."""
+
+
+class Starvation:
+    """Watches over one trial's time."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        stalled: Callable[[], Awaitable[float]],
+        stat: Path = Path("/proc/stat"),
+    ) -> None:
+        """
+        Args:
+            budget: What time is given back to.
+            stalled: Seconds for which others kept the sandbox from the CPU, since its start.
+            stat: The machine's account of its time.
+        """
+        self._budget = budget
+        self._ask = stalled
+        self._stat = stat
+        self._stalled = 0.0
+        self._stolen, self._total = _machine_time(stat)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(_TICK_SEC)
+            await self.look(time.monotonic() - began - _TICK_SEC, _TICK_SEC)
+
+    async def look(self, late_sec: float = 0.0, seconds: float = 0.0) -> None:
+        """Give back what was lost since the last look, `seconds` ago; the loop came late by
+        `late_sec`."""
+        lost = max(late_sec if late_sec > _LATE_SEC else 0.0, self._stolen_sec(seconds + late_sec))
+        try:
+            stalled = await self._ask()
+        except SandboxError:  # there is none, yet or any more
+            stalled = self._stalled
+        lost, self._stalled = max(lost, stalled - self._stalled), stalled
+        if lost > 0:
+            self._budget.give_back_starved(lost)
+
+    async def check(self) -> None:
+        """For a trial that has run out of time.
+
+        Raises:
+            MachineStarvedError: the machine is to blame.
+        """
+        try:
+            async with asyncio.timeout(_LAST_LOOK_SEC):
+                await self.look()
+        except TimeoutError:
+            pass  # a box that does not even answer is found out about elsewhere
+        if self._budget.starved:
+            raise MachineStarvedError(
+                f"others kept the CPU from it for {self._budget.lost:.0f} s"
+                f" of a budget of {self._budget.seconds:.0f} s"
+            )
+
+    def _stolen_sec(self, seconds: float) -> float:
+        stolen, total = _machine_time(self._stat)
+        before = self._stolen, self._total
+        self._stolen, self._total = stolen, total
+        share = (stolen - before[0]) / max(1, total - before[1])
+        return share * seconds if share > _STOLEN_SHARE else 0.0
+
+
+def _machine_time(stat: Path) -> tuple[int, int]:
+    """Ticks that the hypervisor took, and all ticks, since the machine's start."""
+    try:
+        with stat.open() as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+    except OSError:
+        return 0, 0
+    return ticks[7] if len(ticks) > 7 else 0, sum(ticks)

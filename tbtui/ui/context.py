@@ -1,0 +1,223 @@
+"""What panes, screens and controllers see of the app; they know no more of it than this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+
+from tbtui.ui.textual_seam import BufferedScreen
+
+if TYPE_CHECKING:
+    from textual.dom import DOMNode
+    from textual.notifications import SeverityLevel
+    from textual.screen import Screen
+    from textual.worker import Worker
+
+    from tbtui.journal.vocabulary import CommandVerb
+    from tbtui.ui.host import RunEnd, RunHost
+    from tbtui.ui.input.keys import Key, Scope
+    from tbtui.ui.runs import LiveRun, OpenRun
+    from tbtui.ui.selection import Selection
+    from tbtui.ui.services import Services
+    from tbtui.ui.theme.palette import Palette
+    from tbtui.ui.user import User
+    from tbtui.view.listing import Listing
+    from tbtui.view.review import ReviewView
+    from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
+    from tbtui.view.state import TrialView
+
+
+class ScopedScreen(BufferedScreen[None]):
+    """A screen with keys of its own."""
+
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("everywhere",)
+    """Of the key table: what the command palette offers here."""
+
+
+class AppContext(Protocol):
+    """Any of the apps, with a run or without: what panes and screens of all of them may use."""
+
+    @property
+    def user(self) -> User: ...
+
+    @property
+    def palette(self) -> Palette: ...
+
+    def keys_met(self, keys: Iterable[Key]) -> list[Key]:
+        """Return those of the keys that this app has now."""
+        ...
+
+    def keys_in_bar(self, *scopes: Scope) -> list[Key]:
+        """Return the keys of a screen with these scopes that have a rank in the key bar."""
+        ...
+
+    def remember(self, **changed: Any) -> None:
+        """Keep preferences for the next time."""
+        ...
+
+    def show_guide(self, page: str = "index") -> None: ...
+
+
+class TrialCommands(Protocol):
+    """Commands for trials, as screens give them."""
+
+    def ask(self, key: CommandVerb, trial: TrialView) -> None:
+        """Do what a key asks of a trial, or say why not."""
+        ...
+
+    def submit(
+        self,
+        verb: CommandVerb,
+        target: str,
+        label: str,
+        reason: str = "",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Hand a command over; its id, or empty where nothing can be asked."""
+        ...
+
+
+class StepDecisions(Protocol):
+    """What is decided on a step that waits for its review."""
+
+    def relabel(self, trial: TrialView) -> None: ...
+
+    def refill(self, group: ReviewedGroup) -> None: ...
+
+    def accept_trial(self, trial: ReviewedTrial) -> None: ...
+
+    def accept(self, review: ReviewView) -> None: ...
+
+    def always(self, step: int, trial: ReviewedTrial) -> None: ...
+
+
+class RunContext(AppContext, Protocol):
+    """The app on a run: what its screens may use."""
+
+    @property
+    def shown(self) -> OpenRun: ...
+
+    @property
+    def live_run(self) -> LiveRun:
+        """The shown run's state and files."""
+        ...
+
+    @property
+    def services(self) -> Services: ...
+
+    @property
+    def steering(self) -> TrialCommands: ...
+
+    @property
+    def decisions(self) -> StepDecisions: ...
+
+    def redraw_all(self) -> None:
+        """Draw every pane now."""
+        ...
+
+    def action_go(self, what: Any, amount: int) -> None:
+        """Move a replay's clock."""
+        ...
+
+    def action_open_group(self) -> None:
+        """Open the group of the selected or opened trial."""
+        ...
+
+
+class ControllerContext(RunContext, Protocol):
+    """The app on a run: what its controllers may use."""
+
+    @property
+    def own(self) -> OpenRun:
+        """The run that the app was started for."""
+        ...
+
+    @property
+    def host(self) -> RunHost:
+        """The host of that run."""
+        ...
+
+    @property
+    def own_run(self) -> LiveRun: ...
+
+    @property
+    def run_end(self) -> RunEnd | None: ...
+
+    @property
+    def opened_trial(self) -> str | None: ...
+
+    @property
+    def selection(self) -> Selection: ...
+
+    @property
+    def listing(self) -> Listing: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+    @property
+    def screen(self) -> Screen[object]: ...
+
+    @property
+    def screen_stack(self) -> Sequence[Screen[Any]]: ...
+
+    def tick(self) -> None:
+        """Read what is new and draw."""
+        ...
+
+    def moved(self) -> None:
+        """Show at once the place that a replay's clock was moved to."""
+        ...
+
+    def start_over(self, *, another: bool) -> None:
+        """Show the cockpit alone, of `another` run than before."""
+        ...
+
+    def call_for_attention(self) -> None:
+        """Get a person's attention if the app's own run needs it."""
+        ...
+
+    def withdraw_outdated(self) -> None: ...
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+        topic: str = "",
+        holds: Callable[[], bool] | None = None,
+    ) -> None: ...
+
+    def push_screen(
+        self, screen: Screen[Any], callback: Callable[[Any], None] | None = None
+    ) -> Any: ...
+
+    def run_worker(
+        self,
+        work: Any,
+        name: str | None = "",
+        group: str = "default",
+        description: str = "",
+        exit_on_error: bool = True,
+        start: bool = True,
+        exclusive: bool = False,
+    ) -> Worker[Any]: ...
+
+    def call_later(self, callback: Callable[[], None]) -> bool: ...
+
+    def copy_to_clipboard(self, text: str) -> None: ...
+
+    def exit(self, result: int | None = None, return_code: int = 0) -> None: ...
+
+
+def app_of(node: DOMNode) -> AppContext:
+    """The app that a screen or pane of ours is in."""
+    return cast("AppContext", node.app)
+
+
+def run_app_of(node: DOMNode) -> RunContext:
+    """The app on a run that a screen or pane is in."""
+    return cast("RunContext", node.app)

@@ -1,0 +1,137 @@
+"""Which keys there are for the run on the screen; does what a key does for a click on it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+
+from tbtui.ui.input.keymap import KeyTable
+from tbtui.ui.input.keys import CLOCKED, Key, Need, Scope
+from tbtui.ui.runs import OpenRun
+
+REVIEW = "review"
+"""Id of a key that has a place in the key bar only where reviews are."""
+
+_ONLY_LOOKS = "Not from here: this run is only looked at."
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What can be done with the run on the screen, from here: which keys there are."""
+
+    shown: OpenRun
+    showing_other: bool
+    """It is another run than the app's own."""
+    guest: bool
+    """Who looks is no user of this machine: nothing is written or opened on it."""
+    library: bool
+    """There are tasks to browse."""
+
+    def refusal(self, need: Need | None) -> str:
+        """Why a key's need isn't met, in one line; empty: it is."""
+        match need:
+            case "steer":
+                return self.shown.over
+            case "clock" if self.shown.run.replay is None:
+                return "Only a recorded run has a clock; tbtui replay opens one."
+            case "return" if not self.showing_other:
+                return "This is the run that the app was started for."
+            case "tasks" if not self.library and not self.guest:
+                return "Not from here: tbtui tasks browse shows them."
+            case "tasks" | "runs" | "files" if self.guest:
+                return _ONLY_LOOKS
+            case _:
+                return ""
+
+    def met(self, keys: Iterable[Key]) -> list[Key]:
+        """Return those of the keys whose needs are met."""
+        return [key for key in keys if not self.refusal(key.need)]
+
+    def on_screen(self, table: KeyTable, scopes: Collection[Scope]) -> list[Key]:
+        """The keys of a screen with these scopes. A clock takes the place of others' keys."""
+        # One that is named as a scope leads to the screen that has it.
+        keys = [key for key in self.met(table.in_scope(*scopes)) if key.id not in scopes]
+        clock = self.met(table.in_scope("replay")) if not CLOCKED.isdisjoint(scopes) else []
+        taken = {stroke for key in clock for stroke in strokes(key)}
+        return [key for key in keys if not taken & strokes(key)] + clock
+
+    def in_bar(self, table: KeyTable, scopes: Sequence[Scope]) -> list[Key]:
+        """Return those of them that have a rank in the key bar."""
+        reviewed = "steering" in scopes and self.reviewed
+        keys = self.on_screen(table, scopes)
+        return [key for key in keys if key.bar and (reviewed or key.id != REVIEW)]
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether a step waits for a review, or may come to."""
+        state = self.shown.run.state
+        asked = state.status is None and state.settings.get("review", "off") != "off"
+        return asked or bool(state.reviews)
+
+    def refused_on(self, key: Key, table: KeyTable, scopes: Sequence[Scope]) -> str:
+        """What to say when somebody asks for a key that there is not, on a screen with these
+        scopes; empty: it is not one of this screen's, or another one's here."""
+        everywhere: Scope = "everywhere" if CLOCKED.isdisjoint(scopes) else "replay"
+        taken = {each for other in self.on_screen(table, scopes) for each in strokes(other)}
+        if key.scope not in (*scopes, everywhere) or taken & strokes(key):
+            return ""
+        return self.refusal(key.need)
+
+
+def strokes(key: Key) -> set[str]:
+    return set(key.keys.split(","))
+
+
+async def perform(screen: Screen[Any], key: Key) -> None:
+    """As if it were pressed where it works: in the focused pane, in the screen, or in another
+    pane, which then has the focus."""
+    owner = _owner(screen, key)
+    if isinstance(owner, Widget) and owner is not screen:
+        screen.set_focus(owner, scroll_visible=False)
+    await screen.app.run_action(key.action, owner)
+
+
+def _owner(screen: Screen[Any], key: Key) -> DOMNode:
+    """Return the widget whose key it is."""
+    around = (screen.focused or screen).ancestors_with_self
+    panes = (each for each in screen.query(Widget) if each.focusable)
+    for node in (*around, *panes):
+        if _binds(node, key.id):
+            return node
+    return screen
+
+
+def _binds(node: DOMNode, id: str) -> bool:
+    return any(
+        isinstance(each, Binding) and each.id == id
+        for kind in type(node).__mro__
+        for each in vars(kind).get("BINDINGS", ())
+    )
+
+
+def tour_lines(table: KeyTable, abilities: Abilities) -> tuple[str, ...]:
+    """Five lines of at most 56 cells, with the keys in force, on what can be done with the run."""
+    shown = {key.id: key.shown for key in table.keys}
+    return (
+        f"Arrows choose a trial, {shown['open']} opens it, {shown['back']} leads back",
+        _acting(shown, abilities),
+        f"{shown['pane-1']} to {shown['pane-6']} show one pane in full, {shown['all-panes']} all",
+        f"{shown['palette']} finds any command, {shown['help']} lists keys and signs",
+        f"{shown['quit']} leaves; {shown['tour']} shows these lines again",
+    )
+
+
+def _acting(shown: dict[str, str], abilities: Abilities) -> str:
+    if not abilities.refusal("clock"):
+        return f"{shown['play']} plays it, {shown['replay-turn']} goes on by a turn"
+    if abilities.refusal("steer"):
+        return f"{shown['follow']} follows what happens, {shown['group']} compares a group's trials"
+    if abilities.reviewed:
+        return f"{shown['pause']} pauses a trial, {shown['review']} reviews a step before training"
+    return f"{shown['pause']} pauses a trial, {shown['stop']} ends and verifies it"

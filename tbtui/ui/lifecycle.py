@@ -1,0 +1,172 @@
+"""Starts the app's own run, waits for its end, stops it, and leaves the app."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from textual.worker import Worker, WorkerState
+
+from tbtui.ui.context import ControllerContext
+from tbtui.ui.host import RunEnd
+from tbtui.view.estimate import Outlook
+from tbtui.view.waiting import waiting_for
+
+FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
+
+
+class Lifecycle:
+    """Starts, stops and leaves the app's own run; only a person who insists leaves an engine."""
+
+    ENGINE = "engine"
+    """Name of the worker that waits for it."""
+
+    def __init__(self, app: ControllerContext) -> None:
+        self.left = False
+        """The person left while the run went on, or was over before."""
+        self.insisted = False
+        """The person left before the engine had cleaned up."""
+        self.unattended = False
+        """The terminal has gone, and the run goes on."""
+        self._app = app
+        self._leaving = False
+        self._engine: asyncio.Future[RunEnd] | None = None
+
+    @property
+    def end(self) -> RunEnd | None:
+        """How the run ended; None while it goes on."""
+        return self._app.own.end
+
+    @property
+    def exit_code(self) -> int:
+        if self.left and self._app.host.outlives:
+            # Nobody wanted it to end.
+            return FINISHED
+        if self.insisted or self.end is None:
+            return INTERRUPTED
+        codes = {"finished": FINISHED, "failed": FAILED, "refused": REFUSED}
+        return codes.get(self.end.status, INTERRUPTED)
+
+    # Its engine
+
+    def begin(self) -> None:
+        """Start the engine."""
+        self._app.host.start()
+        self._engine = asyncio.ensure_future(self._app.host.ended())
+        self._app.run_worker(self._watch(), name=self.ENGINE, exit_on_error=False)
+
+    async def _watch(self) -> RunEnd:
+        assert self._engine is not None
+        # Textual cancels its workers when the app ends; the wait for the engine goes on.
+        return await asyncio.shield(self._engine)
+
+    def engine_worker_changed(self, worker: Worker[Any]) -> None:
+        """Handle the end of the worker that waits for the engine."""
+        if worker.state is WorkerState.SUCCESS:
+            assert isinstance(worker.result, RunEnd)
+            self._ended(worker.result)
+        elif worker.state is WorkerState.ERROR:
+            self._ended(RunEnd("failed", f"the engine broke: {worker.error!r}"))
+
+    def _ended(self, end: RunEnd) -> None:
+        app = self._app
+        app.own.has_ended(end)
+        if self._leaving or end.status == "refused":
+            self._leave_now()
+            return
+        app.tick()
+        app.call_for_attention()
+        if end.status == "failed":
+            app.notify(
+                end.reason, title="The run has failed", severity="error", timeout=12, markup=False
+            )
+        elif end.status == "finished":
+            leaves = f"{app.user.keys.name_of('quit')} leaves"
+            app.notify(f"Look around; {leaves}.", title="The run is finished", markup=False)
+
+    async def clean_up(self) -> None:
+        """End the engine after the app has ended, for whatever reason."""
+        if self._engine is None or self.insisted or self.unattended:
+            return
+        if not self._engine.done():
+            self._app.host.interrupt()
+        self._app.own.has_ended(await self._engine)
+
+    # Leaving it
+
+    def leave(self) -> None:
+        """Leave the app; where a run would be stopped, ask first."""
+        if self.end is not None or self._app.host.outlives:
+            self._leave_now()
+        elif not self._leaving:
+            from tbtui.ui.screens.dialogs import LeaveDialog
+
+            def running() -> int:
+                return len(self._app.own_run.state.running_trials())
+
+            self._app.push_screen(LeaveDialog(running, self._has_ended), self._answered)
+
+    def _has_ended(self) -> bool:
+        return self.end is not None
+
+    def _answered(self, leave: bool | None) -> None:
+        if leave:
+            self._stop()
+
+    def interrupt(self) -> None:
+        """Stop without asking; a second time leave without waiting."""
+        if self.end is not None or self._app.host.outlives:
+            self._leave_now()
+        elif self._leaving:
+            self.insisted = True
+            self._leave_now()
+        else:
+            self._stop()
+
+    def interrupt_from_outside(self) -> None:
+        """Do for a signal what ctrl-c does."""
+        self._app.call_later(self.interrupt)
+
+    def hang_up(self) -> None:
+        """Leave because the terminal has gone. Idempotent."""
+        if self._engine is not None and not self._engine.done() and not self.unattended:
+            # What somebody has stopped stays stopped.
+            self.unattended = not self._leaving and self._app.host.hang_up()
+            if not self.unattended:
+                self._app.host.interrupt()
+        self._app.exit(INTERRUPTED, return_code=INTERRUPTED)
+
+    def _stop(self) -> None:
+        self._leaving = True
+        if self.end is not None:
+            self._leave_now()
+            return
+        self._app.host.interrupt()
+        self._app.redraw_all()
+
+    def _leave_now(self) -> None:
+        self.left = self.end is None
+        self._app.exit(self.exit_code, return_code=self.exit_code)
+
+    # What the status line says of it
+
+    @property
+    def badge(self) -> str:
+        if self.end is not None:
+            return ""
+        host = self._app.host
+        return host.read_only or ("attached" if host.outlives else "")
+
+    @property
+    def ending(self) -> str:
+        """How its end comes about, and which key leaves; empty while it goes on."""
+        keys, run = self._app.user.keys, self._app.own_run
+        if self.end is not None:
+            leaves = f"{keys.name_of('quit')} leaves"
+            return " · ".join(filter(None, (self._app.own.ending, leaves)))
+        if self._leaving:
+            trials = len(run.state.live_trials())
+            what = f"{trials} trials" if trials else waiting_for(Outlook(run.state, run.now))
+            return f"cleaning up: {what} ({keys.name_of('interrupt')} leaves at once)"
+        return ""

@@ -1,0 +1,111 @@
+"""Shows states as glyph, word and colour: never colour alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.style import Style
+
+from tbtui.journal.vocabulary import TrialPhase
+from tbtui.ui.theme.palette import Palette
+from tbtui.view.server import ServerView
+from tbtui.view.state import Spending, TrialView
+
+HELD_OUT_MARK = "◇"
+UNFIT_MARK = "∅"
+LEFT_OUT_MARK = "⊘"
+ALARM_MARK = "⚑"
+TYPIST_MARK = "✎"
+SETUP_MARK = "◌"
+VERIFYING_MARK = "▞"
+SUSPECT_MARK = "?"
+RELABELLED_MARK = "*"
+
+SPENDING_MARKS: dict[Spending, str] = {
+    "queue": "·",
+    "build": "▒",
+    "setup": "░",
+    "sampling": "█",
+    "commands": "▓",
+    "paused": "‖",
+    "verifying": VERIFYING_MARK,
+    "teardown": "▁",
+}
+"""What fills a bar of a trial's time; distinct without colour too."""
+
+LEGEND: tuple[tuple[str, str], ...] = (
+    ("·", "queued"),
+    (SETUP_MARK, "setting up"),
+    ("…", "waiting for the model"),
+    ("▶", "acting"),
+    ("‖", "paused at the end of a turn"),
+    (TYPIST_MARK, "a person types in its terminal, or has typed there"),
+    ("❄", "frozen within a turn, its processes stopped"),
+    (VERIFYING_MARK, "being verified"),
+    ("✓", "solved"),
+    ("◐", "solved in part"),
+    ("✗", "failed"),
+    ("!", "infrastructure: no reward, never counted as failed"),
+    ("–", "cancelled"),
+    (LEFT_OUT_MARK, "left out of training: by a person, or masked by its outcome"),
+    (f"✗{SUSPECT_MARK}", "under review: something is odd about the reward"),
+    (f"✓{RELABELLED_MARK}", "relabelled: somebody gave it another reward than the verifier"),
+    (HELD_OUT_MARK, "held out: never trained on"),
+    (UNFIT_MARK, "can't be used in this environment"),
+    (ALARM_MARK, "an alarm: training looks wrong; the notes say why"),
+)
+
+_PHASE_GLYPHS = {
+    TrialPhase.QUEUED: "·",
+    TrialPhase.SETUP: SETUP_MARK,
+    TrialPhase.MODEL: "…",
+    TrialPhase.ACTING: "▶",
+    TrialPhase.PAUSED: "‖",
+    TrialPhase.VERIFYING: VERIFYING_MARK,
+    TrialPhase.TEARDOWN: SETUP_MARK,
+    TrialPhase.FINISHED: "·",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Glyph:
+    char: str
+    style: Style
+
+
+def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
+    """The one character that says how a trial stands."""
+    if trial.outcome is not None:
+        if trial.outcome == "cancelled":
+            return Glyph("–", palette.muted)
+        if trial.outcome == "human_touched":
+            return Glyph(TYPIST_MARK, palette.muted)
+        if trial.infrastructure:
+            return Glyph("!", palette.infrastructure)
+        if trial.reward is None:
+            return Glyph(LEFT_OUT_MARK, palette.muted)
+        char = "✓" if trial.reward >= 1 else "✗" if trial.reward <= 0 else "◐"
+        return Glyph(char, palette.reward(trial.reward))
+    if trial.typist:
+        return Glyph(TYPIST_MARK, palette.attention)
+    if trial.frozen:
+        return Glyph("❄", palette.frozen)
+    if trial.paused:
+        return Glyph("‖", palette.attention)
+    char = _PHASE_GLYPHS[trial.phase]
+    match trial.phase:
+        case TrialPhase.QUEUED:
+            return Glyph(char, palette.faint)
+        case TrialPhase.ACTING:
+            return Glyph(char, palette.accent)
+        case _:
+            return Glyph(char, palette.muted)
+
+
+def server_glyph(server: ServerView, palette: Palette) -> Glyph:
+    """The one character that says how the policy's server stands."""
+    if server.state == "active":
+        return Glyph("●", palette.good)
+    if server.state in ("unreachable", "failing"):
+        return Glyph("!", palette.infrastructure)
+    return Glyph("‖", palette.attention) if server.held_up else Glyph("○", palette.muted)

@@ -1,0 +1,159 @@
+"""How far a run has come, and what one may do with it next: what is said when it is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tbtui.journal.events import (
+    BestCheckpoint,
+    CheckpointSaved,
+    Entry,
+    EvalFinished,
+    RunContinued,
+    RunFinished,
+    RunStarted,
+    SettingsChanged,
+    StepFinished,
+)
+from tbtui.journal.held_out import HeldOut, pass_rates_in_words
+from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+
+Line = tuple[str, str]
+"""Its head, and its text."""
+
+_KINDS = (
+    "run_started",
+    "run_continued",
+    "run_finished",
+    "settings_changed",
+    "step_finished",
+    "eval_finished",
+    "checkpoint_saved",
+    "best_checkpoint",
+)
+
+
+class Ending:
+    """Fold every event of `_KINDS` in, or of all kinds."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._settings: Mapping[str, Any] = {}
+        self._train_tasks = 0
+        self._step = 0
+        self._first: HeldOut | None = None
+        self._last: HeldOut | None = None
+        self._best: BestCheckpoint | None = None
+        self._saved: CheckpointSaved | None = None
+        self._saved_at = 0.0
+        self._finished = False
+        self._begun = False
+        self._over = False
+
+    def see(self, entry: Entry) -> None:
+        if self._over:
+            # What comes after an end is of another process.
+            self._begun = self._over = False
+        match event := entry.event:
+            case RunStarted():
+                self._run, self._settings = event.run, event.settings
+                self._train_tasks = sum(task.split == "train" for task in event.tasks)
+                self._begun = True
+            case RunContinued():
+                self._settings, self._finished, self._begun = event.settings, False, True
+            case SettingsChanged():
+                self._settings = {**self._settings, **event.settings}
+            case StepFinished():
+                self._step = event.step
+            case EvalFinished():
+                self._last = HeldOut.of(event)
+                self._first = self._first or self._last
+            case CheckpointSaved():
+                self._saved, self._saved_at = event, entry.time
+            case BestCheckpoint():
+                self._best = event
+            case RunFinished():
+                self._finished, self._over = event.status == "finished", True
+            case _:
+                pass
+
+    @property
+    def begun(self) -> bool:
+        """The run, or its going on, has begun and hasn't ended."""
+        return self._begun
+
+    @property
+    def steps(self) -> int:
+        """That the run is to take; 0: it only evaluates, or is known to have no end."""
+        return planned_steps(self._settings, self._train_tasks)
+
+    def lines(self, name: str = "") -> Iterator[Line]:
+        """Facts only; nothing of a run that has not begun. `name`: what to call it."""
+        if not self._run:
+            return
+        of = f" of {self.steps}" if self.steps else ""
+        step = f", step {self._step}{of}" if self.steps or self._step else ""
+        yield "run", f"{name or self._run}{step}"
+        if not (self.steps or self._step):
+            return
+        if self._first is not None and self._last is not None:
+            yield "rates", pass_rates_in_words(self._first, self._last)
+        if self._best is not None:
+            best = self._best
+            yield "best", f"{best.path}: held-out pass rate {best.pass_rate:.2f}"
+        elif self._saved is not None:
+            yield "saved", self._saved.path
+        if self._saved is not None and self._settings.get("policy") == "tinker":
+            yield "server", self._kept_there()
+
+    def _kept_there(self) -> str:
+        """How long the Tinker server keeps what the run could be resumed from."""
+        hours = self._settings.get("checkpoint_ttl_hours")
+        if hours is None:
+            return (
+                "keeps the checkpoints until they are deleted, and may charge for them"
+                " (checkpoint_ttl_hours)"
+            )
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(self._saved_at + hours * 3600))
+        return f"deletes the last checkpoint on {until}: resume before (checkpoint_ttl_hours)"
+
+    def next_lines(self, name: str) -> Iterator[Line]:
+        """Commands for an ended run; `name` is what finds it."""
+        if not self._run:
+            return
+        trains = bool(self.steps or self._step)
+        if trains:
+            more = f" {self._longer()}" if self._finished and self._step else ""
+            yield "next", f"tbtui run --resume {name}{more}"
+        if trains and self._settings.get("engine") != "prime-rl" and self._saved is not None:
+            yield "next", f"tbtui eval {name}" + (" --latest" if self._best is None else "")
+        yield "next", f"tbtui replay {name}"
+
+    def _longer(self) -> str:
+        """The setting that lets a finished run go on."""
+        limit = self._settings.get("max_cost")
+        if limit is not None and self._step < self.steps:
+            return f"max_cost={2 * limit:g}"
+        return f"max_steps={2 * self._step}"
+
+
+def name_to_type(run: RunDirectory, logs_dir: Path) -> str:
+    """What finds the run in a command: its name in `logs_dir`, else its path."""
+    return run.name if run.path.parent == logs_dir.resolve() else str(run.path)
+
+
+def read_ending(run: RunDirectory) -> Ending:
+    """Raises `JournalError`."""
+    ending, after = Ending(), 0
+    with closing(JournalReader(run, lenient=True)) as reader:
+        while entries := reader.read_kinds(_KINDS, after):
+            after = entries[-1].seq
+            for entry in entries:
+                ending.see(entry)
+    return ending

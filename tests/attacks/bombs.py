@@ -1,0 +1,146 @@
+"""Bombs in trials beside honest trials: a real pool of workers, real trials, real boxes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, override
+
+from tbtui.journal.events import Outcome
+from tbtui.rollout.messages import Completion, SampleWanted, TrialDone, TrialSpec
+from tbtui.rollout.outcome import Decision, decide
+from tests.attacks.hostile import Attack, write_task
+from tests.rollout.scripted import DONE, SANDBOX, ScriptedEngine, act
+
+UNGROUPED = "tests.attacks.ungrouped_worker"
+RUN = act("bash /app/attack.sh; echo over-$((6*7))\n", duration=0.05)
+LOOK = act("", duration=0.2)
+OVER = "over-42"
+
+HONEST = Attack(
+    "python3 -c 'print(sum(range(10**6)))' > /app/sum; sort /etc/passwd > /app/sorted; sleep 0.3;"
+    " echo hi > /app/hello.txt",
+    test='[ "$(cat /app/hello.txt)" = hi ] && echo 1 > "$R" || echo 0 > "$R"',
+)
+_FORK = """
+import os
+while True:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+    except OSError:
+        pass
+"""
+BOMBS = {
+    "fork": Attack("python3 /app/bomb.py", files={"bomb.py": _FORK}),
+    "memory": Attack(
+        "while :; do python3 -c 'x = [bytearray(1 << 20) for i in range(10**5)]' &"
+        " python3 -c 'import time; x = bytearray(200 << 20); time.sleep(1)'; done"
+    ),
+    "inode": Attack(
+        "mkdir -p /logs/artifacts/many; while :; do python3 -c 'import os\n"
+        'for i in range(10**6): open(f"/logs/artifacts/many/{os.getpid()}-{i}", "w")\'; done'
+    ),
+    "disk": Attack("while :; do head -c 1G /dev/zero > /app/$RANDOM; rm -f /app/[0-9]*[05]; done"),
+    "cpu": Attack("for i in $(seq 60); do setsid bash -c 'while :; do :; done' & done; wait"),
+    "log": Attack("while :; do head -c 50M /dev/urandom | tee -a /logs/agent/log | base64; done"),
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a trial went, in how many seconds, and what the host has of it."""
+
+    decision: Decision
+    seconds: float
+    files: int
+    log: str
+    """Harbor's, of this trial."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def of_json(fields: dict[str, Any]) -> Ended:
+        decision = {**fields["decision"], "outcome": Outcome(fields["decision"]["outcome"])}
+        return Ended(**{**fields, "decision": Decision(**decision)})
+
+
+class _Agents(ScriptedEngine):
+    """Each starts its script and looks at the terminal until the script is over."""
+
+    @override
+    def _answer(self, wanted: SampleWanted) -> None:
+        content = wanted.messages[-1][1]
+        if wanted.turn == 1:
+            text = RUN
+        elif OVER in content or "Are you sure" in content:
+            text = DONE
+        else:
+            text = LOOK
+        self.pool.reply(Completion(wanted.request, text, False, 1, 1))
+
+
+class Neighbourhood:
+    """Workers that run trials; every call of `run` is a group of honest ones beside bombs."""
+
+    def __init__(self, folder: Path, *, grouped: bool = True, n_workers: int = 2) -> None:
+        self._folder = folder
+        options = {} if grouped else {"worker_module": UNGROUPED}
+        self._engine = _Agents(folder / "logs", n_workers, **options)
+        self._n_workers = n_workers
+        self._number = 0
+
+    async def __aenter__(self) -> Neighbourhood:
+        await self._engine.pool.start()
+        await self._engine.until_ready(self._n_workers)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._engine.pool.stop()
+        assert not self._engine.lost, self._engine.lost
+
+    async def run(
+        self, honest: int, bombs: Sequence[str], *, bomb_sec: float = 10, honest_sec: float = 60
+    ) -> tuple[list[Ended], list[Ended]]:
+        """Starts the bombs, and once they go off the honest trials; how both ended."""
+        set_off = [self._start(f"bomb-{name}", BOMBS[name], bomb_sec) for name in bombs]
+        for trial in set_off:
+            await self._engine.until(functools.partial(self._went_off, trial))
+        trials = [self._start("honest", HONEST, honest_sec) for _ in range(honest)]
+        results = [await self._ended(trial) for trial in (*trials, *set_off)]
+        return results[:honest], results[honest:]
+
+    def _went_off(self, trial: str) -> bool | None:
+        seen = self._engine.seen[trial]
+        # Its script has run since the second look at the terminal; some end before the third.
+        looked = any(wanted.turn > 2 for wanted in seen.of(SampleWanted))
+        return looked or bool(seen.of(TrialDone)) or None
+
+    def _start(self, name: str, attack: Attack, seconds: float) -> str:
+        self._number += 1
+        trial = f"{name}-{self._number}"
+        spec = TrialSpec(
+            trial=trial,
+            task_dir=write_task(self._folder / "tasks" / trial, attack),
+            trials_dir=self._folder / "trials",
+            environment=SANDBOX,
+            model_name="scripted/model",
+            max_turns=10_000,
+            budget_sec=seconds,
+            context_limit=32_768,
+            max_tokens=512,
+        )
+        self._engine.start(spec, [RUN])
+        return trial
+
+    async def _ended(self, trial: str) -> Ended:
+        facts = await self._engine.facts(trial)
+        folder = self._folder / "trials" / trial
+        # Not those of other sandboxes, which its verdict was compared with.
+        paths = (path for path in folder.rglob("*") if "controls" not in path.parts)
+        files = sum(path.is_file() for path in paths)
+        log = (folder / "trial.log").read_text(errors="replace")
+        return Ended(decide(facts), sum(facts.seconds.model_dump().values()), files, log)

@@ -1,0 +1,268 @@
+"""Run directories from elsewhere: whatever is in one, a command ends, with one line and a status.
+
+A real run is made once; seeded damage (`run_damage.py`) is done to copies of it, and some
+of the commands that read a run directory are tried on each. `TBTUI_DAMAGED_RUNS=600` tries so many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from tbtui.cli import app
+from tbtui.config import RunConfig, to_toml
+from tbtui.journal.database import JournalError
+from tbtui.journal.events import Noted
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
+from tbtui.ui.terminal.recordings import Recording, Scrub
+from tbtui.view.reading import state_at_end
+from tests.attacks.run_damage import Damage
+from tests.view.story import one_step_run
+
+MANY = int(os.environ.get("TBTUI_DAMAGED_RUNS", "25"))
+FIRST = int(os.environ.get("TBTUI_DAMAGED_RUNS_FROM", "0"))
+TRIED = 8
+"""Commands for each damaged run."""
+HANGS_SEC = 60
+MEMORY = 2 << 30
+NOTICE = re.compile("left out here$|^tbtui: passed over: ")
+"""May stand before the line that says why it ends."""
+
+COMMANDS = [
+    "runs --logs-dir LOGS",
+    "runs --logs-dir LOGS --json",
+    "runs search echo RUN",
+    "compare RUN RUN",
+    "compare RUN RUN --json",
+    "export RUN --format html --out OUT --overwrite",
+    "export RUN --format atif --out OUT --overwrite",
+    "export RUN --format jsonl --out OUT --overwrite",
+    "export RUN --format cast --out OUT --overwrite",
+    "whatif RUN",
+    "ctl run show RUN",
+    "ctl trial list --ended --run RUN --json",
+    "ctl trial list --ended --run RUN",
+    "ctl group list --run RUN",
+    "ctl task list --run RUN",
+    "ctl config show --run RUN",
+    "ctl run pause RUN",
+    "replay RUN",
+    "attach RUN",
+    "run --resume RUN --print-config",
+    "run --resume RUN --explain",
+    # Refused at the last moment, and read until then.
+    "run --resume RUN --no-ui environment_type=none-such",
+    "eval RUN --no-ui environment_type=none-such",
+    "eval RUN --latest --no-ui environment_type=none-such",
+]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of one step; of its trials two have their files left."""
+    place = tmp_path_factory.mktemp("sound")
+    subprocess.run(
+        [sys.executable, "-m", "tbtui", "run", "--no-ui", "max_steps=1", "batch_size=2",
+         "group_size=2", "n_workers=1", "eval_every=0", f"logs_dir={place}", "run_name=small"],
+        check=True, timeout=110, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        env={**os.environ, "XDG_STATE_HOME": str(place / "state")},
+    )  # fmt: skip
+    run = place / "small"
+    with closing(sqlite3.connect(run / "run.db")) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("PRAGMA journal_mode = DELETE")
+    trials = sorted(run.glob("trials/s*"))
+    for other in {*run.glob("trials/*"), *trials} - set(trials[:2]):
+        shutil.rmtree(other)
+    return run
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@contextlib.contextmanager
+def limit() -> Iterator[None]:
+    """An error in the middle of what takes more time or memory than anything here may."""
+
+    def over(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(HANGS_SEC)
+    room = resource.getrlimit(resource.RLIMIT_AS)
+    used = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, room[1]))
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        resource.setrlimit(resource.RLIMIT_AS, room)
+        signal.signal(signal.SIGALRM, before)
+
+
+def complaints(command: str, run: Path) -> list[str]:
+    """What is wrong with how a command ends."""
+    words = {"LOGS": str(run.parent), "RUN": str(run), "OUT": str(run.parent / "out")}
+    arguments = [words.get(each, each) for each in command.split()]
+    with limit():
+        result = CliRunner().invoke(app, arguments)
+    found = []
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        found.append(_traceback(result.exception))
+    elif result.exit_code not in (0, 1, 2):
+        found.append(f"status {result.exit_code}")
+    lines = [each for each in result.stderr.splitlines() if not NOTICE.search(each)]
+    if result.exit_code == 2 and len(lines) != 1:
+        found.append(f"not one line: {result.stderr[:300]!r}")
+    if any(each in result.output for each in ("Traceback", "\x1b", "\x9b", "\u202e", "\x07")):
+        found.append("a traceback or an escape sequence in the output")
+    return found
+
+
+def screens(run: Path) -> list[str]:
+    """The same of what the app reads; it shows a `JournalError`."""
+    directory = RunDirectory(run.resolve())
+    with limit():
+        try:
+            with (
+                contextlib.suppress(JournalError),
+                closing(JournalReader(directory, lenient=True)) as reader,
+            ):
+                state_at_end(reader)
+            for trial in ("", *(path.name for path in _trials(run))):
+                recording = Recording(directory.recording(trial))
+                for _ in range(50):
+                    if not recording.advance():
+                        break
+                recording.close()
+                scrub = Scrub(directory, trial)
+                scrub.screen(1e9)
+                scrub.change(1e9, 1)
+                scrub.close()
+        except Exception as error:  # noqa: BLE001 - the attack's finding
+            return [_traceback(error)]
+    return []
+
+
+def _traceback(error: BaseException) -> str:
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if "/tbtui/" in each.filename
+    ]
+    where = " < ".join(f"{Path(each.filename).name}:{each.lineno}" for each in frames[:-4:-1])
+    return f"traceback: {error!r:.200} at {where}"
+
+
+def _trials(run: Path) -> list[Path]:
+    try:
+        return sorted((run / "trials").iterdir())
+    except OSError:
+        return []
+
+
+def copied(sound: Path, place: Path) -> Path:
+    run = place / "runs" / "small"
+    shutil.copytree(sound, run, symlinks=True)
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(HANGS_SEC * 10 if MANY <= 25 else 0)
+def test_damaged_in_many_ways(sound: Path, home: Path) -> None:
+    broken: dict[int, list[str]] = {}
+    for seed in range(FIRST, FIRST + MANY):
+        place = home / str(seed)
+        run = copied(sound, place)
+        done = Damage(run, seed).do()
+        tried = random.Random(seed).sample(COMMANDS, TRIED)
+        found = [f"{each}: {what}" for each in tried for what in complaints(each, run)]
+        if found := [*found, *screens(run)]:
+            broken[seed] = [f"seed {seed}: {done}: {each}" for each in found]
+            sys.stdout.write("\n".join(broken[seed]) + "\n")
+            sys.stdout.flush()
+        shutil.rmtree(place)
+    sys.stdout.write(f"damaged runs: {MANY} tried, {MANY - len(broken)} held\n")
+    assert not broken
+
+
+@pytest.mark.parametrize(
+    "place", ["log.txt", "trials", "checkpoints", "logs/worker-1.log", "trials/t/recording.cast",
+              "config.toml.new", "output.txt", "trackers/wandb.json"]
+)  # fmt: skip
+def test_a_run_that_goes_on_writes_nowhere_else(home: Path, place: str) -> None:
+    run = recorded(home)
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    precious = elsewhere / "precious"
+    precious.write_text("mine")
+    planted = run.path / place
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    if planted.is_dir():
+        planted.rmdir()
+    planted.symlink_to(elsewhere if place in ("trials", "checkpoints") else precious)
+    result = CliRunner().invoke(app, ["run", "--no-ui", "--resume", str(run.path), "max_steps=9"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert str(planted) in result.stderr
+    assert [each.name for each in elsewhere.iterdir()] == ["precious"]
+    assert precious.read_text() == "mine"
+
+
+def test_a_trigger_in_a_journal_does_nothing(home: Path) -> None:
+    run = recorded(home)
+    with closing(sqlite3.connect(run.database)) as db:
+        db.execute("CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM events; END")
+        (before,) = db.execute("SELECT count(*) FROM events").fetchone()
+    with JournalWriter(run, continues=True) as journal:
+        journal.append(Noted(level="info", text="x"))
+    with closing(JournalReader(run)) as reader:
+        assert len(reader.read(0)) == before + 1
+
+
+def test_nobody_else_can_read_a_run_or_hold_its_lock(home: Path) -> None:
+    run = recorded(home)
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(run.lock.stat().st_mode) == 0o600
+    if os.geteuid() != 0:
+        return
+    run.path.chmod(0o755)  # as a person may
+    for parent in run.path.parents[:-1]:
+        parent.chmod(parent.stat().st_mode | 0o001)
+    hold = (
+        f"import fcntl, os; os.setuid(65534); fcntl.flock(open({str(run.lock)!r}), fcntl.LOCK_SH)"
+    )
+    held = subprocess.run([sys.executable, "-c", hold], capture_output=True, text=True, check=False)
+    assert "PermissionError" in held.stderr
+
+
+def recorded(home: Path) -> RunDirectory:
+    """A run that may go on, without a policy's files."""
+    run = RunDirectory.create(home / "runs" / "r")
+    run.config.write_text(to_toml(RunConfig(logs_dir=home / "runs")))
+    with JournalWriter(run) as journal:
+        for event in one_step_run():
+            journal.append(event)
+    return run

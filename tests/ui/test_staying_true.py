@@ -1,0 +1,158 @@
+"""Dialogs and toasts say what holds now, and go when they no longer do."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Static
+from textual.widgets._toast import Toast
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.base_app import MAX_NOTIFICATIONS
+from tbtui.ui.host import RecordedRun, RunEnd
+from tbtui.ui.panes.transport import TransportLine
+from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.screens.dialogs import (
+    ConfirmDialog,
+    HelpDialog,
+    Hint,
+    LeaveDialog,
+    ReasonDialog,
+    hint_rows,
+)
+from tbtui.ui.screens.task_sets import SetNameDialog
+from tests.ui.opening import Opener, SimulatedHost, app_of, pane
+from tests.ui.picture import settle
+
+
+def said(app: TbtuiApp) -> list[str]:
+    return [each.message for each in app._notifications]
+
+
+async def test_the_question_whether_to_leave_counts_on_and_goes_with_the_run(
+    steered: Opener, simulated: SimulatedHost
+) -> None:
+    async with steered() as pilot:
+        app = app_of(pilot)
+        await pilot.press("q")
+        assert isinstance(app.screen, LeaveDialog)
+        told = set()
+        for _ in range(30):
+            simulated.advance(0.5)
+            app.tick()
+            running = len(app.live_run.state.running_trials())
+            detail = str(app.screen.query_one("#detail", Static).content)
+            told.add(detail)
+            assert detail.startswith(f"{running} trial") or (not running and "No trial" in detail)
+        assert len(told) > 1
+        app.lifecycle._ended(RunEnd("finished", "2 steps"))
+        await pilot.pause()
+        assert isinstance(app.screen, Cockpit)
+        assert app.is_running
+
+
+@pytest.mark.parametrize(("key", "kind"), [("x", ConfirmDialog), ("e", ReasonDialog)])
+async def test_a_question_about_a_trial_goes_when_it_can_no_longer_be_done(
+    steered: Opener, simulated: SimulatedHost, key: str, kind: type
+) -> None:
+    async with steered() as pilot:
+        app = app_of(pilot)
+        trial = next(
+            each
+            for each in app.live_run.state.running_trials()
+            if each.turn and each.purpose == "train"
+        )
+        app.selection.choose(trial.trial)
+        await pilot.press(key)
+        assert isinstance(app.screen, kind)
+        simulated.advance(0.2)
+        app.tick()
+        assert isinstance(app.screen, kind)
+        for _ in range(100):
+            simulated.advance(1.0)
+            app.tick()
+            if not isinstance(app.screen, kind):
+                break
+        await pilot.pause()
+        assert isinstance(app.screen, Cockpit)
+        (told,) = [each for each in said(app) if trial.label in each]
+        assert told.endswith(("it has ended already.", "its step is over."))
+
+
+async def test_a_replays_toasts_replace_each_other_and_leave_its_clock_alone(
+    run_directory: RunDirectory,
+) -> None:
+    recorded = ReplayedRun(run_directory)
+    host = RecordedRun(run_directory)
+    app = TbtuiApp(host, recorded=recorded, live=False, monotonic=lambda: 0.0)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(app)
+        for _ in range(8):
+            await pilot.press(">")
+            await settle(app)
+            assert len(said(app)) == 1
+        clock = app.screen.query_one(TransportLine).region
+        await pilot.press("?")
+        await pilot.pause()
+        assert isinstance(app.screen, HelpDialog)
+        for number in range(6):
+            app.notify(f"one that is said for the {number}th time")
+            await pilot.pause()
+        assert len(said(app)) == MAX_NOTIFICATIONS
+        toasts = list(app.screen.query(Toast))
+        assert toasts
+        assert not [each for each in toasts if each.region.overlaps(clock)]
+
+
+async def test_the_oldest_toast_goes_first_and_errors_last(opened: Opener) -> None:
+    async with opened() as pilot:
+        app = app_of(pilot)
+        app.notify("broken", severity="error")
+        for text in ("a", "b", "b", "c", "d"):
+            app.notify(text)
+        await pilot.pause()
+        assert said(app) == ["broken", "c", "d"]
+
+
+async def test_a_toast_goes_with_what_it_promises(
+    steered: Opener, simulated: SimulatedHost
+) -> None:
+    async with steered() as pilot:
+        app = app_of(pilot)
+        app.action_tour()
+        await settle(app)
+        assert "space pauses a trial" in said(app)[0]
+        app.own.has_ended(RunEnd("finished", "2 steps"))
+        app.tick()
+        assert said(app) == []
+
+
+def test_a_key_and_what_it_does_stay_in_one_row() -> None:
+    parts = ["enter  save it, in place of one of that name", "esc  leave it", "x  delete it"]
+    assert hint_rows(parts, 58) == [parts[:1], parts[1:]]
+    assert hint_rows(parts, 1000) == [parts]
+    assert hint_rows(parts, 10) == [[part] for part in parts]
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+async def test_a_dialogs_keys_are_whole_at_any_width(opened: Opener, width: int) -> None:
+    async with opened(size=(width, 24)) as pilot:
+        app = app_of(pilot)
+        app.push_screen(SetNameDialog(3, ""))
+        await pilot.pause()
+        await pilot.pause()
+        hint = app.screen.query_one(Hint)
+        rows = [hint.render_line(y).text.rstrip() for y in range(hint.size.height)]
+        together = "enter  save it, in place of one of that name     esc  leave it"
+        apart = together.split("     ")
+        assert rows == ([together] if len(together) <= hint.size.width else apart)
+
+
+async def test_nothing_to_tell_is_called_no_alerts(steered: Opener) -> None:
+    async with steered(size=(160, 45)) as pilot:
+        app = app_of(pilot)
+        app.live_run.state.notes.clear()
+        app.live_run.state.notes_made += 1
+        await settle(app)
+        assert pane(pilot, "notes").text.strip() == "no alerts"
