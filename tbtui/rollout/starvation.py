@@ -84,8 +84,11 @@ class Starvation:
         try:
             async with asyncio.timeout(_LAST_LOOK_SEC):
                 await self.look()
-        except TimeoutError:
-            pass  # a box that does not even answer is found out about elsewhere
+        except TimeoutError as error:
+            # Nor could a verifier run in it.
+            raise MachineStarvedError(
+                f"its sandbox does not answer within {_LAST_LOOK_SEC:.0f} s"
+            ) from error
         if self._budget.starved:
             raise MachineStarvedError(
                 f"others kept the CPU from it for {self._budget.lost:.0f} s"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,14 +46,30 @@ async def _not_running() -> float:
     raise SandboxLostError("the sandbox is not running")
 
 
-def _throttle(trial: str, host: CgroupHost) -> None:
-    """Leaves a trial's box a thousandth of a core."""
+@contextlib.contextmanager
+def _crowd() -> Iterator[None]:
+    """Twice as many busy loops as there are cores, each a session of its own."""
+    loops: list[subprocess.Popen[bytes]] = []
+    try:
+        for _ in range(2 * (os.cpu_count() or 1)):
+            loop = subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
+            loops.append(loop)
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def _starve(trial: str, host: CgroupHost) -> None:
+    """Leaves a trial's box next to nothing of a machine that others crowd.
+
+    Not by a quota: to wait for one's own limit is not to wait for others, and kernels from 6.18 on
+    don't count it.
+    """
     (group,) = host.parents["cpu"].glob(f"tbtui-{trial}*")
-    if host.kind == "v2":
-        (group / "cpu.max").write_text("1000 1000000")
-    else:
-        (group / "cpu.cfs_period_us").write_text("1000000")
-        (group / "cpu.cfs_quota_us").write_text("1000")
+    name, least = ("cpu.weight", "1") if host.kind == "v2" else ("cpu.shares", "2")
+    (group / name).write_text(least)
 
 
 @pytest.mark.slow
@@ -62,8 +82,10 @@ async def test_a_time_out_on_a_starved_machine_is_none(tmp_path: Path) -> None:
         spec = make_spec("starved", task, tmp_path, budget_sec=4.0, max_turns=10_000)
         engine.start(spec, [act("sleep 0.2\n", duration=0.2)])
         await engine.wait_for(spec.trial, SampleWanted, lambda wanted: wanted.turn > 1)
-        await asyncio.to_thread(_throttle, spec.trial, find_cgroups())
-        decision = decide(await engine.facts(spec.trial))
+        await asyncio.to_thread(_starve, spec.trial, find_cgroups())
+        with _crowd():
+            facts = await engine.facts(spec.trial)
+        decision = decide(facts)
         assert (decision.outcome, decision.reward) == ("sandbox_lost", None), decision
         # Kept from the CPU for long enough, the box itself is late with its answers.
         assert re.search("machine was starved.* given back|does not answer", decision.reason)
