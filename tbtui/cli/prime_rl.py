@@ -78,8 +78,8 @@ def migrate(
     What became of which key goes to standard error, a line each. Comments are not kept. Checked and
     exit status as for config.
     """
+    from tbtui.config.toml import read_toml
     from tbtui.engines.prime_rl.migrate import migrate as migrated
-    from tbtui.engines.prime_rl.toml_text import read_toml
 
     try:
         toml, changes = migrated(read_toml(file))
@@ -155,7 +155,7 @@ def print_configuration(config: RunConfig) -> bool:
 
 
 def _print_valid(toml: Mapping[str, Any], checkout: Path | None = None) -> bool:
-    from tbtui.engines.prime_rl.toml_text import toml_text
+    from tbtui.config.toml import toml_text
     from tbtui.engines.prime_rl.validate import validate
 
     typer.echo(toml_text(toml), nl=False)

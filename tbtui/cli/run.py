@@ -88,10 +88,11 @@ def run(
 
             raise typer.Exit(0 if print_configuration(config) else EXIT_FAILED)
         if print_config:
+            from tbtui.config.problems import require_no_errors
+            from tbtui.engines.grpo.config_checks import grpo_problems
             from tbtui.engines.grpo.outcome_policy import outcome_policy
-            from tbtui.engines.honoured import require_consistent
 
-            for text in require_consistent(config):
+            for text in require_no_errors(grpo_problems(config)):
                 say(text)
             outcome_policy(config.on_outcome)
         if explain:

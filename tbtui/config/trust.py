@@ -17,9 +17,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig, Trust
 from tbtui.config.table import settings
-from tbtui.config.values import ConfigError, to_json
+from tbtui.config.values import to_json
 from tbtui.user_dirs import state_dir
 
 _WORDS: Mapping[Trust, str] = {

@@ -143,9 +143,16 @@ def refill_group(group: str, run: str | None, manner: Manner) -> int:
 
 def change_settings(settings: Sequence[str], run: str | None, manner: Manner) -> int:
     """As `change_run`; `settings` are `name=value`. Raises `ConfigError` too."""
-    from tbtui.config import ConfigError, absolute, is_file, names_of, parse_settings, to_json
+    from tbtui.config import (
+        ConfigError,
+        absolute,
+        is_file,
+        live_effects,
+        names_of,
+        parse_settings,
+        to_json,
+    )
     from tbtui.config import settings as known
-    from tbtui.engines.grpo.live_settings import LIVE
 
     if files := [each for each in settings if is_file(each)]:
         raise ConfigError(f"{files[0]}: a live run takes no file of settings; write name=value")
@@ -155,7 +162,8 @@ def change_settings(settings: Sequence[str], run: str | None, manner: Manner) ->
     except ConfigError as error:
         if names_of(settings) <= known().keys():
             raise
-        raise ConfigError(f"{error}; what a live run can change: {', '.join(LIVE)}") from error
+        changeable = ", ".join(live_effects())
+        raise ConfigError(f"{error}; what a live run can change: {changeable}") from error
     values = {name: parsed[name] for name in sorted(names_of(settings))}
     directory = choose_run(run)
     with read_run(directory) as reading:

@@ -7,10 +7,11 @@ import os
 import socket
 
 from tbtui.config import to_json
+from tbtui.config.problems import require_no_errors
+from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
-from tbtui.engines.honoured import require_consistent, require_honoured
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.task_fitness import offer
 from tbtui.engines.task_records import task_records
@@ -87,7 +88,7 @@ def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
             f" {', '.join(refused)}"
         )
     warnings += outcome_policy(config.on_outcome).warnings()
-    warnings += require_consistent(config)
+    warnings += require_no_errors(grpo_problems(config))
     if config.oversample and config.oversample_keep == "first_finished":
         warnings.append(
             "oversample_keep=first_finished: the first trials to finish fill a group, so short"
@@ -99,4 +100,5 @@ def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
             f"learning_rate={config.learning_rate:g}: from {_COLLAPSING_RATE:g} on the embedded"
             " policy has been seen to collapse; 2e-4 learns well"
         )
-    return warnings + require_honoured(config, policy.info) + list(policy.info.notes)
+    warnings += require_no_errors(unsupported(config, policy.info))
+    return warnings + list(policy.info.notes)

@@ -11,8 +11,9 @@ from pathlib import Path
 from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.places import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
+from tbtui.config.problems import Problem, require_no_errors
 from tbtui.config.trust import remember
-from tbtui.engines.honoured import require_consistent
+from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
 
 """What `request_run` raises: each message is one line for whoever asked for the run."""
@@ -42,6 +43,15 @@ class RunRequest:
                 self.directory.path.parent.rmdir()
 
 
+def config_problems(config: RunConfig) -> list[Problem]:
+    """What is wrong with the settings by themselves, for the engine that they name."""
+    if config.engine == "prime-rl":
+        from tbtui.engines.prime_rl.launch.configuration import launch_problems
+
+        return launch_problems(config)
+    return grpo_problems(config)
+
+
 def request_run(config: RunConfig) -> RunRequest:
     """Check the settings by themselves and make the run directory.
 
@@ -54,7 +64,7 @@ def request_run(config: RunConfig) -> RunRequest:
             f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY;"
             " for another model, policy=tinker or engine=prime-rl, or policy=vllm to evaluate one"
         )
-    require_consistent(config)
+    require_no_errors(config_problems(config))
     _require_name(config.run_name)
     config = absolute(config)
     _require_checkpoint(config)

@@ -14,17 +14,17 @@ from tbtui.config import (
     ConfigError,
     RunConfig,
     absolute,
+    fixed_on_resume,
     parse_run_settings,
     parse_settings,
     to_json,
     to_toml,
 )
+from tbtui.config.problems import require_no_errors
 from tbtui.config.trust import remember
 from tbtui.config.values import lacks_password
-from tbtui.engines.fixed_settings import FIXED
 from tbtui.engines.grpo.history_kinds import HISTORY_KINDS
-from tbtui.engines.honoured import require_consistent
-from tbtui.engines.request import RunRequest
+from tbtui.engines.request import RunRequest, config_problems
 from tbtui.journal.events import (
     RunContinued,
     RunFinished,
@@ -67,7 +67,7 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     require_no_writer(directory)
     require_writable_within(directory)
     old, new = _settings(directory, settings)
-    require_consistent(new)
+    require_no_errors(config_problems(new))
     new = _same(old, absolute(new), directory)
     reader = JournalReader(directory)
     try:
@@ -129,16 +129,16 @@ def _same(old: RunConfig, new: RunConfig, directory: RunDirectory) -> RunConfig:
 
     Tasks may lie elsewhere by now: whether they are the same ones is seen when they are read.
     """
-    before, now = to_json(absolute(old)), to_json(new)
+    before, now, fixed = to_json(absolute(old)), to_json(new), fixed_on_resume()
     moved = _tasks(old) in (None, _tasks(new))
-    for name, reason in FIXED.items():
+    for name, reason in fixed.items():
         if before[name] != now[name] and not (name == "tasks_dir" and moved):
             raise ConfigError(
                 f"{name}={now[name]}: {directory.name} was begun with {before[name]}, and {reason};"
                 f" for another {name}, start a new run"
                 + (" from a checkpoint of this one" if name not in ("run_name", "policy") else "")
             )
-    kept = {name: getattr(old, name) for name in FIXED if name != "tasks_dir"}
+    kept = {name: getattr(old, name) for name in fixed if name != "tasks_dir"}
     if lacks_password(old.vllm_base_url):
         kept.pop("vllm_base_url")  # it was given again
     return new.replace(**kept)

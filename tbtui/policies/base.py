@@ -74,7 +74,7 @@ class PolicyInfo:
     keeps_published: bool = True
     """Sampling with published weights goes on while, and after, others are trained."""
     honours: frozenset[str] = frozenset()
-    """Which of the settings that depend on the policy (`config.POLICY_SETTINGS`) it honours."""
+    """Which of the settings that depend on the policy (`depends_on_policy`) it honours."""
     tokenizer: str | None = None
     """Digest of the tokenizer: with another one, token ids mean something else. None: unknown."""
     notes: tuple[str, ...] = ()

@@ -15,10 +15,10 @@ from tbtui.commands.evaluate import evaluate
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config.trust import remember
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress, fixed_settings
+from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.engines.grpo.evaluation import summarize
 from tbtui.engines.grpo.plan import plan_groups
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.honoured import contradictions
 from tbtui.engines.request import request_run
 from tbtui.journal.events import (
     EvalFinished,
@@ -246,13 +246,13 @@ async def test_a_checkpoint_on_a_server_is_evaluated_there(
         assert config.checkpoint == str(checkpoint)
         assert (config.step_limit, config.eval_group_size) == (0, 2)
         assert config.wandb_project is None
-        assert not [p for p in contradictions(config) if p.level == "error"]
+        assert not [p for p in grpo_problems(config) if p.level == "error"]
     # What is given wins.
     assert evaluated(str(elsewhere), "tinker_base_url=http://b").tinker_base_url == "http://b"
 
     on_server = evaluated("tinker://run/weights/a", "model_name=Qwen/Qwen3-8B")
     assert (on_server.policy, on_server.checkpoint) == ("tinker", "tinker://run/weights/a")
-    assert not contradictions(on_server)
+    assert not grpo_problems(on_server)
 
 
 def test_what_is_on_a_server_needs_its_policy(tmp_path: Path) -> None:

@@ -19,9 +19,7 @@ import pytest
 
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig, to_toml
-from tbtui.config import settings as known_settings
 from tbtui.engines.continuation import continue_run
-from tbtui.engines.fixed_settings import FIXED
 from tbtui.engines.grpo.checkpoint_state import STATE_FILE
 from tbtui.engines.grpo.checkpoints import (
     CheckpointError,
@@ -797,10 +795,6 @@ def test_a_run_whose_path_looks_like_a_setting_goes_on(ended: Whole) -> None:
     assert request_resume(str(run), ["max_steps=5"]).config.max_steps == 5
     by_name = request_resume("lr=1e-4", ["max_steps=5", f"logs_dir={run.parent}"])
     assert by_name.directory.path == run
-
-
-def test_what_must_stay_are_settings() -> None:
-    assert set(FIXED) < set(known_settings())
 
 
 def test_a_live_run_is_refused_with_its_process(ended: Whole) -> None:

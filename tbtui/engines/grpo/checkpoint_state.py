@@ -17,8 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tbtui.config import RunConfig, to_json
-from tbtui.engines.fixed_settings import FIXED
+from tbtui.config import RunConfig, fixed_on_resume, to_json
 from tbtui.errors import UserError
 from tbtui.journal.events import BestCheckpoint, Entry
 from tbtui.journal.reader import JournalReader
@@ -70,7 +69,7 @@ class TrainerState(Progress):
     journal_seq: int
     """The last event before it was saved."""
     settings: dict[str, Any]
-    """Those of `FIXED` that a checkpoint depends on."""
+    """Those of `fixed_on_resume` that a checkpoint depends on."""
     files: dict[str, FileRecord]
     """What the policy saved, by path within the directory."""
 
@@ -86,7 +85,7 @@ class LoadedCheckpoint:
 def fixed_settings(config: RunConfig) -> dict[str, Any]:
     """The settings that `require_same_settings` will compare, as JSON has them."""
     values = to_json(config)
-    return {name: values[name] for name in FIXED if name not in _OF_THE_DIRECTORY}
+    return {name: values[name] for name in fixed_on_resume() if name not in _OF_THE_DIRECTORY}
 
 
 def load_checkpoint(path: Path, policy: PolicyInfo | None = None) -> TrainerState:

@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tbtui.engines.prime_rl.toml_text import toml_text
+from tbtui.config.toml import toml_text
 from tbtui.policies.local.export import export
 from tbtui.policies.local.shipped import SHIPPED
 from tests.by_hand.prime_rl_cpu.record import record

@@ -12,10 +12,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tbtui.config.toml import toml_text
 from tbtui.engines.prime_rl.launch.checkout import Checkout
 from tbtui.engines.prime_rl.launch.facts import Facts
 from tbtui.engines.prime_rl.launch.preflight import Finding, gpus
-from tbtui.engines.prime_rl.toml_text import toml_text
 from tbtui.engines.prime_rl.validate import validate
 from tbtui.policies.threads import in_daemon_thread
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tbtui.config import ConfigError, to_json
+from tbtui.config.toml import toml_text
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.launch.failure import failure_of, last_line, submitted_job
@@ -17,7 +18,6 @@ from tbtui.engines.prime_rl.launch.preflight import Finding, require
 from tbtui.engines.prime_rl.launch.prepare import FILE, PreparedLaunch
 from tbtui.engines.prime_rl.launch.process import GuardedProcess
 from tbtui.engines.prime_rl.launch.questions import questions
-from tbtui.engines.prime_rl.toml_text import toml_text
 from tbtui.engines.prime_rl.watch.configuration import run_started
 from tbtui.engines.prime_rl.watch.layout import SourceDirectory
 from tbtui.engines.prime_rl.watch.recorder import Recorder

@@ -7,12 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tbtui.config import ConfigError, parse_settings
-from tbtui.engines.honoured import (
-    contradictions,
-    require_consistent,
-    require_honoured,
-    unhonoured,
-)
+from tbtui.config.problems import require_no_errors
+from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
 from tbtui.policies.base import PolicyInfo
 
 EMBEDDED = PolicyInfo(
@@ -34,8 +30,8 @@ SERVICE = replace(
 
 
 def test_the_defaults_are_honoured() -> None:
-    assert not contradictions(parse_settings([]))
-    assert not unhonoured(parse_settings([]), EMBEDDED)
+    assert not grpo_problems(parse_settings([]))
+    assert not unsupported(parse_settings([]), EMBEDDED)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +74,7 @@ def test_the_defaults_are_honoured() -> None:
     ],
 )
 def test_settings_that_contradict_each_other(arguments: str, level: str, text: str) -> None:
-    (problem, *_) = contradictions(parse_settings(arguments.split()))
+    (problem, *_) = grpo_problems(parse_settings(arguments.split()))
     assert problem.level == level
     assert text in problem.text
     assert "\n" not in problem.text
@@ -100,7 +96,7 @@ def test_settings_that_contradict_each_other(arguments: str, level: str, text: s
     ],
 )
 def test_settings_that_go_together(arguments: str) -> None:
-    assert not contradictions(parse_settings(arguments.split()))
+    assert not grpo_problems(parse_settings(arguments.split()))
 
 
 @pytest.mark.parametrize(
@@ -120,11 +116,11 @@ def test_settings_that_go_together(arguments: str) -> None:
     ],
 )
 def test_what_the_policy_cannot_do(arguments: str, info: PolicyInfo, text: str) -> None:
-    (problem,) = unhonoured(parse_settings(arguments.split()), info)
+    (problem,) = unsupported(parse_settings(arguments.split()), info)
     assert problem.level == "error"
     assert text in problem.text
     with pytest.raises(ConfigError):
-        require_honoured(parse_settings(arguments.split()), info)
+        require_no_errors(unsupported(parse_settings(arguments.split()), info))
 
 
 @pytest.mark.parametrize(
@@ -136,10 +132,12 @@ def test_what_the_policy_cannot_do(arguments: str, info: PolicyInfo, text: str) 
     ],
 )
 def test_what_is_switched_off_or_fits_is_no_problem(arguments: str) -> None:
-    assert not unhonoured(parse_settings(arguments.split()), SERVICE)
+    assert not unsupported(parse_settings(arguments.split()), SERVICE)
 
 
-def test_warnings_are_told_and_errors_raised() -> None:
-    assert len(require_consistent(parse_settings(["dro_beta=0.1", "at_deadline=mask"]))) == 2
+def test_warnings_are_returned_and_errors_raised() -> None:
+    warned = grpo_problems(parse_settings(["dro_beta=0.1", "at_deadline=mask"]))
+    assert len(require_no_errors(warned)) == 2
+    refused = grpo_problems(parse_settings(["dro_beta=0.1", "min_group=9"]))
     with pytest.raises(ConfigError, match=r"^min_group"):
-        require_consistent(parse_settings(["dro_beta=0.1", "min_group=9"]))
+        require_no_errors(refused)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tbtui.config import RunConfig, default_of, to_json
-from tbtui.engines.honoured import Problem, contradictions_of_any_engine
-from tbtui.engines.prime_rl.settings_table import FATES
+from tbtui.config import RunConfig, default_of, settings, to_json
+from tbtui.config.problems import Problem, error, errors_first, warning
+from tbtui.engines.config_checks import common_problems
 
 ASSUMED_CONTEXT = 32768
 """Tokens of a training sequence where no `context_limit` is given; Prime-RL itself would take 2048
@@ -24,34 +24,26 @@ _PRIME_RL_CHECKPOINT = re.compile(r"step_\d+")
 def prime_rl_problems(config: RunConfig) -> list[Problem]:
     """What of the settings Prime-RL can't do, or does otherwise. The errors come first."""
     problems = [
-        *contradictions_of_any_engine(config),
-        *_without_a_place(config),
+        *common_problems(config),
+        *_unmapped(config),
         *_model_problems(config),
         *_length_problems(config),
         *_batch_problems(config),
         *_other_problems(config),
     ]
-    return sorted(problems, key=lambda problem: problem.level != "error")
+    return errors_first(problems)
 
 
-def _error(text: str) -> Problem:
-    return Problem("error", text)
-
-
-def _warning(text: str) -> Problem:
-    return Problem("warning", text)
-
-
-def _without_a_place(config: RunConfig) -> Iterator[Problem]:
+def _unmapped(config: RunConfig) -> Iterator[Problem]:
     """Settings that can't be written into Prime-RL's file, where somebody asked for something."""
     values = to_json(config)
-    for name, fate in FATES.items():
-        value = values[name]
+    for name, setting in settings().items():
+        value, mapping = values[name], setting.prime_rl
         asked = name in config.given or getattr(config, name) != default_of(name, values)
-        if fate.keys or fate.ours or not asked or value in fate.anyway:
+        if mapping.keys or mapping.ours or not asked or value in mapping.anyway:
             continue
         shown = name if isinstance(value, dict) else f"{name}={_shown(value)}"
-        yield Problem(fate.level, f"{shown}: {fate.why_not}")
+        yield Problem(mapping.level, f"{shown}: {mapping.why_not}")
 
 
 def _shown(value: Any) -> str:
@@ -60,39 +52,39 @@ def _shown(value: Any) -> str:
 
 def _model_problems(config: RunConfig) -> Iterator[Problem]:
     if "model_name" not in config.given:
-        yield _error(
+        yield error(
             "model_name: name the model that Prime-RL trains, such as Qwen/Qwen3-8B, or its"
             " directory"
         )
     if config.lora_rank > LARGEST_RANK:
-        yield _error(
+        yield error(
             f"lora_rank={config.lora_rank}: vLLM serves adapters of rank {LARGEST_RANK} at most"
         )
     if config.checkpoint is not None and not _PRIME_RL_CHECKPOINT.fullmatch(
         Path(config.checkpoint).name
     ):
-        yield _error(
+        yield error(
             f"checkpoint={config.checkpoint}: Prime-RL goes on from a checkpoint of its own"
             " (.../checkpoints/step_N); to start from other weights give their directory as"
             " model_name"
         )
     if config.renderer == "embedded" or ":" in config.renderer:
-        yield _error(
+        yield error(
             f"renderer={config.renderer}: Prime-RL has renderers of its own; give the name of one,"
             " template for the model's chat template, or nothing"
         )
     elif is_directory(config) and "renderer" not in config.given:
-        yield _warning(
+        yield warning(
             f"renderer: Prime-RL chooses none for a model in a directory ({config.model_name}), so"
             " its chat template is used; give the name of one of its renderers where it has one"
         )
     if config.thinking == "keep" and "thinking" in config.given and chat_template_renders(config):
-        yield _error(
+        yield error(
             "thinking=keep: the chat template alone decides what stays of earlier turns; name one"
             " of Prime-RL's renderers, or leave it out"
         )
     if config.thinking == "off":
-        yield _error(
+        yield error(
             "thinking=off: only some of Prime-RL's renderers can do that; leave it out and set"
             " enable_thinking in [orchestrator.renderer] of the file"
         )
@@ -101,16 +93,16 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
 def _length_problems(config: RunConfig) -> Iterator[Problem]:
     context = context_of(config)
     if config.context_limit is None:
-        yield _warning(
+        yield warning(
             f"context_limit: not given, so sequences may have {ASSUMED_CONTEXT} tokens (seq_len)"
         )
     if config.max_tokens >= context:
-        yield _error(
+        yield error(
             f"max_tokens={config.max_tokens}: nothing of the context of {context} tokens would be"
             " left for a prompt"
         )
     if config.enable_summarize and context <= config.proactive_summarization_threshold:
-        yield _error(
+        yield error(
             f"enable_summarize=true: the context of {context} tokens always has fewer free ones"
             f" than proactive_summarization_threshold={config.proactive_summarization_threshold};"
             " give a smaller threshold"
@@ -119,16 +111,16 @@ def _length_problems(config: RunConfig) -> Iterator[Problem]:
 
 def _batch_problems(config: RunConfig) -> Iterator[Problem]:
     if config.max_steps == 0:
-        yield _error("max_steps=0: Prime-RL doesn't only evaluate; use `tbtui eval`")
+        yield error("max_steps=0: Prime-RL doesn't only evaluate; use `tbtui eval`")
     if config.n_parallel_envs < config.group_size:
-        yield _error(
+        yield error(
             f"n_parallel_envs={config.n_parallel_envs}: Prime-RL runs the group_size="
             f"{config.group_size} trials of a group at once; give at least as many"
         )
     if config.temperature > HOTTEST:
-        yield _error(f"temperature={config.temperature:g}: Prime-RL takes {HOTTEST:g} at most")
+        yield error(f"temperature={config.temperature:g}: Prime-RL takes {HOTTEST:g} at most")
     if config.eval_temperature > HOTTEST:
-        yield _error(
+        yield error(
             f"eval_temperature={config.eval_temperature:g}: Prime-RL takes {HOTTEST:g} at most"
         )
     if (
@@ -137,7 +129,7 @@ def _batch_problems(config: RunConfig) -> Iterator[Problem]:
         and config.eval_every
         and config.max_steps % config.eval_every
     ):
-        yield _warning(
+        yield warning(
             f"eval_every={config.eval_every}: Prime-RL evaluates every so many steps, and so not"
             f" after the last of max_steps={config.max_steps}"
         )
@@ -145,22 +137,22 @@ def _batch_problems(config: RunConfig) -> Iterator[Problem]:
 
 def _other_problems(config: RunConfig) -> Iterator[Problem]:
     if config.tasks_dir is None:
-        yield _error(
+        yield error(
             "tasks_dir: name a directory of Harbor tasks; the starter tasks are made for the"
             " embedded model"
         )
     if "seed" in config.given:
-        yield _warning(
+        yield warning(
             f"seed={config.seed}: decides which tasks are held out and what vLLM draws; Prime-RL"
             " has no seed for the order of tasks"
         )
     if 0 < config.env_starts_per_sec < 1 / 60:
-        yield _error(
+        yield error(
             f"env_starts_per_sec={config.env_starts_per_sec:g}: Prime-RL's lowest limit is one"
             " trial a minute (0.0167)"
         )
     if _has_null(config.environment_kwargs):
-        yield _error("environment_kwargs: TOML has no null; leave such entries out")
+        yield error("environment_kwargs: TOML has no null; leave such entries out")
 
 
 def _has_null(value: Any) -> bool:

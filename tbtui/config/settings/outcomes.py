@@ -1,0 +1,154 @@
+"""What the outcome of a trial leads to, and the review before a step is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from tbtui.config.settings.about import SOURCE, About, Live, mapped, refused
+from tbtui.config.settings.learning import Learning
+
+OutcomeAction = Literal["train", "mask", "retry", "halt"]
+"""What is done with a trial for its outcome: `mask` leaves it out of its group's baseline too,
+`retry` tries again and masks it when the attempts are used up, `halt` ends the run."""
+
+_NO_REVIEW = "Prime-RL trains a batch as soon as it is complete, and waits for nobody"
+
+
+class Outcomes(Learning, frozen=True, kw_only=True):
+    """Failures, retries, and verdicts that are doubted."""
+
+    heading: ClassVar[str] = "What an outcome leads to"
+
+    on_outcome: Annotated[
+        dict[str, OutcomeAction],
+        About(
+            "Exceptions to the table of `tbtui run --explain`",
+            "empty: only the policy's own doing is trained on",
+        ),
+        refused(
+            "Prime-RL leaves out trials that failed by infrastructure and trains on all others", {}
+        ),
+    ] = msgspec.field(default_factory=dict)
+    max_retries: Annotated[
+        int,
+        About(
+            "Further attempts where an outcome means retry",
+            "most faults are gone by then",
+            "attempts",
+            ge=0,
+        ),
+        Live("holds for the next failure"),
+        mapped(SOURCE + "env.agent.retries.max_retries"),
+    ] = 2
+    retry_wait_sec: Annotated[
+        float,
+        About(
+            "Wait before the first retry; doubles with each, half of it random",
+            "lets a short fault pass",
+            "seconds",
+            ge=0,
+        ),
+        Live("holds for the next failure"),
+        refused("verifiers repeats a failed rollout at once", 0.0),
+    ] = 1.0
+    halt_after: Annotated[
+        int,
+        About(
+            "Failures of infrastructure in a row that end the run; 0: never",
+            "three full groups: something is broken",
+            "failures",
+            ge=0,
+        ),
+        refused("Prime-RL ends after ten batches without a sample, and by nothing else"),
+    ] = 24
+    unfit_tasks: Annotated[
+        Literal["skip", "try"],
+        About(
+            "Tasks whose files show that the environment can't serve them: leave them out, or try"
+            " them all the same",
+            "skip: their trials would only fail",
+        ),
+        refused("Prime-RL is given all tasks that are chosen", "skip"),
+    ] = "skip"
+    max_unusable: Annotated[
+        float,
+        About(
+            "Largest share of the tasks tried that may turn out unusable: not to be built, or with"
+            " a verifier that can't work in this environment; more of them end the run",
+            "half: another environment would serve better; 1 never ends it",
+            ge=0,
+        ),
+        refused("Prime-RL keeps its tasks, and ends by its own rules"),
+    ] = 0.5
+    check_zeros: Annotated[
+        Literal["auto", "never", "faults", "first"],
+        About(
+            "Verdicts of 0 that are checked against a fresh sandbox: of verifiers that seem not to"
+            " have worked (faults); besides these the first of each task that was not solved yet,"
+            " against the task's own solution (first); none (never)",
+            "auto: first in the sandbox, which is not the image that a task names; else faults",
+        ),
+        refused("in Prime-RL doubtful verdicts are checked always (faults)"),
+    ] = "auto"
+    kill_before_verifying: Annotated[
+        Literal["auto", "always", "never"],
+        About(
+            "Whether what the agent has left running is killed before its verifier runs in the same"
+            " environment: of bundled tasks (auto), of all tasks, of none. A task whose verifier"
+            " needs it says `[metadata] verifier_needs_processes = true` in task.toml",
+            "auto: what runs beside a verifier can forge its verdict, but others' tasks may be"
+            " verified by asking a server that the agent has started",
+        ),
+        refused("in Prime-RL what an agent has left running is there when it is verified", "never"),
+    ] = "auto"
+
+
+class Reviews(Outcomes, frozen=True, kw_only=True):
+    """Reviews of steps, by people or by rules."""
+
+    heading: ClassVar[str] = "A look before a step is trained"
+
+    review: Annotated[
+        Literal["off", "suspects", "always"],
+        About(
+            "Before a step is trained: go on, wait for a look at trials that something is odd"
+            " about, or at all of them",
+            "off: a run that nobody watches doesn't stand still",
+        ),
+        Live("holds for steps whose trials end from now on"),
+        refused(_NO_REVIEW, "off"),
+    ] = "off"
+    review_rules: Annotated[
+        Path | None,
+        About(
+            "TOML file of [[rule]] tables that decide in a person's place: exclude, relabel,"
+            " accept, refill or hold",
+            "none: people decide",
+            trust="path",
+        ),
+        Live("holds for steps whose trials end from now on"),
+        refused(_NO_REVIEW, None),
+    ] = None
+    review_timeout_sec: Annotated[
+        float | None,
+        About(
+            "How long a review waits for somebody, while the run isn't paused",
+            "none: for ever",
+            "seconds",
+            gt=0,
+        ),
+        Live("holds for reviews that open from now on"),
+        refused(_NO_REVIEW, None),
+    ] = None
+    at_review_timeout: Annotated[
+        Literal["accept", "exclude"],
+        About(
+            "Then: train on everything, or without the suspects that nobody decided upon",
+            "a doubtful reward teaches more harm than a missing one",
+        ),
+        Live("holds for reviews that close from now on"),
+        refused(_NO_REVIEW),
+    ] = "exclude"
