@@ -23,9 +23,9 @@ class Learning(Order, frozen=True, kw_only=True):
     learning_rate: Annotated[
         float,
         About(
-            "AdamW step size at its highest",
-            "fast and stable on the model shipped (tests/benchmarks/learning_curve.py); of another"
-            " model 4e-5, with Prime-RL 1e-5",
+            "Peak learning rate of AdamW",
+            "fast and stable on the shipped model (tests/benchmarks/learning_curve.py); 4e-5 for"
+            " another model, 1e-5 with Prime-RL",
             gt=0,
         ),
         Fixed.LEARNING,
@@ -33,14 +33,14 @@ class Learning(Order, frozen=True, kw_only=True):
     ] = 2e-4
     lr_schedule: Annotated[
         Literal["constant", "linear", "cosine"],
-        About("How the learning rate falls until the last step", "less noise in the end"),
+        About("Decay of the learning rate to the last step", "linear: less noise in the end"),
         Fixed.LEARNING,
         mapped("trainer.scheduler.type"),
     ] = "linear"
     warmup_steps: Annotated[
         int,
         About(
-            "Steps in which the learning rate rises",
+            "Steps over which the learning rate rises to its peak",
             "0: none is needed at this rate",
             "steps",
             ge=0,
@@ -57,8 +57,10 @@ class Learning(Order, frozen=True, kw_only=True):
     advantage: Annotated[
         Advantage,
         About(
-            "What a trial's reward is measured against, and in which unit",
-            "no bias by how hard a task is",
+            "Advantage of a trial: its reward less its group's mean (centred), that in units of"
+            " the group's deviation (std) or of the batch's (batch), or less the mean of the"
+            " other trials (leave_one_out: RLOO)",
+            "centred: no bias towards tasks that are nearly solved or nearly hopeless",
         ),
         Fixed.LEARNING,
         refused("Prime-RL measures a reward against its group's mean, undivided", "centred"),
@@ -66,7 +68,7 @@ class Learning(Order, frozen=True, kw_only=True):
     normalize_advantages_by_std: Annotated[
         bool,
         About(
-            "Divide advantages by their group's deviation: the same as advantage=std",
+            "Divide advantages by their group's standard deviation: the same as advantage=std",
             "off: it overweights tasks that are nearly solved or nearly hopeless",
         ),
         Fixed.LEARNING,
@@ -74,15 +76,19 @@ class Learning(Order, frozen=True, kw_only=True):
     ] = False
     loss_normalizer: Annotated[
         Normalizer,
-        About("What a batch's summed loss is divided by", "long and short trials alike by token"),
+        About(
+            "Divisor of a batch's summed loss: its action tokens, sequences or trials; sum"
+            " divides by nothing",
+            "token: every token weighs the same",
+        ),
         Fixed.LEARNING,
         refused("Prime-RL divides by the tokens of the batch", "token"),
     ] = "token"
     remove_constant_reward_groups: Annotated[
         bool,
         About(
-            "Leave groups whose rewards are all equal out of the normaliser too",
-            "off: a batch with little to teach takes a small step",
+            "Leave constant groups (all rewards equal) out of the normaliser too",
+            "off: a batch with little signal takes a small step",
         ),
         Fixed.LEARNING,
         mapped("orchestrator.train.filter_zero_advantages"),
@@ -90,7 +96,7 @@ class Learning(Order, frozen=True, kw_only=True):
     replace_constant_groups: Annotated[
         int,
         About(
-            "Most further groups that a step starts in place of constant ones",
+            "Most extra groups that a step samples in place of constant ones (dynamic sampling)",
             "0: a step costs what was planned",
             "groups",
             ge=0,
@@ -105,7 +111,7 @@ class Learning(Order, frozen=True, kw_only=True):
     kl_penalty_coef: Annotated[
         float,
         About(
-            "Weight of the penalty for leaving the starting policy",
+            "Weight of the KL penalty towards the starting policy",
             "0: off, and no second model to score with",
             "reward per nat",
             ge=0,
@@ -121,7 +127,8 @@ class Learning(Order, frozen=True, kw_only=True):
     importance_cap: Annotated[
         float,
         About(
-            "Largest weight for a trainer that differs from the sampler",
+            "Cap of truncated importance sampling, which corrects for trainer and sampler whose"
+            " log-probabilities differ",
             "0: no correction; they agree where both are ours",
             "ratio",
             ge=0,
@@ -139,7 +146,7 @@ class Learning(Order, frozen=True, kw_only=True):
     overlong_penalty: Annotated[
         float,
         About(
-            "Taken from the reward of a trial that fills its context",
+            "Largest penalty for a trial whose context is almost full",
             "0: the reward is the verifier's alone",
             "reward",
             ge=0,
@@ -150,7 +157,7 @@ class Learning(Order, frozen=True, kw_only=True):
     overlong_buffer: Annotated[
         int,
         About(
-            "Length before the limit over which that penalty rises",
+            "Tokens before the context limit over which overlong_penalty rises",
             "a quarter of the shipped model's context",
             "tokens",
             ge=1,
@@ -161,7 +168,7 @@ class Learning(Order, frozen=True, kw_only=True):
     turn_penalty: Annotated[
         float,
         About(
-            "Taken from the reward for each turn",
+            "Penalty for each turn",
             "0: the reward is the verifier's alone",
             "reward",
             ge=0,
@@ -172,29 +179,29 @@ class Learning(Order, frozen=True, kw_only=True):
     train_summaries: Annotated[
         bool,
         About(
-            "Train what the agent wrote to summarise its history, too",
-            "on: the policy wrote it, and the reward depends on it",
+            "Train on the agent's summaries of its own history, too",
+            "on: the policy wrote them, and the reward depends on them",
         ),
         Fixed.LEARNING,
         refused("summaries are samples to Prime-RL like any other turn", True),
     ] = True
     clip_low: Annotated[
         float,
-        About("Ratio clipped below 1 - this (ppo, cispo, gspo)", "PPO's", "ratio", ge=0, lt=1),
+        About("Ratios below 1 - this are clipped (ppo, cispo, gspo)", "PPO's", "ratio", ge=0, lt=1),
         Fixed.LEARNING,
         refused(_OWN_LOSS),
     ] = 0.2
     clip_high: Annotated[
         float,
-        About("Ratio clipped above 1 + this (ppo, cispo, gspo)", "PPO's", "ratio", ge=0),
+        About("Ratios above 1 + this are clipped (ppo, cispo, gspo)", "PPO's", "ratio", ge=0),
         Fixed.LEARNING,
         refused(_OWN_LOSS),
     ] = 0.2
     grad_clip: Annotated[
         float,
         About(
-            "Largest gradient norm; 0 switches it off",
-            "keeps one odd batch from undoing what was learned",
+            "Largest norm of the gradient; 0: no clipping",
+            "one odd batch doesn't undo what was learned",
             "norm",
             ge=0,
             depends_on_policy=True,
@@ -206,7 +213,7 @@ class Learning(Order, frozen=True, kw_only=True):
         int,
         About(
             "Scored trials that a group needs to be trained on",
-            "one alone has no baseline",
+            "2: one trial alone has no baseline",
             "trials",
             ge=1,
         ),
@@ -216,8 +223,9 @@ class Learning(Order, frozen=True, kw_only=True):
     short_groups: Annotated[
         Literal["refill", "drop"],
         About(
-            "A group with fewer: run as many fresh trials once, or leave it out",
-            "a fault of infrastructure shall not shape the batch",
+            "Groups with fewer than min_group scored trials: run as many fresh trials, once"
+            " (refill), or leave the group out (drop)",
+            "refill: failures of infrastructure should not shape the batch",
         ),
         Fixed.BATCHES,
         refused(OWN_GROUPS),

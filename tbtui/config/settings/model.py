@@ -18,7 +18,7 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     engine: Annotated[
         Literal["grpo", "prime-rl"],
         About(
-            "Who trains: our own GRPO trainer, or Prime-RL, launched and watched from here",
+            "Trainer: tbtui's own GRPO, or Prime-RL, launched and watched from here",
             "grpo: needs no GPU",
         ),
         Fixed.WEIGHTS,
@@ -27,7 +27,7 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     prime_rl_dir: Annotated[
         Path | None,
         About(
-            "Prime-RL's checkout, with what uv sync has installed in it",
+            "Checkout of Prime-RL, with the environment that its uv sync makes",
             "none: PRIME_RL_DIR",
             trust="code",
         ),
@@ -36,9 +36,9 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     prime_rl_config: Annotated[
         Path | None,
         About(
-            "A configuration file of Prime-RL's, taken as it is but for where it writes; the same"
-            " as naming it without prime_rl_config=",
-            "none: it is written from these settings",
+            "Configuration file of Prime-RL, used unchanged but for where it writes; naming the"
+            " file without prime_rl_config= does the same",
+            "none: the file is written from these settings",
             trust="code",
         ),
         OURS,
@@ -56,16 +56,16 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     policy: Annotated[
         Literal["local", "tinker", "vllm"],
         About(
-            "Where the model runs: the embedded one here, behind a Tinker server, or, only to be"
-            " evaluated, on a vLLM server",
-            "needs no key and no GPU",
+            "Where the model runs: embedded on this machine (local), on a Tinker server or, for"
+            " evaluation only, on a vLLM server",
+            "local: needs no key and no GPU",
         ),
         Fixed.WEIGHTS,
         refused("Prime-RL serves the model with its own vLLM"),
     ] = "local"
     model_name: Annotated[
         str,
-        About("Model to train", "the one that the embedded policy ships"),
+        About("Model to train", "the model that tbtui ships"),
         Fixed.WEIGHTS,
         mapped("model.name"),
     ] = "starter"
@@ -73,7 +73,7 @@ class Model(SettingGroup, frozen=True, kw_only=True):
         str | None,
         About(
             "Checkpoint to start from: a directory, or tinker://... of a Tinker server",
-            "none: the model as it comes",
+            "none: the model's own weights",
             trust="path",
             depends_on_policy=True,
         ),
@@ -117,8 +117,8 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     context_limit: Annotated[
         int | None,
         About(
-            "Most that prompt and completion may take together",
-            "none: all that the model has",
+            "Most tokens of prompt and completion together",
+            "none: the model's whole context",
             "tokens",
             ge=1,
         ),
@@ -139,7 +139,8 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     renderer: Annotated[
         str,
         About(
-            "What turns chat into tokens: template, embedded, cookbook:NAME, or module:Class",
+            "Renderer of chat messages into tokens: template, embedded, cookbook:NAME, or"
+            " module:Class",
             "template: the chat template that comes with the tokenizer",
             trust="class",
             depends_on_policy=True,
@@ -150,9 +151,9 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     thinking: Annotated[
         Literal["keep", "strip", "off"],
         About(
-            "Thinking of earlier turns stays in the prompt, is left out, or the model is told not"
-            " to think",
-            "kept turns are one training sequence; each strip makes a new one",
+            "Thinking of earlier turns stays in the prompt (keep) or is left out (strip), or the"
+            " model doesn't think (off)",
+            "keep: a trial is one training sequence; with strip each turn begins a new one",
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,
@@ -161,9 +162,9 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     checkpoint_ttl_hours: Annotated[
         int | None,
         About(
-            "How long a Tinker server keeps a checkpoint that nobody deletes",
-            "none: until it is deleted, and it may be charged for; a run can be resumed only for so"
-            " long",
+            "Time after which a Tinker server deletes a checkpoint",
+            "none: never, and its storage may be charged; a run can be resumed only while its"
+            " checkpoint exists",
             "hours",
             ge=1,
             depends_on_policy=True,
@@ -173,8 +174,8 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     policy_restarts: Annotated[
         int,
         About(
-            "How often a policy that was lost is made afresh from the last checkpoint",
-            "a server that is restarted doesn't end the night's run",
+            "Times that a lost policy is made anew from the last checkpoint",
+            "a server that restarts doesn't end a run overnight",
             "times",
             ge=0,
         ),

@@ -25,8 +25,9 @@ class Outcomes(Learning, frozen=True, kw_only=True):
     on_outcome: Annotated[
         dict[str, OutcomeAction],
         About(
-            "Exceptions to the table of `tbtui run --explain`",
-            "empty: only the policy's own doing is trained on",
+            "What an outcome leads to (on_outcome.NAME=ACTION), where it differs from the table"
+            " of `tbtui run --explain`",
+            "empty: training sees only what the policy itself did",
         ),
         refused(
             "Prime-RL leaves out trials that failed by infrastructure and trains on all others", {}
@@ -36,7 +37,7 @@ class Outcomes(Learning, frozen=True, kw_only=True):
         int,
         About(
             "Further attempts where an outcome means retry",
-            "most faults are gone by then",
+            "most failures are over by then",
             "attempts",
             ge=0,
         ),
@@ -47,7 +48,7 @@ class Outcomes(Learning, frozen=True, kw_only=True):
         float,
         About(
             "Wait before the first retry; doubles with each, half of it random",
-            "lets a short fault pass",
+            "lets a short failure pass",
             "seconds",
             ge=0,
         ),
@@ -57,7 +58,7 @@ class Outcomes(Learning, frozen=True, kw_only=True):
     halt_after: Annotated[
         int,
         About(
-            "Failures of infrastructure in a row that end the run; 0: never",
+            "Infrastructure failures in a row that end the run; 0: never",
             "three full groups: something is broken",
             "failures",
             ge=0,
@@ -67,8 +68,8 @@ class Outcomes(Learning, frozen=True, kw_only=True):
     unfit_tasks: Annotated[
         Literal["skip", "try"],
         About(
-            "Tasks whose files show that the environment can't serve them: leave them out, or try"
-            " them all the same",
+            "Tasks that, by their files, the environment can't serve: leave them out (skip), or"
+            " try them all the same",
             "skip: their trials would only fail",
         ),
         refused("Prime-RL is given all tasks that are chosen", "skip"),
@@ -76,8 +77,8 @@ class Outcomes(Learning, frozen=True, kw_only=True):
     max_unusable: Annotated[
         float,
         About(
-            "Largest share of the tasks tried that may turn out unusable: not to be built, or with"
-            " a verifier that can't work in this environment; more of them end the run",
+            "Largest share of the tried tasks that may turn out unusable: impossible to build, or"
+            " with a verifier that can't work in this environment; more end the run",
             "half: another environment would serve better; 1 never ends it",
             ge=0,
         ),
@@ -86,9 +87,9 @@ class Outcomes(Learning, frozen=True, kw_only=True):
     check_zeros: Annotated[
         Literal["auto", "never", "faults", "first"],
         About(
-            "Verdicts of 0 that are checked against a fresh sandbox: of verifiers that seem not to"
-            " have worked (faults); besides these the first of each task that was not solved yet,"
-            " against the task's own solution (first); none (never)",
+            "Verdicts of 0 to check in a fresh sandbox: those of verifiers that seem not to have"
+            " worked (faults); besides these, of each task not solved so far, the first, against"
+            " the task's own solution (first); none (never)",
             "auto: first in the sandbox, which is not the image that a task names; else faults",
         ),
         refused("in Prime-RL doubtful verdicts are checked always (faults)"),
@@ -96,11 +97,11 @@ class Outcomes(Learning, frozen=True, kw_only=True):
     kill_before_verifying: Annotated[
         Literal["auto", "always", "never"],
         About(
-            "Whether what the agent has left running is killed before its verifier runs in the same"
-            " environment: of bundled tasks (auto), of all tasks, of none. A task whose verifier"
+            "Kill what the agent has left running before its verifier runs in the same"
+            " environment: in bundled tasks (auto), in all tasks, or never. A task whose verifier"
             " needs it says `[metadata] verifier_needs_processes = true` in task.toml",
-            "auto: what runs beside a verifier can forge its verdict, but others' tasks may be"
-            " verified by asking a server that the agent has started",
+            "auto: what runs beside a verifier can forge its verdict, but a task from elsewhere"
+            " may be verified by asking a server that the agent has started",
         ),
         refused("in Prime-RL what an agent has left running is there when it is verified", "never"),
     ] = "auto"
@@ -109,14 +110,14 @@ class Outcomes(Learning, frozen=True, kw_only=True):
 class Reviews(Outcomes, frozen=True, kw_only=True):
     """Reviews of steps, by people or by rules."""
 
-    heading: ClassVar[str] = "A look before a step is trained"
+    heading: ClassVar[str] = "Review before a step is trained"
 
     review: Annotated[
         Literal["off", "suspects", "always"],
         About(
-            "Before a step is trained: go on, wait for a look at trials that something is odd"
-            " about, or at all of them",
-            "off: a run that nobody watches doesn't stand still",
+            "Before a step is trained: go on (off), wait for a review of its suspect trials"
+            " (suspects), or of all its trials (always)",
+            "off: an unattended run doesn't stand still",
         ),
         Live("holds for steps whose trials end from now on"),
         refused(_NO_REVIEW, "off"),
@@ -135,8 +136,8 @@ class Reviews(Outcomes, frozen=True, kw_only=True):
     review_timeout_sec: Annotated[
         float | None,
         About(
-            "How long a review waits for somebody, while the run isn't paused",
-            "none: for ever",
+            "Longest wait for a review, while the run isn't paused",
+            "none: without limit",
             "seconds",
             gt=0,
         ),
@@ -146,8 +147,9 @@ class Reviews(Outcomes, frozen=True, kw_only=True):
     at_review_timeout: Annotated[
         Literal["accept", "exclude"],
         About(
-            "Then: train on everything, or without the suspects that nobody decided upon",
-            "a doubtful reward teaches more harm than a missing one",
+            "After review_timeout_sec: train on everything (accept), or leave undecided suspects"
+            " out (exclude)",
+            "exclude: a doubtful reward does more harm than a missing one",
         ),
         Live("holds for reviews that close from now on"),
         refused(_NO_REVIEW),

@@ -21,17 +21,16 @@ class Monitoring(Stragglers, frozen=True, kw_only=True):
 
     on_alarm: Annotated[
         dict[str, AlarmAction],
-        About("What an alarm leads to", "empty: each one warns"),
+        About("What an alarm leads to (on_alarm.NAME=ACTION)", "empty: each one warns"),
         remarked("tbtui raises its alarms itself; Prime-RL isn't told of it", {}),
     ] = msgspec.field(default_factory=dict)
     prices: Annotated[
         dict[str, Annotated[float, msgspec.Meta(ge=0)]],
         About(
-            "prices.prompt, .sampled and .trained, for the cost of steps and evaluations; beside"
-            " them .cached (tokens of prompts in the sampler's cache) and .scored (forward passes"
-            " alone), which are prompt's else, and .storage (of checkpoints, dollars a gigabyte"
-            " and month)",
-            "empty: Tinker's public ones where they are known (tbtui run --explain), else costs"
+            "prices.prompt, .sampled and .trained, from which costs are counted; optional:"
+            " .cached (prompt tokens in the sampler's cache) and .scored (forward passes alone),"
+            " else as prompt, and .storage (of checkpoints, dollars a gigabyte and month)",
+            "empty: Tinker's public ones where they are known (`tbtui run --explain`), else costs"
             " are unknown",
             "US dollars a million tokens",
         ),
@@ -40,8 +39,7 @@ class Monitoring(Stragglers, frozen=True, kw_only=True):
     max_cost: Annotated[
         float | None,
         About(
-            "Ends the run once it has cost so much: the step under way is finished and saved"
-            " (exit status 0)",
+            "Cost at which the run ends: the step under way is finished and saved (exit status 0)",
             "none: max_steps decides",
             "US dollars",
             gt=0,
@@ -63,10 +61,12 @@ class Monitoring(Stragglers, frozen=True, kw_only=True):
 class Output(Monitoring, frozen=True, kw_only=True):
     """The run directory, checkpoints and trackers."""
 
-    heading: ClassVar[str] = "Where it goes"
+    heading: ClassVar[str] = "Output"
 
     logs_dir: Annotated[
-        Path, About("Directory of runs", "beside where it was started"), mapped("output_dir")
+        Path,
+        About("Directory of runs", "in the directory where tbtui was started"),
+        mapped("output_dir"),
     ] = Path("runs")
     run_name: Annotated[
         str | None,
@@ -78,14 +78,14 @@ class Output(Monitoring, frozen=True, kw_only=True):
         Literal["detach", "stop"],
         About(
             "When the terminal goes away (a lost connection, a closed window): the run goes on"
-            " without it, or ends",
-            "detach: an hour's work is worth more than its window; tbtui attach shows it again",
+            " without it (detach), or ends (stop)",
+            "detach: an hour's work is worth more than its window; `tbtui attach` shows it again",
         ),
         OURS,
     ] = "detach"
     keep: Annotated[
         Literal["all", "failed", "none"],
-        About("Whose recordings and logs stay on disk", "all: tokens stay in any case"),
+        About("Trials whose recordings and logs stay on disk", "all; tokens stay in any case"),
         mapped(HARNESS + "keep"),
     ] = "all"
     save_every: Annotated[
@@ -102,7 +102,7 @@ class Output(Monitoring, frozen=True, kw_only=True):
     keep_checkpoints: Annotated[
         int,
         About(
-            "Latest checkpoints that stay, beside the best one; 0: all",
+            "Newest checkpoints to keep, beside the best one; 0: all",
             "a few to go back to, and a bounded disk",
             "checkpoints",
             ge=0,
@@ -112,7 +112,7 @@ class Output(Monitoring, frozen=True, kw_only=True):
     ] = 3
     tensorboard: Annotated[
         bool,
-        About("Write TensorBoard files into the run", "off: needs tbtui[tensorboard]"),
+        About("Write TensorBoard files into the run directory", "off: needs tbtui[tensorboard]"),
         refused("Prime-RL logs to files and to wandb", False),
     ] = False
     trackio_project: Annotated[

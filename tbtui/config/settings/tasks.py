@@ -14,7 +14,7 @@ MAX_STEPS = 40
 class Tasks(Model, frozen=True, kw_only=True):
     """Tasks to train on, and tasks to hold out."""
 
-    heading: ClassVar[str] = "On which tasks"
+    heading: ClassVar[str] = "Tasks"
 
     tasks_dir: Annotated[
         Path | None,
@@ -29,8 +29,8 @@ class Tasks(Model, frozen=True, kw_only=True):
     tasks: Annotated[
         tuple[str, ...],
         About(
-            "Which of them to train on: names, globs (copy-*) and saved sets (@NAME); those held"
-            " out stay so",
+            "Tasks to train on: names, globs (copy-*) and saved sets (@NAME); held-out tasks stay"
+            " held out",
             "empty: all that are not held out",
         ),
         Fixed.TASKS,
@@ -39,7 +39,7 @@ class Tasks(Model, frozen=True, kw_only=True):
     eval_split: Annotated[
         float,
         About(
-            "Share held out where no task declares a split",
+            "Share of tasks held out where no task declares a split",
             "enough held-out tasks to see overfitting",
             "share of tasks",
             ge=0,
@@ -51,7 +51,7 @@ class Tasks(Model, frozen=True, kw_only=True):
     eval_tasks: Annotated[
         tuple[str, ...],
         About(
-            "The tasks to hold out, named like those of tasks, in place of a split",
+            "Tasks to hold out in place of a split, named as in tasks",
             "empty: eval_split decides",
         ),
         Fixed.TASKS,
@@ -62,12 +62,12 @@ class Tasks(Model, frozen=True, kw_only=True):
 class Length(Tasks, frozen=True, kw_only=True):
     """Steps, and what a step is made of."""
 
-    heading: ClassVar[str] = "How long and how much"
+    heading: ClassVar[str] = "Length and batch size"
 
     max_steps: Annotated[
         int,
         About(
-            "Batches to train on; 0 only evaluates",
+            "Steps to train; 0: only evaluate",
             "the starter tasks are learned by then",
             "steps",
             ge=0,
@@ -94,7 +94,7 @@ class Length(Tasks, frozen=True, kw_only=True):
     group_size: Annotated[
         int,
         About(
-            "Trials of one task in a step",
+            "Trials of a task in a step: its group",
             "enough that most groups differ in reward",
             "trials",
             ge=1,
@@ -104,7 +104,7 @@ class Length(Tasks, frozen=True, kw_only=True):
     ] = 8
     seed: Annotated[
         int,
-        About("Decides the order of tasks and every random draw", "runs can be repeated", ge=0),
+        About("Seed of the order of tasks and of every random draw", "runs can be repeated", ge=0),
         Fixed.BATCHES,
         mapped("inference.vllm.seed", TASKSET + "seed"),
     ] = 0
@@ -118,8 +118,8 @@ class Order(Length, frozen=True, kw_only=True):
     num_substeps: Annotated[
         int,
         About(
-            "Optimiser steps that a batch is divided into",
-            "1: all its data are of the weights that are trained",
+            "Optimiser steps (optim_step) per batch",
+            "1: all data of a batch are on-policy",
             "optimiser steps",
             ge=1,
         ),
@@ -129,8 +129,9 @@ class Order(Length, frozen=True, kw_only=True):
     stream: Annotated[
         bool,
         About(
-            "Compute gradients of a batch's groups as they finish, not at its end",
-            "off: every advantage and normaliser is at hand",
+            "Accumulate gradients (forward_backward) group by group as trials finish, not once at"
+            " the end of the batch",
+            "off: all advantages and the normaliser are known first",
         ),
         Fixed.BATCHES,
         refused("Prime-RL computes gradients of whole batches", False),
@@ -138,8 +139,8 @@ class Order(Length, frozen=True, kw_only=True):
     max_steps_off_policy: Annotated[
         int,
         About(
-            "Batches that may be sampled ahead of training",
-            "0: strictly in turn, and so reproducible",
+            "Batches that may be sampled ahead of training: the largest staleness",
+            "0: sampling and training take turns, so a run can be repeated",
             "steps",
             ge=0,
         ),

@@ -21,7 +21,7 @@ class Evaluation(Reviews, frozen=True, kw_only=True):
     eval_every: Annotated[
         int,
         About(
-            "Steps between evaluations; 0: only before and after",
+            "Steps between evaluations; 0: only before and after training",
             "a tenth of the time, at most",
             "steps",
             ge=0,
@@ -38,7 +38,9 @@ class Evaluation(Reviews, frozen=True, kw_only=True):
     eval_temperature: Annotated[
         float,
         About(
-            "Sampling temperature in evaluation", "as in training: no other policy is judged", gt=0
+            "Sampling temperature in evaluation",
+            "as in training: the same policy is evaluated",
+            gt=0,
         ),
         Fixed.EVALUATIONS,
         mapped("orchestrator.eval.sampling.temperature"),
@@ -53,8 +55,9 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     agent: Annotated[
         Literal["terminus-2", "oracle"],
         About(
-            "Who acts: the policy through Terminus-2 or, only to evaluate, the task's solution",
-            "the policy is what is trained",
+            "Agent: the policy through Terminus-2 or, only to evaluate, the task's own solution"
+            " (oracle)",
+            "terminus-2: the policy is what is trained",
         ),
         Fixed.TRIALS,
         refused("in Prime-RL the policy acts, through Terminus-2", "terminus-2"),
@@ -62,8 +65,8 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     max_turns: Annotated[
         int,
         About(
-            "Model calls in a trial",
-            "twice what the starter tasks need; 32 of another model",
+            "Most model calls in a trial",
+            "twice what the starter tasks need; 32 for another model",
             "turns",
             ge=1,
         ),
@@ -73,9 +76,9 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     max_tokens: Annotated[
         int,
         About(
-            "Most in one completion",
-            "room for the longest answer of the starter tasks; of another model 8192, or a quarter"
-            " of context_limit",
+            "Most tokens of a completion",
+            "room for the longest answer of the starter tasks; for another model 8192, or a"
+            " quarter of context_limit",
             "tokens",
             ge=1,
         ),
@@ -92,7 +95,7 @@ class Trials(Evaluation, frozen=True, kw_only=True):
         bool,
         About(
             "Let the agent summarise its history when the context fills up",
-            "off: it takes calls that short tasks don't need",
+            "off: it costs model calls that short tasks don't need",
         ),
         Fixed.TRIALS,
         mapped(HARNESS + "enable_summarize"),
@@ -100,7 +103,10 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     proactive_summarization_threshold: Annotated[
         int,
         About(
-            "It does so with less free context than this", "Terminus-2's default", "tokens", ge=0
+            "Free context below which the agent summarises its history",
+            "Terminus-2's default",
+            "tokens",
+            ge=0,
         ),
         Fixed.TRIALS,
         mapped(HARNESS + "proactive_summarization_threshold"),
@@ -108,8 +114,8 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     sample_timeout_sec: Annotated[
         float,
         About(
-            "Longest that the policy may take for one completion",
-            "a policy that hangs is a failure, not a slow one; 900 of another model",
+            "Longest wait for a completion",
+            "a policy that hangs is a failure, not a slow one; 900 for another model",
             "seconds",
             gt=0,
         ),
@@ -118,43 +124,52 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     ] = 300.0
     trial_timeout_sec: Annotated[
         float | None,
-        About("Active time of the agent in a trial", "none: the task's own", "seconds", gt=0),
+        About(
+            "Most active time of the agent in a trial",
+            "none: the task's own limit",
+            "seconds",
+            gt=0,
+        ),
         Fixed.TRIALS,
         mapped(HARNESS + "trial_timeout_sec"),
     ] = None
     environment_type: Annotated[
         str | None,
         About(
-            "sandbox, docker, podman, one of Harbor's, module:Class; auto: the sandbox, or Docker"
-            " where that serves more of the tasks",
-            "none: what this host has",
+            "Where trials run: sandbox, docker, podman, an environment of Harbor's, module:Class;"
+            " auto: the sandbox, or Docker where that serves more of the tasks",
+            "none: what this machine has",
             trust="class",
         ),
         mapped(HARNESS + "environment_type"),
     ] = None
     environment_kwargs: Annotated[
         dict[str, Any],
-        About("Passed through to the environment", "empty: its own defaults", trust="code"),
+        About(
+            "Keyword arguments of the environment (environment_kwargs.NAME=VALUE)",
+            "empty: its own defaults",
+            trust="code",
+        ),
         mapped(HARNESS + "environment_kwargs"),
     ] = msgspec.field(default_factory=dict)
     force_build: Annotated[
         bool,
         About(
-            "Build a task's Dockerfile although the task names an image",
-            "images are made to spare the build; on where one can't be pulled",
+            "Build a task's Dockerfile even if the task names an image",
+            "off: an image spares the build; on where it can't be pulled",
         ),
         mapped(HARNESS + "force_build"),
     ] = False
     n_parallel_envs: Annotated[
         int,
-        About("Trials that run at once", "they wait more than they compute", "trials", ge=1),
+        About("Trials that run at once", "trials wait more than they compute", "trials", ge=1),
         Live("trials that run already end first"),
         mapped("orchestrator.concurrency.max_inflight", HARNESS + "n_parallel_envs"),
     ] = 16
     env_starts_per_sec: Annotated[
         float,
         About(
-            "Most trials started in a second; 0: no limit",
+            "Most trials to start in a second; 0: no limit",
             "0: sandboxes start at once; 1 where a service runs them",
             "trials a second",
             ge=0,
@@ -165,14 +180,17 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     n_workers: Annotated[
         int,
         About(
-            "Processes that run them", "two cores are the least that people have", "processes", ge=1
+            "Worker processes that run the trials",
+            "two cores are the least that people have",
+            "processes",
+            ge=1,
         ),
         mapped(HARNESS + "n_workers"),
     ] = 2
     worker_max_mb: Annotated[
         int,
         About(
-            "A worker with more resident memory is replaced; 0: never",
+            "Resident memory above which a worker is replaced; 0: never",
             "twice what a healthy one takes",
             "megabytes",
             ge=0,
@@ -182,7 +200,7 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     worker_max_trials: Annotated[
         int,
         About(
-            "A worker that has run so many is replaced; 0: never",
+            "Trials after which a worker is replaced; 0: never",
             "slow leaks of libraries stay small",
             "trials",
             ge=0,
@@ -198,15 +216,16 @@ class Stragglers(Trials, frozen=True, kw_only=True):
 
     step_deadline_sec: Annotated[
         float | None,
-        About("Active time that a step's trials have in all", "none: no limit", "seconds", gt=0),
+        About("Deadline of a step's trials, in active time", "none: no limit", "seconds", gt=0),
         Live("holds for batches that begin from now on"),
         refused("Prime-RL's steps have no deadline (it samples on past slow trials)", None),
     ] = None
     at_deadline: Annotated[
         Literal["wait", "stop", "mask"],
         About(
-            "Then: only say so, stop and verify, or leave the late ones out",
-            "stopped trials still have a verdict",
+            "After step_deadline_sec: only report it (wait), stop late trials and verify them"
+            " (stop), or leave them out (mask)",
+            "stop: stopped trials still have a verdict",
         ),
         Live("holds for batches that begin from now on"),
         refused("Prime-RL's steps have no deadline"),
@@ -224,7 +243,10 @@ class Stragglers(Trials, frozen=True, kw_only=True):
     ] = 0
     oversample_keep: Annotated[
         Literal["in_order", "first_finished"],
-        About("Which of them fill the group", "first_finished favours short trials"),
+        About(
+            "Which trials fill an oversampled group",
+            "in_order: first_finished favours short trials",
+        ),
         Fixed.BATCHES,
         refused(OWN_GROUPS),
     ] = "in_order"
