@@ -84,8 +84,8 @@ def parse_run_settings(
         replaced: settings that the caller replaces, whatever the run says.
 
     Raises:
-        ConfigError: as `parse_settings`; or the run names code, hosts or paths that nobody who may
-            has named (`trust.require_trusted`).
+        ConfigError: as `parse_settings`; or the run names code, hosts or paths that no trusted
+            source has named (`trust.require_trusted`).
     """
     own = to_json(parse_settings(changed, files=[file]))
     require_trusted(own, file, {*names_typed(arguments), *replaced}, command)

@@ -42,7 +42,7 @@ def toml_text(tables: Mapping[str, Any]) -> str:
     """A file with these tables: their values in the order given, and then the tables below them.
 
     Raises:
-        TypeError: a value that TOML hasn't got, such as None.
+        TypeError: a value that TOML can't express, such as None.
     """
     import tomli_w
 

@@ -51,7 +51,7 @@ def claims(values: Mapping[str, Any]) -> dict[str, Any]:
 def require_trusted(
     said: Mapping[str, Any], where: Path, repeated: Collection[str], command: str
 ) -> None:
-    """Refuse what a file of a run says and nobody who may has said.
+    """Refuse what only a run's own file names: code, hosts or paths that its user has not allowed.
 
     Args:
         said: JSON-like settings by name, as the file has them.

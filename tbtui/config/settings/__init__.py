@@ -41,7 +41,7 @@ class RunConfig(Output, frozen=True, kw_only=True):
     them; the constructor trusts its types."""
 
     given: frozenset[str] = frozenset()
-    """Names of the settings that somebody asked for; no setting itself."""
+    """Names of the settings that were given, not left at their default; no setting itself."""
 
     @property
     def advantage_method(self) -> Advantage:

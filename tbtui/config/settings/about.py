@@ -62,7 +62,7 @@ class SettingMapping:
     """Dotted names of the keys that carry it; `[]` marks a list of tables. What is in a source of
     training is in the source of evaluation too."""
     why_not: str = ""
-    """Of a setting without keys: the reason, and what to do; the end of a line."""
+    """Why a setting without keys has none, and what to do; the end of a line."""
     level: Literal["error", "warning"] = "error"
     anyway: tuple[Any, ...] = ()
     """Values, as JSON has them, that Prime-RL fulfils by itself."""

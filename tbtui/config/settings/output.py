@@ -22,7 +22,7 @@ class Monitoring(Stragglers, frozen=True, kw_only=True):
     on_alarm: Annotated[
         dict[str, AlarmAction],
         About("What an alarm leads to (on_alarm.NAME=ACTION)", "empty: each one warns"),
-        remarked("tbtui raises its alarms itself; Prime-RL isn't told of it", {}),
+        remarked("tbtui raises its alarms itself; Prime-RL doesn't get it", {}),
     ] = msgspec.field(default_factory=dict)
     prices: Annotated[
         dict[str, Annotated[float, msgspec.Meta(ge=0)]],
@@ -34,7 +34,7 @@ class Monitoring(Stragglers, frozen=True, kw_only=True):
             " are unknown",
             "US dollars a million tokens",
         ),
-        remarked("tbtui counts costs itself; Prime-RL isn't told of it", {}),
+        remarked("tbtui counts costs itself; Prime-RL doesn't get it", {}),
     ] = msgspec.field(default_factory=dict)
     max_cost: Annotated[
         float | None,

@@ -57,7 +57,7 @@ def _tinker(config: RunConfig) -> Iterator[Problem]:
             "tinker_base_url: leave user and password out of it, which the SDK would write into"
             " logs; a server's key is TINKER_API_KEY"
         )
-    # Another server may well serve the embedded model, whose name nobody has to give.
+    # Another server may serve the embedded model, whose name is the default.
     if "model_name" not in config.given and config.tinker_base_url is None:
         yield error("model_name: name a model of the Tinker server, such as Qwen/Qwen3-8B")
 
@@ -91,7 +91,7 @@ def _vllm(config: RunConfig) -> Iterator[Problem]:
         yield error("tinker_base_url: policy=vllm asks a vLLM server; give vllm_base_url")
     if config.eval_temperature != 1:
         yield warning(
-            f"eval_temperature={config.eval_temperature:g}: a vLLM server tells log-probabilities"
+            f"eval_temperature={config.eval_temperature:g}: a vLLM server returns log-probabilities"
             " at temperature 1, unless it was started with --logprobs-mode processed_logprobs"
         )
 

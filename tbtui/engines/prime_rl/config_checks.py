@@ -1,4 +1,4 @@
-"""What of a run's settings Prime-RL can't do, or does otherwise. None is ignored in silence."""
+"""Checks of the settings for Prime-RL: what it can't do, or does otherwise."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prime_rl_problems(config: RunConfig) -> list[Problem]:
 
 
 def _unmapped(config: RunConfig) -> Iterator[Problem]:
-    """Settings that can't be written into Prime-RL's file, where somebody asked for something."""
+    """Settings that were given and have no place in Prime-RL's file."""
     values = to_json(config)
     for name, setting in settings().items():
         value, mapping = values[name], setting.prime_rl

@@ -87,7 +87,7 @@ def _trainer(config: RunConfig) -> dict[str, Any]:
     rank = config.lora_rank
     return {
         "model": {"lora": {"rank": rank, "alpha": ALPHA_PER_RANK * rank}},
-        # Prime-RL reads the text "None" as no value, which TOML hasn't got.
+        # TOML has no null; Prime-RL reads the text "None" as one.
         "optim": {"lr": config.learning_rate, "max_norm": config.grad_clip or "None"},
         "scheduler": _scheduler(config),
     }
@@ -197,7 +197,7 @@ def _tasks(config: RunConfig, *, heldout: bool) -> dict[str, Any]:
 
 
 def _directory(given: Path) -> Path:
-    """Of the tasks; one that isn't here may be on the machine that trains."""
+    """The tasks' directory; one that doesn't exist here may be on the machine that trains."""
     try:
         return find_tasks(given)
     except CatalogError:
