@@ -11,7 +11,6 @@ from tbtui.config.problems import require_no_errors
 from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.rollouts import TrialSettings
-from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.task_fitness import offer
 from tbtui.engines.task_records import task_records
@@ -44,6 +43,8 @@ def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
 def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
     config, environment = prepared.config, prepared.environment
     return TrialSettings(
+        config,
+        outcome_policy(config.on_outcome),
         trials_dir=prepared.directory.trials,
         environment=EnvironmentSpec(
             environment.type,
@@ -52,20 +53,7 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
             config.force_build,
         ),
         model_name=policy.info.model_name,
-        max_turns=config.max_turns,
-        trial_timeout_sec=config.trial_timeout_sec,
-        limits=SamplingLimits(policy.info.context_limit, config.max_tokens),
-        max_retries=config.max_retries,
-        n_parallel=config.n_parallel_envs,
-        outcomes=outcome_policy(config.on_outcome),
-        retry_wait_sec=config.retry_wait_sec,
-        halt_after=config.halt_after,
-        sample_timeout_sec=config.sample_timeout_sec,
-        starts_per_sec=config.env_starts_per_sec,
-        keep=config.keep,
-        agent=config.agent,
-        enable_summarize=config.enable_summarize,
-        proactive_summarization_threshold=config.proactive_summarization_threshold,
+        context_limit=policy.info.context_limit,
         check_zeros=prepared.check_zeros,
         kill_before_verifying=prepared.kill_before_verifying,
     )

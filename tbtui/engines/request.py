@@ -11,14 +11,13 @@ from pathlib import Path
 from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.places import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
+from tbtui.config.defaults import EMBEDDED_MODEL
 from tbtui.config.problems import Problem, require_no_errors
 from tbtui.config.trust import remember
 from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
 
 """What `request_run` raises: each message is one line for whoever asked for the run."""
-
-EMBEDDED_MODEL = "starter"
 
 ON_SERVER = "tinker://"
 """What the name of a checkpoint on a Tinker server begins with."""

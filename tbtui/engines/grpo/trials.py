@@ -19,7 +19,7 @@ from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
 from tbtui.engines.grpo.rollouts import Rollout, TrialSettings, sent
-from tbtui.engines.grpo.sampling import Conversation, LoopTurns
+from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
 from tbtui.engines.grpo.steering import Pool, Steering
 from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.engines.grpo.waiting_commands import WaitingCommands
@@ -109,10 +109,11 @@ class TrialRunner[P: Pool]:
         self.pool = pool(self)
         self._policy = policy
         self._journal = journal
-        self._admission = Admission(settings.n_parallel, settings.starts_per_sec)
-        self._streak = FailureStreak(settings.halt_after)
+        config = settings.config
+        self._admission = Admission(config.n_parallel_envs, config.env_starts_per_sec)
+        self._streak = FailureStreak(config.halt_after)
         self.completions = Completions(
-            policy, journal, self.outages, settings.retry_wait_sec, settings.sample_timeout_sec
+            policy, journal, self.outages, config.retry_wait_sec, config.sample_timeout_sec
         )
         self._attempts = Attempts()
         self._turns = LoopTurns()
@@ -124,12 +125,7 @@ class TrialRunner[P: Pool]:
 
     def change(self, config: RunConfig) -> None:
         """Settings of the run have changed; what has begun ends as it began."""
-        self._settings = dataclasses.replace(
-            self._settings,
-            max_retries=config.max_retries,
-            retry_wait_sec=config.retry_wait_sec,
-            sample_timeout_sec=config.sample_timeout_sec,
-        )
+        self._settings = dataclasses.replace(self._settings, config=config)
         self.completions.retry_wait_sec = config.retry_wait_sec
         self.completions.patience_sec = config.sample_timeout_sec
         self._admission.change(config.n_parallel_envs, config.env_starts_per_sec)
@@ -166,14 +162,14 @@ class TrialRunner[P: Pool]:
                     await self._outage_over(place)
                 elif (
                     settings.outcomes[rollout.outcome] != "retry"
-                    or retries >= settings.max_retries
+                    or retries >= settings.config.max_retries
                     or plan.task.name in self.unusable
                 ):
                     return rollout
                 else:
                     retries += 1
                     why = str(rollout.outcome)
-                    wait = retry_wait(settings.retry_wait_sec, retries, plan.seed)
+                    wait = retry_wait(settings.config.retry_wait_sec, retries, plan.seed)
                 if place.final.is_set():
                     return rollout
                 attempt += 1
@@ -209,7 +205,7 @@ class TrialRunner[P: Pool]:
     ) -> Rollout:
         plan = place.plan
         trial = plan.trial_id(number)
-        budget = self._settings.trial_timeout_sec or plan.task.agent_timeout_sec
+        budget = self._settings.config.trial_timeout_sec or plan.task.agent_timeout_sec
         self._journal.append(
             TrialQueued(
                 trial=trial,
@@ -256,13 +252,13 @@ class TrialRunner[P: Pool]:
             trial,
             plan.seed,
             plan.temperature,
-            self._settings.limits,
+            SamplingLimits(self._settings.context_limit, self._settings.config.max_tokens),
             self._policy,
             self._journal,
             self._turns,
         )
         # An answer that takes most of the budget is the server's slowness, not the policy's.
-        patience = min(self._settings.sample_timeout_sec, _LARGEST_SHARE * budget)
+        patience = min(self._settings.config.sample_timeout_sec, _LARGEST_SHARE * budget)
         return Attempt(
             trial, plan, conversation, patience, loop.create_future(), loop.create_future()
         )
@@ -283,21 +279,21 @@ class TrialRunner[P: Pool]:
         return None
 
     def _spec(self, plan: TrialPlan, trial: str, budget: float) -> TrialSpec:
-        settings = self._settings
+        settings, config = self._settings, self._settings.config
         return TrialSpec(
             trial=trial,
             task_dir=plan.task.path,
             trials_dir=settings.trials_dir,
             environment=settings.environment,
             model_name=settings.model_name,
-            max_turns=settings.max_turns,
+            max_turns=config.max_turns,
             budget_sec=budget,
-            context_limit=settings.limits.context,
-            max_tokens=settings.limits.completion,
-            keep=settings.keep,
-            agent=settings.agent,
-            enable_summarize=settings.enable_summarize,
-            proactive_summarization_threshold=settings.proactive_summarization_threshold,
+            context_limit=settings.context_limit,
+            max_tokens=config.max_tokens,
+            keep=config.keep,
+            agent=config.agent,
+            enable_summarize=config.enable_summarize,
+            proactive_summarization_threshold=config.proactive_summarization_threshold,
             check_zeros=settings.check_zeros,
             kill_before_verifying=settings.kill_before_verifying,
         )
