@@ -20,7 +20,6 @@ class Setting:
     """One row."""
 
     name: str
-    heading: str
     base: Any
     """The type without None; of a table, that of its entries."""
     kind: Literal["integer", "number", "switch", "choice", "text", "path", "list", "table"]
@@ -120,14 +119,14 @@ def settings() -> Mapping[str, Setting]:
     defaults = msgspec.structs.asdict(RunConfig())
     return MappingProxyType(
         {
-            name: _setting(name, heading, hints[name], defaults[name])
-            for heading, names in GROUPS.items()
+            name: _setting(name, hints[name], defaults[name])
+            for names in GROUPS.values()
             for name in names
         }
     )
 
 
-def _setting(name: str, heading: str, annotation: Any, default: Any) -> Setting:
+def _setting(name: str, annotation: Any, default: Any) -> Setting:
     whole = annotation.__origin__
     marks = {type(mark): mark for mark in annotation.__metadata__}
     parts = get_args(whole) if isinstance(whole, UnionType) else (whole,)
@@ -148,7 +147,6 @@ def _setting(name: str, heading: str, annotation: Any, default: Any) -> Setting:
         base = get_args(base)[1]
     return Setting(
         name,
-        heading,
         base,
         kind,
         optional,

@@ -283,31 +283,6 @@ def test_the_file_says_the_same_as_the_tables() -> None:
     assert at(document, "orchestrator.train.source[].env.agent.harness.id") == PLUGIN
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        {},
-        {"a": {}, "b": {"c": {}}, "d": {"e": {"f": 1}}},
-        {"a": [{"b": [{"c": 1}, {}]}, {"d": {"e": [1, 2]}}], "f": []},
-        {"text": '"\\\n\t\x7f\x00 é 😀', "a key": {"an.other": 1}, "": 0},
-        {"numbers": [1e-05, float("inf"), -3, True], "mixed": [1, {"a": {"b": []}}, [{}]]},
-    ],
-)
-def test_any_toml_is_written_as_it_was_read(document: dict[str, Any]) -> None:
-    assert tomllib.loads(toml_text(document)) == document
-
-
-def test_what_a_terminal_might_obey_is_escaped() -> None:
-    text = toml_text({"a\u202eb": ["\x9b2J", {"c": "\u2028"}]})
-    assert all(each.isprintable() for each in text.splitlines())
-    assert tomllib.loads(text) == {"a\u202eb": ["\x9b2J", {"c": "\u2028"}]}
-
-
-def test_no_value_is_no_toml() -> None:
-    with pytest.raises(TypeError, match="NoneType"):
-        toml_text({"a": None})
-
-
 def test_chosen_tasks_are_written_by_name(tmp_path: Path) -> None:
     config = config_of("tasks=copy-0[12],move-01", f"tasks_dir={bundled_tasks() / 'starter'}")
     (train,) = prime_rl_config(config)["orchestrator"]["train"]["source"]
