@@ -44,6 +44,21 @@ def common_problems(config: RunConfig) -> list[Problem]:
     ]
 
 
+def context_problems(config: RunConfig, limit: int) -> Iterator[Problem]:
+    """What doesn't fit into a context of `limit` tokens."""
+    if config.max_tokens >= limit:
+        yield error(
+            f"max_tokens={config.max_tokens}: nothing of the context of {limit} tokens would be"
+            " left for a prompt"
+        )
+    if config.enable_summarize and limit <= config.proactive_summarization_threshold:
+        yield error(
+            f"enable_summarize=true: the context of {limit} tokens always has fewer free ones than"
+            f" proactive_summarization_threshold={config.proactive_summarization_threshold};"
+            " give a smaller threshold"
+        )
+
+
 def _schedule(config: RunConfig) -> Iterator[Problem]:
     if config.num_substeps > config.batch_size:
         yield error(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tbtui.config import RunConfig, settings, to_json
 from tbtui.config.problems import Problem, error, errors_first, warning
 from tbtui.config.values import lacks_password, without_password
-from tbtui.engines.config_checks import common_problems, listed
+from tbtui.engines.config_checks import common_problems, context_problems, listed
 from tbtui.engines.prices import price_list
 
 if TYPE_CHECKING:
@@ -148,14 +148,4 @@ def _context(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
             " tokens"
         )
     limit = min(config.context_limit or info.context_limit, info.context_limit)
-    if config.max_tokens >= limit:
-        yield error(
-            f"max_tokens={config.max_tokens}: nothing of the context of {limit} tokens would be"
-            " left for a prompt"
-        )
-    if config.enable_summarize and limit <= config.proactive_summarization_threshold:
-        yield error(
-            f"enable_summarize=true: the context of {limit} tokens always has fewer free ones than"
-            f" proactive_summarization_threshold={config.proactive_summarization_threshold};"
-            " give a smaller threshold"
-        )
+    yield from context_problems(config, limit)

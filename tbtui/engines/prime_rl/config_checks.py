@@ -9,7 +9,7 @@ from typing import Any
 
 from tbtui.config import RunConfig, default_of, settings, to_json
 from tbtui.config.problems import Problem, error, errors_first, warning
-from tbtui.engines.config_checks import common_problems
+from tbtui.engines.config_checks import common_problems, context_problems
 
 ASSUMED_CONTEXT = 32768
 """Tokens of a training sequence where no `context_limit` is given; Prime-RL itself would take 2048
@@ -91,22 +91,11 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _length_problems(config: RunConfig) -> Iterator[Problem]:
-    context = context_of(config)
     if config.context_limit is None:
         yield warning(
             f"context_limit: not given, so sequences may have {ASSUMED_CONTEXT} tokens (seq_len)"
         )
-    if config.max_tokens >= context:
-        yield error(
-            f"max_tokens={config.max_tokens}: nothing of the context of {context} tokens would be"
-            " left for a prompt"
-        )
-    if config.enable_summarize and context <= config.proactive_summarization_threshold:
-        yield error(
-            f"enable_summarize=true: the context of {context} tokens always has fewer free ones"
-            f" than proactive_summarization_threshold={config.proactive_summarization_threshold};"
-            " give a smaller threshold"
-        )
+    yield from context_problems(config, context_of(config))
 
 
 def _batch_problems(config: RunConfig) -> Iterator[Problem]:
