@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from tbtui.errors import UserError
 
@@ -13,8 +14,7 @@ class ConfigError(UserError):
     """A setting is unknown or its value can't be used; one line that says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A setting that is not, or not quite, honoured."""
 
     level: Literal["error", "warning"]

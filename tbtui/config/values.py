@@ -34,7 +34,7 @@ _OF_THE_APP = MappingProxyType(
         "keys": "other keys are set in keys.toml",
     }
 )
-"""What a person may take for one, and where it is set."""
+"""Settings of the app, which are easily taken for those of a run, and where each is set."""
 
 
 def require_setting(name: str, where: str = "") -> Setting:
