@@ -95,7 +95,13 @@ class _Soak:
         self._journal = JournalWriter(self._directory)
         self._policy = RotePolicy(_answer)
         config = RunConfig(
-            max_turns=8, max_tokens=512, max_retries=0, n_parallel_envs=AT_ONCE, halt_after=0
+            max_turns=8,
+            max_tokens=512,
+            max_retries=0,
+            n_parallel_envs=AT_ONCE,
+            sample_timeout_sec=600.0,
+            retry_wait_sec=0.0,
+            halt_after=0,
         )
         settings = TrialSettings(
             config,
