@@ -91,7 +91,7 @@ def _vllm(config: RunConfig) -> Iterator[Problem]:
         yield error("tinker_base_url: policy=vllm asks a vLLM server; give vllm_base_url")
     if config.eval_temperature != 1:
         yield warning(
-            f"eval_temperature={config.eval_temperature:g}: a vLLM server returns log-probabilities"
+            f"eval_temperature={config.eval_temperature:g}: a vLLM server tells log-probabilities"
             " at temperature 1, unless it was started with --logprobs-mode processed_logprobs"
         )
 
