@@ -15,8 +15,7 @@ import pytest
 
 from tbtui.commands import doctor
 from tbtui.config import to_toml
-from tbtui.engines.gpus.monitor import GpuMonitor
-from tbtui.engines.gpus.nvidia_smi import UnreadableError, read_table, remote_gpus
+from tbtui.engines.gpus.monitor import GpuMonitor, UnreadableError, read_table, remote_gpus
 from tbtui.engines.gpus.nvml import local_gpus
 from tbtui.engines.run import Run
 from tbtui.journal.database import JournalError

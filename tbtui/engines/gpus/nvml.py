@@ -56,10 +56,9 @@ def _all(nvml: Any) -> LocalGpus:
 
 
 def _gpu(nvml: Any, index: int, own: frozenset[int]) -> GpuMeasured:
-    """`own`: process ids. What one kind of GPU can't tell, another can; a lost one has told its
-    last."""
+    """`own`: process ids. What a GPU can't measure is None, and everything of a lost one."""
 
-    def told[T](ask: Callable[[], T]) -> T | None:
+    def asked[T](ask: Callable[[], T]) -> T | None:
         try:
             return ask()
         except nvml.NVMLError_GpuIsLost:
@@ -69,11 +68,11 @@ def _gpu(nvml: Any, index: int, own: frozenset[int]) -> GpuMeasured:
 
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        use = told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        memory = told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-        power = told(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        use = asked(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        memory = asked(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+        power = asked(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         sensor = nvml.NVML_TEMPERATURE_GPU
-        running = told(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        running = asked(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         pids = None if running is None else {int(each.pid) for each in running}
         return GpuMeasured(
             index=index,
@@ -82,7 +81,7 @@ def _gpu(nvml: Any, index: int, own: frozenset[int]) -> GpuMeasured:
             memory_used_mib=None if memory is None else memory.used >> 20,
             memory_total_mib=None if memory is None else memory.total >> 20,
             power_watt=None if power is None else round(power / 1000),
-            temperature_c=told(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)),
+            temperature_c=asked(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)),
             processes=None if pids is None else len(pids),
             own_processes=None if pids is None else len(pids & own),
         )
