@@ -61,8 +61,7 @@ def _tokenizer(run: RunDirectory) -> LocalTokenizer | Vocabulary:
         PolicyError: it isn't here.
     """
     from tbtui.policies.chat.tokenizer_files import TokenizerFiles
-    from tbtui.policies.local.shipped import TOKENIZER
-    from tbtui.policies.local.tokenizer import LocalTokenizer
+    from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
 
     policy, model, settings = _policy(run)
     if policy == "local" or settings.get("renderer") == "embedded":

@@ -15,8 +15,6 @@ from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import Losses
 from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
-from tbtui.engines.make_policy import PolicyFactory
-from tbtui.engines.make_policy import make_policy as make_policy
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.session import Makers, PoolFactory, Session, worker_pool
 from tbtui.engines.trackers import close_all, trackers_for
@@ -33,6 +31,8 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyError, PolicyLostError
+from tbtui.policies.registry import PolicyFactory
+from tbtui.policies.registry import make_policy as make_policy
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,6 @@ from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.steering import Pool
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.engines.grpo.unusable_tasks import UnusableTasks
-from tbtui.engines.make_policy import PolicyFactory
 from tbtui.engines.monitor import Monitor
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.prices import expected_cost
@@ -49,6 +48,7 @@ from tbtui.policies.base import (
     PolicyLostError,
     PolicyRefusedError,
 )
+from tbtui.policies.registry import PolicyFactory
 from tbtui.rollout.environments.ledger import reap_leftovers
 from tbtui.rollout.pool import WorkerPool
 

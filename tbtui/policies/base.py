@@ -25,6 +25,9 @@ StopReason = Literal["stop", "length"]
 Ended = Literal["success", "errored", "interrupted"]
 """How the work with a policy came to its end."""
 
+Thinking = Literal["keep", "strip", "off"]
+"""What becomes of the thinking of earlier turns; "off": the model is asked not to think."""
+
 
 class PolicyError(UserError):
     """The policy can't do what was asked; the message is one line for a person."""
@@ -40,7 +43,7 @@ class PolicyDeniedError(PolicyRefusedError):
 
 
 class PolicyLostError(PolicyError):
-    """What was being trained is gone, or nobody knows what became of it: the server lost its
+    """What was being trained is gone, or in doubt: the server lost its
     state, or an optimiser step's answer never came. Nothing can be asked of the policy any more.
 
     A policy made afresh goes on from the last checkpoint.
@@ -79,6 +82,8 @@ class PolicyInfo:
     """Digest of the tokenizer: with another one, token ids mean something else. None: unknown."""
     notes: tuple[str, ...] = ()
     """What a person should know of it before it is trained, one line each."""
+    address: str | None = None
+    """Its server's, without credentials; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Sample:
     weights_version: int
     """Version of the weights that drew it; 0 is the starting checkpoint."""
     cached_tokens: int | None = None
-    """Prompt tokens that the sampler had in its cache; None where it doesn't tell."""
+    """Prompt tokens that the sampler had in its cache; None where it doesn't report that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ class GradientResult:
     loss: float
     """Summed over the data."""
     entropy: float | None
-    """Mean over the trained tokens, nats; None where the policy doesn't tell."""
+    """Mean over the trained tokens, nats; None where the policy doesn't report it."""
     logprobs: tuple[npt.NDArray[np.float32], ...]
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -155,7 +160,7 @@ class StepResult:
     """What `apply` did."""
 
     grad_norm: float | None
-    """Before clipping; None where the policy doesn't tell."""
+    """Before clipping; None where the policy doesn't report it."""
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
 
@@ -163,6 +168,8 @@ class StepResult:
 RequestKind = Literal[
     "sample", "forward", "forward_backward", "optim_step", "save", "load", "create"
 ]
+
+
 ServerState = Literal[
     "active",
     "paused_capacity",
@@ -285,7 +292,7 @@ class Renderer(Protocol):
         """Token ids of a whole conversation of which the first `known` messages, the last of them
         the assistant's, have been before the policy as `history`, token for token.
 
-        The result starts with `history`, but for a renderer that is told to leave something of it
+        The result starts with `history`, but for a renderer that leaves something of it
         out (an earlier turn's thinking).
         """
         ...
@@ -358,5 +365,29 @@ class Policy(Protocol):
 
     async def close(self, ended: Ended = "success") -> None:
         """Let go of everything, within seconds and without an error, started or not; what is
-        still in flight fails with `PolicyError`. A server is told how it `ended`."""
+        still in flight fails with `PolicyError`. A server learns how it `ended`."""
+        ...
+
+
+class ChatRenderer(Renderer, Protocol):
+    """A renderer of a real model's chat."""
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Tokens that end the assistant's turn; single tokens, never pieces of text."""
+        ...
+
+    @property
+    def digest(self) -> str | None:
+        """Of the vocabulary: with another one, token ids mean something else. None: unknown."""
+        ...
+
+    @property
+    def vocab_size(self) -> int | None:
+        """One more than the largest token id. None: unknown."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the model's chat format, one line each."""
         ...

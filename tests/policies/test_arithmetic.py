@@ -24,8 +24,7 @@ from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient, p
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.model import Array, ModelConfig, Parameters, Rotary
 from tbtui.policies.local.sampling import sample
-from tbtui.policies.local.shipped import SHIPPED
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.tokenizer import SHIPPED, LocalTokenizer
 
 SMALL = ModelConfig(vocab_size=50, width=32, layers=2, heads=2, feed_forward=48, context_limit=320)
 

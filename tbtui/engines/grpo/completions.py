@@ -188,7 +188,9 @@ class Completions:
                 return await self._policy.sample(request)
         except TimeoutError as error:
             # Else the trial's budget would run out, and the policy's silence be scored as its own.
-            raise PolicyError(f"no answer within {limit_sec:g} s") from error
+            address = self._policy.info.address
+            server = "" if address is None else f" from {address}"
+            raise PolicyError(f"no answer{server} within {limit_sec:g} s") from error
         finally:
             pending.limit = None
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tbtui.policies.base import Answer, Message, PolicyRefusedError
-from tbtui.policies.chat.base import Thinking
+from tbtui.policies.base import Answer, Message, PolicyRefusedError, Thinking
 from tbtui.policies.chat.thinking import Marks, find_marks, read_text
 from tbtui.policies.chat.tokenizer_files import quiet_import, vocabulary_of
 from tbtui.policies.chat.vocabulary import Vocabulary

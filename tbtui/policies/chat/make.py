@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbtui.imports import import_named
-from tbtui.policies.base import PolicyRefusedError
-from tbtui.policies.chat.base import ChatRenderer, Thinking
+from tbtui.policies.base import ChatRenderer, PolicyRefusedError, Thinking
 
 _METHODS = ("render", "extend", "answer", "pieces")
 _FACTS = ("stop_ids", "digest", "vocab_size", "notes")
@@ -48,7 +47,7 @@ def _template(tokenizer: str, thinking: Thinking) -> ChatRenderer:
 
 
 def _embedded(thinking: Thinking) -> ChatRenderer:
-    from tbtui.policies.chat.embedded import EmbeddedRenderer
+    from tbtui.policies.local.renderer import EmbeddedRenderer
 
     if thinking == "off":
         raise PolicyRefusedError("thinking=off: the embedded model does not think; leave it out")

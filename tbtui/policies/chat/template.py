@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from jinja2 import TemplateError
 
-from tbtui.policies.base import Answer, Message, PolicyError, PolicyRefusedError
-from tbtui.policies.chat.base import Thinking
+from tbtui.policies.base import Answer, Message, PolicyError, PolicyRefusedError, Thinking
 from tbtui.policies.chat.thinking import AnswerReader, Marks, find_marks
 from tbtui.policies.chat.vocabulary import Vocabulary
 

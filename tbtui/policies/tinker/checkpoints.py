@@ -45,7 +45,7 @@ class TinkerCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     """None: it stays until it is deleted."""
     size_bytes: int | None = None
-    """At the server; None where it doesn't tell."""
+    """At the server; None where it doesn't report that."""
 
     @property
     def expiry(self) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tbtui.policies.base import (
     Activity,
+    ChatRenderer,
     Datum,
     Ended,
     GradientResult,
@@ -29,11 +30,10 @@ from tbtui.policies.base import (
     SampleRequest,
     StepResult,
 )
-from tbtui.policies.chat.base import ChatRenderer
+from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
-from tbtui.policies.tinker.abilities import Abilities
-from tbtui.policies.tinker.capabilities import ask_server, context_limit
+from tbtui.policies.tinker.capabilities import Abilities, ask_server, context_limit
 from tbtui.policies.tinker.checkpoints import (
     read_checkpoint,
     require_fitting,
@@ -47,7 +47,6 @@ from tbtui.policies.tinker.samplers import (
     SamplerGoneError,
     sampling_error,
 )
-from tbtui.policies.tinker.sdk_log import sdk_log_to
 from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
 from tbtui.policies.tinker.settings import TinkerSettings
 from tbtui.policies.tinker.training_run import TrainingRun
@@ -83,7 +82,7 @@ class TinkerPolicy:
     ) -> None:
         """
         Args:
-            log: where the SDK's log goes.
+            log: where what the SDK and its libraries log goes.
             meter: counts requests; one of its own when None.
         """
         self._settings = settings
@@ -124,7 +123,7 @@ class TinkerPolicy:
         `resume`: one training client is made, with the weights of this checkpoint.
         """
         settings = self._settings
-        self._resources.enter_context(sdk_log_to(self._log))
+        self._resources.enter_context(library_log_to(self._log))
         self._over = asyncio.get_running_loop().create_future()
         server = server_address(settings.base_url)
         model_name, rank = settings.model_name, settings.lora_rank
@@ -168,6 +167,7 @@ class TinkerPolicy:
             honours=_honours(settings, abilities),
             tokenizer=renderer.digest,
             notes=(*abilities.notes, *renderer.notes),
+            address=server,
         )
 
     async def sample(self, request: SampleRequest) -> Sample:
@@ -243,7 +243,7 @@ class TinkerPolicy:
 
     def status(self) -> PolicyStatus:
         in_flight = len(self._unanswered)
-        # Which of them the server works on, it doesn't tell.
+        # Which of them the server works on, it doesn't report.
         stored = None if self._run is None else self._run.stored_bytes
         server = dataclasses.replace(self._meter.status(), stored_bytes=stored)
         return self._work.status(in_flight, running=in_flight, server=server)
@@ -273,7 +273,7 @@ class TinkerPolicy:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                # It wasn't whoever asked that cancelled it.
+                # The caller didn't cancel it.
                 raise PolicyError("sampling: the policy has been closed") from None
             except Exception as error:
                 address = "" if self._session is None else f" at {self._session.address}"
@@ -316,7 +316,7 @@ class TinkerPolicy:
     def _end(self, error: PolicyError) -> None:
         if self._over is not None and not self._over.done():
             self._over.set_exception(error)
-            self._over.exception()  # whoever asks for anything later has it
+            self._over.exception()  # later calls raise it
 
 
 async def _renderer(settings: TinkerSettings, tokenizer: str) -> ChatRenderer:

@@ -1,4 +1,4 @@
-"""What a Tinker policy is told."""
+"""The settings of a Tinker policy."""
 
 from __future__ import annotations
 

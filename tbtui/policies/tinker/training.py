@@ -22,14 +22,14 @@ from tbtui.policies.base import (
     StepResult,
 )
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker.abilities import Abilities
-from tbtui.policies.tinker.client_loss import loss_and_slopes
+from tbtui.policies.tinker.capabilities import Abilities
 from tbtui.policies.tinker.data import (
     Masked,
     answered,
     check_data,
     cross_entropy_data,
     linear_data,
+    loss_and_slopes,
     loss_config,
     masked_ones,
     policy_data,
@@ -71,7 +71,7 @@ class Training:
     over, or a step's outcome is unknown, every further call raises `PolicyLostError`: that of the
     optimiser step too that was on its way already, whatever the server says of it.
 
-    Whoever cancels a call stops waiting for it; the request goes on.
+    A caller that is cancelled stops waiting; the request goes on.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class Training:
 
     async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
         """As `Policy.accumulate`. The loss is ours, computed from the server's log-probabilities;
-        the server's own metrics are told as `server/...`. Nothing is asked of the server for data
-        without a trained token."""
+        the server's own metrics are reported as `server/...`. Nothing is asked of the server for
+        data without a trained token."""
         return await self._begin(lambda _: self._accumulate(data, loss))
 
     async def apply(self, settings: OptimSettings) -> StepResult:

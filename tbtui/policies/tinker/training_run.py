@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from tbtui.policies.base import Datum, PolicyError, PolicyRefusedError
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker.abilities import Abilities
-from tbtui.policies.tinker.capabilities import ask_training
+from tbtui.policies.tinker.capabilities import Abilities, ask_training
 from tbtui.policies.tinker.checkpoints import (
     TinkerCheckpoint,
     checkpoint_name,
@@ -170,7 +169,7 @@ class TrainingRun:
             self._stored[checkpoint.state_path] = checkpoint.size_bytes
 
     async def _size(self, path: str) -> int | None:
-        """Of a checkpoint at the server, in bytes; None where it doesn't tell."""
+        """Of a checkpoint at the server, in bytes; None where it doesn't report that."""
         import tinker as sdk
 
         run = path.removeprefix("tinker://").partition("/")[0]
@@ -223,7 +222,7 @@ class TrainingRun:
         try:
             checkpoint = read_checkpoint(directory)
         except PolicyError:
-            return  # it was never finished: nobody knows what it is called at the server
+            return  # it was never finished: its name at the server is unknown
         deleting = self._session.rest.delete_checkpoint_from_tinker_path(checkpoint.state_path)
         doing = f"deleting the checkpoint {checkpoint.state_path}"
         self._stored.pop(checkpoint.state_path, None)
@@ -232,14 +231,16 @@ class TrainingRun:
                 with sdk_errors(doing, training=False):
                     await deleting
         except TimeoutError:
-            raise PolicyError(f"{doing}: no answer in {_FORGETTING_SEC:g} s") from None
+            raise PolicyError(
+                f"{doing}: no answer from {self._session.address} in {_FORGETTING_SEC:g} s"
+            ) from None
         except PolicyError as error:
             if status_code(error) not in _ALREADY_GONE:
                 raise
 
     async def score_reference(self, data: Sequence[Datum]) -> tuple[npt.NDArray[np.float32], ...]:
         """Each datum's log-probabilities on its mask under the weights that training started
-        from. What tells them needs room for one more token: a sequence as long as the server's
+        from. What computes them needs room for one more token: a sequence as long as the server's
         context raises `PolicyError`."""
         if self._reference is None:
             self._reference = await self._make_reference()

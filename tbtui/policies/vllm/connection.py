@@ -1,22 +1,23 @@
-"""HTTP to a vLLM server: one client, and a line for a person where something fails."""
+"""HTTP to a vLLM server: one client, and its refusals as a line for a person and as a class that
+says what can be done."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tbtui.policies.base import PolicyError, PolicyRefusedError
+from tbtui.policies.base import ContextOverflowError, PolicyError, PolicyRefusedError
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.vllm.errors import one_line, status_error
 
 if TYPE_CHECKING:
     import httpx
 
 DEFAULT_URL = "http://localhost:8000"
-"""Where a vLLM server listens that was told nothing else."""
+"""Where a vLLM server listens by default."""
 _CONNECT_SEC = 10.0
 _QUESTION_SEC = 30.0
 _WAITS_SEC = (0.25, 1.0, 3.0)
@@ -26,6 +27,13 @@ be sent again. What lasts longer is for the trials' own retries."""
 # in that very moment.
 _IDLE_SEC = 3.0
 
+_LONGEST_QUOTE = 300
+# It has said so in several ways over time.
+_TOO_LONG = re.compile(
+    r"maximum (?:context|model) length|longer than the maximum|max_model_len|input is too long",
+    re.IGNORECASE,
+)
+
 
 class Connection:
     """To one server. Raises `PolicyError` of what fails; every method names what is `doing`."""
@@ -34,7 +42,7 @@ class Connection:
         """
         Args:
             base_url: None: `OPENAI_BASE_URL`, else `DEFAULT_URL`.
-            meter: is told of the connection's state, and of requests sent again.
+            meter: gets the connection's state, and requests sent again.
 
         Raises:
             PolicyRefusedError: it is no address, or `OPENAI_API_KEY` no key.
@@ -74,7 +82,7 @@ class Connection:
         return _content(await self._ask("POST", path, doing, body, patient=patient), doing)
 
     async def text(self, path: str, doing: str) -> str:
-        """Asked once: whoever wants it asks again."""
+        """Content of an answer; asked for once."""
         return (await self._ask("GET", path, doing, again=False)).text
 
     async def close(self) -> None:
@@ -136,3 +144,54 @@ def _content(response: httpx.Response, doing: str) -> Any:
             f"{doing}: the answer is no JSON ({one_line(response.text)[:80]}); is that a vLLM"
             " server?"
         ) from error
+
+
+def status_error(status: int, body: str, doing: str) -> PolicyError:
+    """What an HTTP status other than 200 means.
+
+    Args:
+        body: of the answer.
+        doing: what was being done, to begin the line with.
+    """
+    words = one_line(_words(body))
+    quote = f"{status}: {words}" if words else str(status)
+    match status:
+        case 401 | 403:
+            return PolicyRefusedError(
+                f"{doing}: the server doesn't accept the API key ({quote}); set OPENAI_API_KEY, in"
+                " the environment or in .env, to the one that it was started with"
+            )
+        case 400 | 413 | 422 if _TOO_LONG.search(words):
+            return ContextOverflowError(f"{doing}: there is no room for the prompt ({quote})")
+        case 404 | 405:
+            return PolicyRefusedError(
+                f"{doing}: the server doesn't have that ({quote}); check vllm_base_url and"
+                " model_name"
+            )
+        case 408 | 409 | 425 | 429:
+            return PolicyError(
+                f"{doing}: the server has too much to do ({quote}); try again later, or with a"
+                " smaller n_parallel_envs"
+            )
+        case _ if status >= 500:
+            return PolicyError(f"{doing}: the server failed ({quote}); its log says more")
+        case _:
+            return PolicyRefusedError(f"{doing}: the server refuses it ({quote})")
+
+
+def one_line(text: str) -> str:
+    """`text` on one line, not too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_QUOTE else line[: _LONGEST_QUOTE - 1] + "…"
+
+
+def _words(body: str) -> str:
+    """What the body of an error says: vLLM's `error`, FastAPI's `detail`, or the body itself."""
+    try:
+        content: Any = json.loads(body)
+    except ValueError:
+        return body
+    for name in ("error", "detail", "message", "msg"):
+        while isinstance(content, dict) and name in content:
+            content = content[name]
+    return content if isinstance(content, str) else json.dumps(content)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tbtui.policies.base import Message, PolicyError, PolicyRefusedError
-from tbtui.policies.chat.base import ChatRenderer
+from tbtui.policies.base import ChatRenderer, Message, PolicyError, PolicyRefusedError
 from tbtui.policies.vllm.connection import Connection
 
 _MODELS_NAMED = 5
@@ -20,7 +19,7 @@ PROBE = (Message("user", "List the files of /tmp, please."),)
 class ServedModel:
     name: str
     context_limit: int | None
-    """Tokens, prompt and completion together; None where the server doesn't tell."""
+    """Tokens, prompt and completion together; None where the server doesn't say."""
     origin: str
     """Directory at the server, or name on the Hugging Face hub, that the model came from; an
     adapter's is that of the model below it."""

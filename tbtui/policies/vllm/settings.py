@@ -1,10 +1,10 @@
-"""What a vLLM policy is told."""
+"""The settings of a vLLM policy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tbtui.policies.chat.base import Thinking
+from tbtui.policies.base import Thinking
 
 
 @dataclass(frozen=True, slots=True)

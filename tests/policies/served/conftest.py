@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tbtui.policies.vllm import VllmPolicy, VllmSettings
+from tbtui.policies.vllm.policy import VllmPolicy
+from tbtui.policies.vllm.settings import VllmSettings
 from tests.policies.served.server import VllmServer
 
 MakePolicy = Callable[..., Awaitable[VllmPolicy]]

@@ -21,7 +21,7 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
-from tbtui.policies.local.shipped import SHIPPED
+from tbtui.policies.local.tokenizer import SHIPPED
 from tbtui.policies.vllm import policy as policy_module
 from tbtui.policies.vllm.metrics import read_metrics
 from tbtui.policies.vllm.policy import VllmPolicy

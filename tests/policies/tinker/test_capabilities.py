@@ -92,7 +92,7 @@ async def test_a_server_that_fails() -> None:
 
 
 async def test_a_server_that_stops_at_what_it_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tbtui.policies.tinker.probe._PATIENCE_SEC", 0.05)
+    monkeypatch.setattr("tbtui.policies.tinker.capabilities._PATIENCE_SEC", 0.05)
 
     class Stuck(Toy):
         def forward(self, data: object, loss_fn: str, *rest: object) -> object:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""The SDK's own log: into the run's log file, never on the screen."""
+"""What a policy's libraries log or warn: into the run's log file, never on the screen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-# Every library under the SDK and the tokenizers that logs, or warns, by itself.
+# Every library under a policy's client and the tokenizers that logs, or warns, by itself.
 _LOGGERS: tuple[tuple[str, int], ...] = (
     ("tinker", logging.INFO),
     ("httpx", logging.WARNING),
@@ -18,7 +18,8 @@ _LOGGERS: tuple[tuple[str, int], ...] = (
     ("transformers", logging.WARNING),
     ("py.warnings", logging.WARNING),
 )
-_KEY = re.compile(r"\b(?:tml-[\w.-]+|eyJ[\w.-]{8,})")
+CREDENTIAL = re.compile(r"\b(?:tml-[\w.-]+|eyJ[\w.-]{8,})")
+"""What looks like a Tinker key or a token of a login."""
 
 
 class _OneHandler(list[logging.Handler]):
@@ -34,12 +35,12 @@ class _OneHandler(list[logging.Handler]):
 
 class _WithoutKeys(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return _KEY.sub("[key]", super().format(record))
+        return CREDENTIAL.sub("[key]", super().format(record))
 
 
 @contextlib.contextmanager
-def sdk_log_to(file: IO[bytes]) -> Iterator[None]:
-    """What the SDK and the libraries under it log goes to `file`, and nowhere else, meanwhile.
+def library_log_to(file: IO[bytes]) -> Iterator[None]:
+    """Send what the libraries log to `file`, and nowhere else, meanwhile.
 
     `file` stays open afterwards. Credentials are left out.
     """
@@ -47,7 +48,7 @@ def sdk_log_to(file: IO[bytes]) -> Iterator[None]:
     handler = logging.StreamHandler(text)
     handler.setFormatter(_WithoutKeys("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     with contextlib.ExitStack() as stack:
-        # Last of all: until then a thread of the SDK's may still be writing.
+        # Last of all: until then a library's thread may still be writing.
         stack.callback(text.detach)
         stack.callback(handler.close)
         for name, level in _LOGGERS:
