@@ -106,7 +106,7 @@ class CatalogLibrary:
     def obstacles(self) -> Mapping[str, str]:
         # A run's own choice; its import takes longer than the browser's first frame may.
         from tbtui.engines.task_fitness import choose_for_tasks
-        from tbtui.rollout.environments.unavailable import EnvironmentUnavailable
+        from tbtui.rollout.environments.errors import EnvironmentUnavailable
 
         try:
             _, fitness = choose_for_tasks(

@@ -19,8 +19,6 @@ KNOWN = (
         "tbtui.engines.prime_rl.settings_problems",
         "tbtui.engines.prime_rl.settings_to_toml",
     },
-    # What is left over is found in the ledger, which removes it.
-    {"tbtui.rollout.environments.docker_leftovers", "tbtui.rollout.environments.ledger"},
 )
 """Circles that are still to be ended; those of a circle that has ended can be struck out."""
 

@@ -19,8 +19,8 @@ from rich.text import Text
 from tbtui.config import ConfigError
 from tbtui.config.secrets import load_secrets
 from tbtui.rollout.environments.choose import EnvironmentUnavailable, choose_environment
+from tbtui.rollout.environments.errors import ExtraMissing
 from tbtui.rollout.environments.probe import HostProbe, probe_host
-from tbtui.rollout.environments.unavailable import ExtraMissing
 
 Verdict = Literal["ok", "missing", "optional"]
 

@@ -26,7 +26,7 @@ from tbtui.catalog.report import (
 from tbtui.config import RunConfig
 from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
 from tbtui.resources import tasks_dir
-from tbtui.rollout.environments.unavailable import EnvironmentUnavailable
+from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tbtui.terminal import visible
 
 _ONE_BY_ONE = 3

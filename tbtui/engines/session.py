@@ -49,7 +49,7 @@ from tbtui.policies.base import (
     PolicyRefusedError,
 )
 from tbtui.policies.registry import PolicyFactory
-from tbtui.rollout.environments.ledger import reap_leftovers
+from tbtui.rollout.environments.leftovers import reap_leftovers
 from tbtui.rollout.pool import WorkerPool
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ MAX_REPLY_BYTES = 8 << 20
 _ONCE = frozenset(["send-keys", "set-buffer", "paste-buffer"])
 _COMMANDS = frozenset(["send-keys", "capture-pane", "has-session", "set-option"])
 _CLIENT = ("tmux", "-C", "attach-session", "-E", "-f", "no-output,ignore-size", "-t")
-# Outside blocks tmux tells of events, each in a line that begins with %.
+# Outside blocks tmux reports events, each in a line that begins with %.
 _REPLY = re.compile(
     rb"%end \d+ \d+ 1\n(?:%(?!begin \d+ \d+ 1\n)[^\n]*\n)*"
     rb"%begin (?P<block>\d+ \d+ 1)\n(?P<output>.*)%(?P<guard>end|error) (?P=block)\n"
@@ -90,7 +90,7 @@ class TmuxControl(asyncio.Protocol):
 
     @staticmethod
     async def open(sandbox: Terminals, session: str, user: str | int | None = None) -> TmuxControl:
-        """Attaches to the session; the first command tells whether that worked.
+        """Attaches to the session; the first command shows whether that worked.
 
         Raises:
             SandboxError: the sandbox is gone or can't start a program.
@@ -122,7 +122,7 @@ class TmuxControl(asyncio.Protocol):
         return None if repeatable else ExecResult(stderr="lost the tmux client\n", return_code=1)
 
     async def _ask(self, argv: Sequence[str]) -> ExecResult | None:
-        """Frames the reply by words that nobody in the sandbox can know beforehand.
+        """Frames the reply by words that nothing in the sandbox can know beforehand.
 
         The guard lines around it carry a time and a counter, which could be guessed and printed.
         """
@@ -171,7 +171,7 @@ class TmuxControl(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         if self._reply is None or self._reply.done():
-            return  # events nobody asked for
+            return  # events that were not asked for
         searched = max(0, len(self._received) - len(self._marker))
         self._received += data
         if len(self._received) > MAX_REPLY_BYTES:

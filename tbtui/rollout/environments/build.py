@@ -102,7 +102,7 @@ async def build_image(
         dockerfile: What to follow.
         base: The environment variables that the base image's programs start with.
         timeout_sec: For all steps together.
-        log: Is told what is passed over.
+        log: Gets a line for what is passed over.
 
     Raises:
         UnbuildableError: a step can't be honoured, or fails without a network.
@@ -131,7 +131,7 @@ async def build_image(
 
 
 def base_python(dockerfile: Path) -> BasePython:
-    """The Python of the image that a Dockerfile starts from, as far as its name tells.
+    """The Python of the image that a Dockerfile starts from, as far as its name says.
 
     Raises:
         SandboxBuildFailedError: it can't be read.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tbtui.rollout.environments.probe import HostProbe, ToolState, probe_host
-from tbtui.rollout.environments.unavailable import EnvironmentUnavailable
 
 __all__ = [
     "EnvironmentChoice",

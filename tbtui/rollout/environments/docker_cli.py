@@ -58,7 +58,7 @@ def is_heeded_by_clients(name: str) -> bool:
 
 
 def beside_clients_own(variables: Mapping[str, str]) -> dict[str, str]:
-    """A client's environment with a task's variables in it, but none that clients heed."""
+    """A client's environment with a task's variables in it, but none that clients act on."""
     harmless = {n: value for n, value in variables.items() if not is_heeded_by_clients(n)}
     return {**harmless, **client_environment(os.environ)}
 

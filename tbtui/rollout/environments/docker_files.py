@@ -169,7 +169,7 @@ def first_entry(source: Source) -> str | None:
 
 def first_difference(sources: Sequence[Path], copied: Path) -> str | None:
     """The first regular file below the directories that isn't the same below `copied`, which
-    nobody else writes to. Where two directories have a file the last one counts."""
+    nothing else writes to. Where two directories have a file the last one counts."""
     files = {
         path.relative_to(source): path
         for source in sources

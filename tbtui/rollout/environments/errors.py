@@ -1,8 +1,10 @@
-"""What can go wrong with a box. None of these is ever a verdict on the agent."""
+"""What can go wrong with an environment. None of these is ever a verdict on the agent."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
+
+from tbtui.errors import UserError
 
 
 class SandboxError(RuntimeError):
@@ -14,7 +16,7 @@ class SandboxStartError(SandboxError):
 
 
 class SandboxLostError(SandboxError):
-    """The box died under us: killed, out of memory, or stopped by somebody else."""
+    """The box is gone: killed, out of memory, or stopped from outside."""
 
 
 class ExecTimeoutError(SandboxError):
@@ -29,3 +31,11 @@ class NoticesLoss(Protocol):
     """
 
     notices_loss: bool
+
+
+class EnvironmentUnavailable(UserError):
+    """Trials can't run as asked; the message is one line that ends with the remedy."""
+
+
+class ExtraMissing(EnvironmentUnavailable):
+    """Python packages are wanted that are not installed."""

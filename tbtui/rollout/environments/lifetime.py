@@ -107,7 +107,7 @@ def _blaxel(held: Held) -> Lifetime | None:
 
 
 def _cua_cloud(held: Held) -> Lifetime | None:
-    # Harbor renews the claim itself, unless told not to.
+    # Harbor renews the claim itself, unless configured not to.
     if held._renew_interval > 0:
         return None
     return Lifetime(float(held._claim_ttl_sec), "total", "claim_ttl_sec", False)

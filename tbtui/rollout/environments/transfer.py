@@ -42,7 +42,7 @@ def receive(
         max_bytes: In total; a sparse file counts with its full length.
         max_files: Files and directories in total; what comes after them is left out.
         overwrite: Whether a file that exists already is replaced or left as it is.
-        note: Is told, in a line, what was left out.
+        note: Called with a line on what was left out.
 
     Returns:
         Number of files written.

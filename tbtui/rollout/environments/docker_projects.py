@@ -1,4 +1,4 @@
-"""A record of every compose project of ours, so that a later start can remove what a kill left.
+"""Records every compose project of ours, so that a later start can remove what a kill left.
 
 Containers outlive the process that started them. Each project is written down before anything of
 it exists; at the next start whatever belongs to a project of a dead owner goes.
@@ -41,7 +41,7 @@ def projects_directory() -> Path:
 
 
 def project_prefix() -> str:
-    """How the names of projects begin that are written down in this user's directory."""
+    """Prefix of the names of the projects that are written down in this user's directory."""
     return f"tbtui-{hashlib.sha256(os.fsencode(projects_directory())).hexdigest()[:6]}-"
 
 
