@@ -21,8 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tbtui.vocabulary import Advantage
+
 Disposition = Literal["trained", "constant", "short"]
-Method = Literal["centred", "std", "leave_one_out", "batch"]
+Method = Advantage
+"""How a reward becomes an advantage."""
 
 EPSILON = 1e-6
 """Added to a deviation, so that rewards that differ by rounding alone are not blown up."""

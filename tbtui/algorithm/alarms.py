@@ -13,17 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, variance
-from typing import Literal, get_args
+from typing import get_args
 
-AlarmName = Literal[
-    "reward_collapse",
-    "logprob_collapse",
-    "sampler_mismatch",
-    "no_signal",
-    "below_base",
-    "reward_hacking",
-    "truncated",
-]
+from tbtui.vocabulary import AlarmName as AlarmName
+
 ALARMS: tuple[AlarmName, ...] = get_args(AlarmName)
 
 HISTORY = 64

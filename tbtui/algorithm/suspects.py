@@ -14,19 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal, get_args
+from typing import get_args
 
-SuspectName = Literal[
-    "infrastructure_zero",
-    "unverified",
-    "instant_verifier",
-    "tests_skipped",
-    "flaky_verdict",
-    "no_commands",
-    "few_turns",
-    "tests_touched",
-    "human_touched",
-]
+from tbtui.vocabulary import SuspectName
+
 SUSPECTS: tuple[SuspectName, ...] = get_args(SuspectName)
 
 SIBLINGS = 3

@@ -8,6 +8,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
+from tbtui.vocabulary import AlarmName as AlarmName
+from tbtui.vocabulary import SuspectName as SuspectName
+
 MAX_REWARD = 1e6
 """The largest reward, and the smallest with its sign turned, that is one. No verifier means more;
 sums of squares of what is beyond overflow, and a policy that is trained on one such reward is lost.
@@ -100,27 +103,4 @@ OutageKind = Literal[
     "policy",  # its server is paused, out of reach, or answers nobody
     "storage",  # the run directory can't be written, or has hardly any room
     "sleep",  # nothing ran: the machine was suspended, or the process stopped
-]
-
-SuspectName = Literal[
-    "infrastructure_zero",  # the machinery failed it, and it counts as a failure
-    "unverified",  # a reward, and no verifier ran
-    "instant_verifier",  # it took next to no time, compared with its siblings' verifiers
-    "tests_skipped",  # the verifier says that it skipped tests, or found none
-    "flaky_verdict",  # a sibling said the same, token for token, and got another reward
-    "no_commands",  # a reward for doing nothing
-    "few_turns",  # solved in far fewer turns than siblings need
-    "tests_touched",  # its commands name the verifier's own files
-    "human_touched",  # a person typed in its terminal
-]
-"""Why a trial's reward may not be what it seems: see `algorithm/suspects.py`."""
-
-AlarmName = Literal[
-    "reward_collapse",
-    "logprob_collapse",
-    "sampler_mismatch",
-    "no_signal",
-    "below_base",
-    "reward_hacking",
-    "truncated",
 ]
