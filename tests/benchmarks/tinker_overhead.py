@@ -27,7 +27,7 @@ from tinker.lib.public_interfaces.api_future import AwaitableConcurrentFuture
 
 from tbtui.policies.base import SampleRequest
 from tbtui.policies.tinker.policy import TinkerPolicy
-from tbtui.policies.tinker.settings import TinkerSettings
+from tbtui.policies.tinker.training_run import TinkerSettings
 from tests.tinker_server.server import serving
 
 COMPLETION = 64

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
     from tbtui.policies.tinker.policy import TinkerPolicy
-    from tbtui.policies.tinker.settings import TinkerSettings
+    from tbtui.policies.tinker.training_run import TinkerSettings
 
     return TinkerPolicy(
         TinkerSettings(

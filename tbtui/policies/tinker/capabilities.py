@@ -14,7 +14,6 @@ known by that answer.
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -33,12 +32,11 @@ from tbtui.policies.tinker.data import (
     policy_data,
 )
 from tbtui.policies.tinker.errors import policy_error, status_code
-from tbtui.policies.tinker.settings import TinkerSettings
+from tbtui.policies.work import offer
 
 if TYPE_CHECKING:
     import tinker
 
-MODELS_NAMED = 5
 
 Reduction = Literal["sum", "sequence_mean"]
 """Of a batch's loss, where its gradient is taken: the sum over all tokens, or the mean over the
@@ -95,7 +93,10 @@ async def ask_server(rest: tinker.RestClient, model_name: str) -> Abilities:
     names = [name for name in models if name]
     found = models.get(model_name)
     if found is None:
-        raise PolicyRefusedError(_unknown(model_name, names))
+        raise PolicyRefusedError(
+            f"model_name={model_name}: the Tinker server has no such model;"
+            f" {offer(model_name, names)}"
+        )
     for able, what in ((found.trainable, "train"), (found.sampleable, "sample from")):
         if able is False:
             others = [
@@ -105,52 +106,15 @@ async def ask_server(rest: tinker.RestClient, model_name: str) -> Abilities:
             ]
             raise PolicyRefusedError(
                 f"model_name={model_name}: the Tinker server has this model, but not to {what};"
-                f" {_offer(model_name, others)}"
+                f" {offer(model_name, others)}"
             )
     return Abilities(model_name, found.max_context_length)
 
 
-def context_limit(abilities: Abilities, setting: int | None) -> int:
-    """Tokens of prompt and completion together, by what the server says and what is asked for.
-
-    Raises:
-        PolicyError: neither says it.
-    """
-    limits = [limit for limit in (abilities.context_limit, setting) if limit is not None]
-    if not limits:
-        raise PolicyRefusedError(
-            f"context_limit: the Tinker server doesn't say how long a context"
-            f" {abilities.model_name} has; set it"
-        )
-    return min(limits)
-
-
-def _unknown(model_name: str, names: Sequence[str]) -> str:
-    return (
-        f"model_name={model_name}: the Tinker server has no such model; {_offer(model_name, names)}"
-    )
-
-
-def _offer(model_name: str, names: Sequence[str]) -> str:
-    """The nearest first, and a few others."""
-    if not names:
-        return "it names none that it has"
-    folded = {name.casefold(): name for name in names}
-    near = difflib.get_close_matches(model_name.casefold(), folded, n=MODELS_NAMED, cutoff=0.5)
-    named = [folded[name] for name in near]
-    named += [name for name in sorted(names) if name not in named][: MODELS_NAMED - len(named)]
-    left = len(names) - len(named)
-    more = f" and {left} more" if left else ""
-    if not near:
-        return f"it has {', '.join(named)}{more}"
-    others = f"; it also has {', '.join(named[1:])}{more}" if named[1:] else ""
-    return f"the nearest is {named[0]}{others}"
-
-
 async def ask_training(
-    client: tinker.TrainingClient, abilities: Abilities, settings: TinkerSettings
+    client: tinker.TrainingClient, abilities: Abilities, wanted: LossName
 ) -> Abilities:
-    """How the server reduces a loss, and whether it has `settings.loss` as we define it.
+    """How the server reduces a loss, and whether it has the wanted one as we define it.
 
     Raises:
         PolicyError: it can't be trained on at all, or not with this loss.
@@ -162,7 +126,7 @@ async def ask_training(
     # What a mean leaves of cross-entropy can't stand in for another loss; this one can.
     stand_in: set[LossName] = {"importance_sampling"} if reduction == "sequence_mean" else set()
     # The weights of dro can't be sent: its quadratic term isn't homogeneous in the advantage.
-    for loss in sorted(stand_in | {settings.loss} - {"dro"}):
+    for loss in sorted(stand_in | {wanted} - {"dro"}):
         verdict = await _ask_loss(client, data, loss, reduction)
         if verdict == "ours":
             native.add(loss)
@@ -173,9 +137,9 @@ async def ask_training(
             "the Tinker server averages a loss over the sequences and has no importance_sampling"
             " to make up for it: no loss of ours can be trained with there"
         )
-    if settings.loss not in native:
+    if wanted not in native:
         notes.append(
-            f"loss_fn={settings.loss} is computed here, not by the Tinker server: exact, but each"
+            f"loss_fn={wanted} is computed here, not by the Tinker server: exact, but each"
             " gradient costs one more forward pass, and the optimiser step waits for it"
         )
     return replace(

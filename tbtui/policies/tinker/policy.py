@@ -33,7 +33,7 @@ from tbtui.policies.base import (
 from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
-from tbtui.policies.tinker.capabilities import Abilities, ask_server, context_limit
+from tbtui.policies.tinker.capabilities import Abilities, ask_server
 from tbtui.policies.tinker.checkpoints import (
     read_checkpoint,
     require_fitting,
@@ -48,9 +48,8 @@ from tbtui.policies.tinker.samplers import (
     sampling_error,
 )
 from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
-from tbtui.policies.tinker.settings import TinkerSettings
-from tbtui.policies.tinker.training_run import TrainingRun
-from tbtui.policies.work import Work, fitted
+from tbtui.policies.tinker.training_run import TinkerSettings, TrainingRun
+from tbtui.policies.work import Work, context_limit, fitted
 
 if TYPE_CHECKING:
     import tinker
@@ -142,7 +141,9 @@ class TinkerPolicy:
             session = await open_session(settings.base_url, settings.run_name, self._meter)
             self._session = session
             abilities = await ask_server(session.rest, settings.model_name)
-        limit = context_limit(abilities, settings.context_limit)
+        limit = context_limit(
+            abilities.context_limit, settings.context_limit, settings.model_name, THE_SERVER
+        )
         run = TrainingRun(session, settings, self._meter, origin)
         if settings.tokenizer is not None or settings.renderer == "embedded":
             # What doesn't depend on the server is refused before a place in its queue is taken.

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.policies.base import Datum, PolicyError, PolicyRefusedError
+from tbtui.policies.base import Datum, LossName, PolicyError, PolicyRefusedError, Thinking
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.tinker.capabilities import Abilities, ask_training
 from tbtui.policies.tinker.checkpoints import (
@@ -26,7 +27,6 @@ from tbtui.policies.tinker.errors import sdk_errors, status_code
 from tbtui.policies.tinker.hooks import watch_creation, watch_sampling, watch_training
 from tbtui.policies.tinker.samplers import Sampler, SamplerGoneError
 from tbtui.policies.tinker.session import TinkerSession
-from tbtui.policies.tinker.settings import TinkerSettings
 from tbtui.policies.tinker.training import Training
 
 if TYPE_CHECKING:
@@ -40,6 +40,31 @@ _FORGETTING_SEC = 60.0
 _ASKING_SEC = 10.0
 _ALREADY_GONE = (404, 405, 410, 501)
 """The server hasn't got the checkpoint, or deletes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TinkerSettings:
+    """The settings of a run that its Tinker policy needs, under their own names."""
+
+    model_name: str
+    """Base model, as the server calls it."""
+    checkpoint: str | None = None
+    """To start from: a `tinker://` path, or a checkpoint directory that `save` wrote."""
+    base_url: str | None = None
+    """None: `TINKER_BASE_URL`, else the hosted service."""
+    lora_rank: int = 32
+    seed: int = 0
+    loss: LossName = "importance_sampling"
+    """The one that will be asked for, so that it can be seen at start whether the server has it."""
+    context_limit: int | None = None
+    """Tokens; None: all that the server allows for the model."""
+    tokenizer: str | None = None
+    """Directory, or name on the Hugging Face hub; None: what the server names."""
+    renderer: str = "template"
+    thinking: Thinking = "keep"
+    checkpoint_ttl_hours: int | None = None
+    run_name: str | None = None
+    """For the server's list of sessions."""
 
 
 class TrainingRun:
@@ -114,7 +139,7 @@ class TrainingRun:
     async def prepare(self, abilities: Abilities) -> tuple[Abilities, Sampler]:
         """Find out what else the server can do, and publish the weights to start from."""
         assert self._client is not None
-        abilities = await ask_training(self._client, abilities, self._settings)
+        abilities = await ask_training(self._client, abilities, self._settings.loss)
         self._abilities = abilities
         self._train(self._client)
         published = await self.publish(self._version)

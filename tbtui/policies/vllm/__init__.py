@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
-    from tbtui.policies.vllm.policy import VllmPolicy
-    from tbtui.policies.vllm.settings import VllmSettings
+    from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
 
     return VllmPolicy(
         VllmSettings(

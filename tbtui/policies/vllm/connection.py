@@ -1,5 +1,5 @@
-"""HTTP to a vLLM server: one client, and its refusals as a line for a person and as a class that
-says what can be done."""
+"""HTTP to a vLLM server: one client, its refusals as a line for a person and as a class that says
+what can be done, and what the server says that it serves: asked for before the first trial."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbtui.policies.base import ContextOverflowError, PolicyError, PolicyRefusedError
+from tbtui.policies.base import (
+    ChatRenderer,
+    ContextOverflowError,
+    Message,
+    PolicyError,
+    PolicyRefusedError,
+)
 from tbtui.policies.meter import RequestMeter
+from tbtui.policies.work import offer
 
 if TYPE_CHECKING:
     import httpx
@@ -33,6 +42,9 @@ _TOO_LONG = re.compile(
     r"maximum (?:context|model) length|longer than the maximum|max_model_len|input is too long",
     re.IGNORECASE,
 )
+
+PROBE = (Message("user", "List the files of /tmp, please."),)
+"""A conversation to try a server with."""
 
 
 class Connection:
@@ -195,3 +207,73 @@ def _words(body: str) -> str:
         while isinstance(content, dict) and name in content:
             content = content[name]
     return content if isinstance(content, str) else json.dumps(content)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    name: str
+    context_limit: int | None
+    """Tokens, prompt and completion together; None where the server doesn't say."""
+    origin: str
+    """Directory at the server, or name on the Hugging Face hub, that the model came from; an
+    adapter's is that of the model below it."""
+
+
+async def served_model(connection: Connection, name: str) -> ServedModel:
+    """The model that the server calls `name`.
+
+    Raises:
+        PolicyError: it has none, or can't be asked.
+    """
+    doing = f"asking {connection.address} for its models"
+    content = await connection.get("/v1/models", doing)
+    try:
+        cards: dict[str, dict[str, Any]] = {card["id"]: card for card in content["data"]}
+    except (KeyError, TypeError) as error:
+        raise PolicyError(f"{doing}: the answer can't be read; is that a vLLM server?") from error
+    if name not in cards:
+        raise PolicyRefusedError(
+            f"model_name={name}: the server has no such model; {offer(name, cards)}"
+        )
+    card = cards[name]
+    base = cards.get(card.get("parent") or "", card)
+    return ServedModel(
+        name,
+        card.get("max_model_len") or base.get("max_model_len"),
+        base.get("root") or base["id"],
+    )
+
+
+def tokenizer_of(model: ServedModel) -> str:
+    """Where to find the model's tokenizer, unless it is named.
+
+    Raises:
+        PolicyError: it is in a directory at the server.
+    """
+    if model.origin.startswith("/") and not Path(model.origin).is_dir():
+        raise PolicyRefusedError(
+            f"tokenizer: the server has {model.name} from {model.origin}, which is not on this"
+            " machine; give tokenizer=DIRECTORY or a name on the Hugging Face hub"
+        )
+    return model.origin
+
+
+async def tokenizer_notes(
+    connection: Connection, model: ServedModel, renderer: ChatRenderer
+) -> tuple[str, ...]:
+    """What a person should know of how the server's tokenizer and ours differ. Nothing where the
+    server has no `/tokenize`."""
+    ids = renderer.render(PROBE)
+    text = "".join(renderer.pieces(ids))
+    body = {"model": model.name, "prompt": text, "add_special_tokens": False}
+    try:
+        content = await connection.post("/tokenize", body, "comparing tokenizers")
+    except PolicyRefusedError:
+        return ()
+    theirs = content.get("tokens") if isinstance(content, dict) else None
+    if theirs is None or tuple(theirs) == ids:
+        return ()
+    return (
+        f"the server's tokenizer makes other tokens of a chat than ours ({len(theirs)} and"
+        f" {len(ids)} of the same text): check tokenizer and renderer",
+    )

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, cast
 
@@ -30,21 +31,20 @@ from tbtui.policies.base import (
     SampleRequest,
     StepResult,
     StopReason,
+    Thinking,
 )
 from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
-from tbtui.policies.vllm.connection import Connection
-from tbtui.policies.vllm.metrics import InferenceWindow, read_metrics
-from tbtui.policies.vllm.served import (
+from tbtui.policies.vllm.connection import (
     PROBE,
-    context_limit,
+    Connection,
     served_model,
     tokenizer_notes,
     tokenizer_of,
 )
-from tbtui.policies.vllm.settings import VllmSettings
-from tbtui.policies.work import Work, fitted
+from tbtui.policies.vllm.metrics import InferenceWindow, read_metrics
+from tbtui.policies.work import Work, context_limit, fitted
 
 _BETWEEN_LOOKS_SEC = 1.0
 _LATELY_SEC = 10.0
@@ -53,6 +53,22 @@ _LATELY_SEC = 10.0
 PATH = "/v1/completions"
 _SEEDS = 2**63
 """A server's seeds are smaller than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmSettings:
+    """The settings of a run that its vLLM policy needs, under their own names."""
+
+    model_name: str
+    """As the server calls it: a model, or one of its LoRA adapters."""
+    base_url: str | None = None
+    """With `/v1` at its end or without. None: `OPENAI_BASE_URL`, else vLLM's own default."""
+    context_limit: int | None = None
+    """Tokens; None: all that the server allows for the model."""
+    tokenizer: str | None = None
+    """Directory, or name on the Hugging Face hub; None: what the server loaded the model from."""
+    renderer: str = "template"
+    thinking: Thinking = "keep"
 
 
 class VllmPolicy:
@@ -110,7 +126,7 @@ class VllmPolicy:
             self._resources.enter_context(library_log_to(self._log))
         self._connection = connection = Connection(settings.base_url, self._meter)
         model = await served_model(connection, settings.model_name)
-        limit = context_limit(model, settings.context_limit)
+        limit = context_limit(model.context_limit, settings.context_limit, model.name, "the server")
         embedded = settings.renderer == "embedded"
         renderer = await _renderer(
             settings, model.name if embedded else settings.tokenizer or tokenizer_of(model)

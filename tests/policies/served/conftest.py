@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tbtui.policies.vllm.policy import VllmPolicy
-from tbtui.policies.vllm.settings import VllmSettings
+from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
 from tests.policies.served.server import VllmServer
 
 MakePolicy = Callable[..., Awaitable[VllmPolicy]]

@@ -16,8 +16,7 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.vllm import connection
 from tbtui.policies.vllm.connection import status_error
-from tbtui.policies.vllm.policy import VllmPolicy
-from tbtui.policies.vllm.settings import VllmSettings
+from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
 from tests.policies.served.conftest import MakePolicy
 from tests.policies.served.server import VllmServer
 

