@@ -1,4 +1,4 @@
-"""Plain rows for `tbtui tasks list` and `tbtui tasks check`; printing is the command line's."""
+"""Makes the rows of `tbtui tasks list` and `tbtui tasks check`, which the command line prints."""
 
 from __future__ import annotations
 

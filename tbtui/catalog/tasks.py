@@ -208,7 +208,7 @@ def _unreadable(directory: Path, error: OSError) -> str:
 
 @dataclass(slots=True)
 class Found:
-    """What a walk has come by."""
+    """The tasks, old tasks and other files that a walk found."""
 
     root: Path
     tasks: list[Path] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A kind of policy, as the setting `policy` names it: its checks of a run's settings, its making.
+"""Describes a kind of policy (`policy=`): how settings make one, and which it refuses.
 
 Nothing heavy is imported here, or by a backend's `__init__.py`: settings are checked before the
 first frame.

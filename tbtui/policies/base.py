@@ -1,4 +1,4 @@
-"""What a policy is: something that samples tokens, learns from them, and publishes its weights.
+"""Defines a policy: a model that samples tokens, learns from them, and publishes its weights.
 
 A policy knows nothing of trials, groups or the journal. Everything is in tokens: a prompt is a
 sequence of token ids, a completion comes back with the log-probability of each token that was
@@ -43,8 +43,8 @@ class PolicyDeniedError(PolicyRefusedError):
 
 
 class PolicyLostError(PolicyError):
-    """What was being trained is gone, or in doubt: the server lost its
-    state, or an optimiser step's answer never came. Nothing can be asked of the policy any more.
+    """What was being trained is gone, or in doubt: the server lost its state, or an optimiser
+    step's answer never came. Nothing can be asked of the policy any more.
 
     A policy made afresh goes on from the last checkpoint.
     """
@@ -88,7 +88,7 @@ class PolicyInfo:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Draw one completion.
+    """Asks for one completion.
 
     `seed` names the random stream of this one completion, so that what is drawn does not depend
     on which other requests share its batch.
@@ -331,11 +331,12 @@ class Policy(Protocol):
     async def sample(self, request: SampleRequest) -> Sample: ...
 
     async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
-        """Add the gradient of the summed loss over `data` to what has been accumulated."""
+        """Add the gradient of the summed loss over `data` to what has been accumulated (Tinker's
+        `forward_backward`)."""
         ...
 
     async def apply(self, settings: OptimSettings) -> StepResult:
-        """One optimiser step on the accumulated gradient, which is zero afterwards."""
+        """One optimiser step (`optim_step`) on the accumulated gradient, zero afterwards."""
         ...
 
     async def score(

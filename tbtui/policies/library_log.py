@@ -1,4 +1,4 @@
-"""What a policy's libraries log or warn: into the run's log file, never on the screen."""
+"""Sends what a policy's libraries log or warn to the run's log file, never to the screen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CREDENTIAL = re.compile(r"\b(?:tml-[\w.-]+|eyJ[\w.-]{8,})")
 
 
 class _OneHandler(list[logging.Handler]):
-    """A logger's handlers, of which there will be no more.
+    """A logger's handlers, to which none can be added.
 
     Hugging Face's libraries add one that writes to the screen as soon as they are imported, which
     is while a tokenizer is fetched.

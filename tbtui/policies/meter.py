@@ -1,4 +1,4 @@
-"""What can be seen of a server from outside: its requests, and what it says of its own queue."""
+"""Counts requests to a server, and keeps what is known of its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person's keys on their way into a trial's terminal: in order, bounded, one after the other."""
+"""Types a person's keys into a trial's terminal: in order, bounded, one after the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Terminal(Protocol):
 
 
 class Keyboard:
-    """One trial's. Nothing is typed before `attach`."""
+    """One trial's keys. Nothing is typed before `attach`."""
 
     def __init__(
         self, trial: str, post: Callable[[FromWorker], None], record: Callable[[Typed], None]

@@ -1,4 +1,4 @@
-"""What ties a running trial to its worker: control, completions, events, and notes on the agent.
+"""Links a running trial to its worker: control, completions, events, and notes on the agent.
 
 Harbor builds the agent from an import path and serialisable arguments, so a live object can't be
 handed to it. `LINK` carries it instead: a context variable that is set in the trial's own task

@@ -154,7 +154,7 @@ class CleanCommand:
 
 @dataclass
 class Understood:
-    """The parser's result, with Harbor's field names, safe to type, to store and to send."""
+    """A parser's result, with Harbor's field names, safe to type, to store and to send."""
 
     commands: list[CleanCommand]
     is_task_complete: bool

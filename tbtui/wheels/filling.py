@@ -59,7 +59,7 @@ class FillError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one stage is."""
+    """Progress of one stage."""
 
     stage: str
     done: int
@@ -68,7 +68,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Filled:
-    """What came of it."""
+    """What a fill has fetched, and what it could not."""
 
     fetched: int = 0
     """Wheels that were not there before."""

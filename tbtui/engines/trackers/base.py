@@ -81,7 +81,7 @@ def _evaluation(event: EvalFinished) -> dict[str, float]:
 
 
 class Sink(Protocol):
-    """Where rows go. Everything happens on the tracker's thread; any error ends the tracking."""
+    """Takes rows. All calls come on the tracker's thread; any error ends the tracking."""
 
     def log(self, rows: Sequence[Row]) -> None:
         """Take rows in. The first call has all that the journal held so far, maybe none."""

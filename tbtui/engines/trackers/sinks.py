@@ -48,7 +48,7 @@ class TensorBoardSink:
 
 
 class JsonLinesSink:
-    """Written anew from the journal at every start, so it is complete and has nothing twice.
+    """`metrics.jsonl`, written anew from the journal at every start: complete, and nothing twice.
 
     Each line has `step`, `time` (seconds since the epoch) and the metrics; what is not a finite
     number is null. The file of before stays in place until the new one has caught up with it.
@@ -122,7 +122,7 @@ class WandbSink:
 
 
 class TrackioError(Exception):
-    """Trackio's process gave up; its last words."""
+    """Trackio's process failed; the last line that it printed."""
 
 
 class TrackioSink:

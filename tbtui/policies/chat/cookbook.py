@@ -51,7 +51,7 @@ def cookbook_renderer(name: str, tokenizer: str, thinking: Thinking) -> Cookbook
 
 
 class CookbookRenderer:
-    """Implements `tbtui.policies.chat.ChatRenderer` with a `tinker_cookbook.renderers.Renderer`."""
+    """Implements `tbtui.policies.base.ChatRenderer` with a `tinker_cookbook.renderers.Renderer`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""From the setting `renderer` to a renderer."""
+"""Makes the renderer that the setting `renderer` names."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class ChatTemplate:
 
 
 class TemplateRenderer:
-    """Implements `tbtui.policies.chat.ChatRenderer`.
+    """Implements `tbtui.policies.base.ChatRenderer`.
 
     What a message says never becomes one of the marks of the chat format: where it reads like one
     (a terminal that prints `<|im_end|>`), it is hidden from the template and encoded as ordinary

@@ -1,4 +1,4 @@
-"""Where a completion's thinking ends and its answer begins."""
+"""Splits a completion into its thinking and its answer."""
 
 from __future__ import annotations
 

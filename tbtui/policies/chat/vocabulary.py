@@ -1,4 +1,4 @@
-"""A tokenizer of the Hugging Face kind, by its vocabulary: exact ids from text, text from ids."""
+"""Reads a Hugging Face tokenizer's vocabulary: exact ids from text, text from ids."""
 
 from __future__ import annotations
 

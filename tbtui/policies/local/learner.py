@@ -88,7 +88,9 @@ class AdamW:
 
 
 class Learner:
-    """Weights are kept twice: `apply` changes the trained ones, sampling uses the published ones,
+    """Trains and samples the model.
+
+    Weights are kept twice: `apply` changes the trained ones, sampling uses the published ones,
     `publish` copies the former to the latter. So `sample` may run in one thread while the others
     run, one at a time, in another. A third copy, never changed, is the reference."""
 

@@ -1,4 +1,4 @@
-"""Our training data as the Tinker protocol has them, and its answers back onto ours.
+"""Converts training data to the Tinker protocol's, and its answers back.
 
 A datum of T tokens is sent as T - 1 inputs with T - 1 targets, each the token that follows, so
 what is said of token t stands at position t - 1.

@@ -1,4 +1,4 @@
-"""What the Tinker SDK raises, as one line for a person and as a class that says what can be done.
+"""Turns what the Tinker SDK raises into one line for a person, of a class that says what helps.
 
 Three outcomes. `PolicyLostError`: what was being trained is gone or in doubt, and a policy made
 afresh from the last checkpoint goes on. `PolicyError` of a training request: doing it again can't

@@ -47,7 +47,7 @@ type _Submission = Callable[..., Awaitable[Any]]
 
 
 class QueueStates:
-    """Takes the place of the SDK's observer of one queue, which logs, and not before 15 minutes."""
+    """Observes one queue in place of the SDK's observer, which logs, and only after 15 minutes."""
 
     def __init__(self, meter: RequestMeter, source: StateSource) -> None:
         self._meter = meter

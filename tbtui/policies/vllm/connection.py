@@ -48,7 +48,7 @@ PROBE = (Message("user", "List the files of /tmp, please."),)
 
 
 class Connection:
-    """To one server. Raises `PolicyError` of what fails; every method names what is `doing`."""
+    """HTTP to one server. What fails is a `PolicyError`; every method names what is `doing`."""
 
     def __init__(self, base_url: str | None, meter: RequestMeter) -> None:
         """

@@ -114,7 +114,7 @@ def added_up(several: Iterable[Mapping[str, Histogram]]) -> dict[str, Histogram]
 
 @dataclass(frozen=True, slots=True)
 class VllmMetrics:
-    """Of one look at one or several servers; names are vLLM's, without `vllm:`."""
+    """One reading of one or several servers; names are vLLM's, without `vllm:`."""
 
     values: Mapping[str, float]
     """Gauges and counters that are shown, added up over engines; the use of the KV cache is
@@ -177,7 +177,7 @@ def _add(values: dict[str, float], name: str, value: float) -> None:
 
 
 class InferenceWindow:
-    """Looks at one or several servers again and again, and says how they do of late."""
+    """Latencies and cache use of one or several servers over the last minute."""
 
     def __init__(self, servers: int = 1) -> None:
         self._windows = tuple(HistogramWindow(WINDOW_SEC) for _ in range(servers))

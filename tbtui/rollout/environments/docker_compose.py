@@ -60,7 +60,7 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """All that the generated files say."""
+    """What the generated compose file is made of."""
 
     name: str
     image: str
@@ -75,7 +75,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """What the engine is given."""
+    """The compose file for the engine."""
 
     document: Mapping[str, Any]
     lowered: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Copies files between the host and a container, whatever the container has prepared for that.
+"""Copies files between the host and a container, safe from what the container prepared.
 
 Both ways go through the engine's `cp`, as a tar stream: no directory is shared, and nothing in the
 container takes part. What comes out is read here member by member and never extracted: links and

@@ -52,7 +52,7 @@ _BUILD_PREFIX = re.compile(r"^failed to solve: (?:rpc error: .*?LLB definition: 
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What a trial wants."""
+    """What a trial needs of its containers."""
 
     runtime: ContainerRuntime
     trial: str

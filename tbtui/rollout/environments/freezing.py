@@ -1,4 +1,4 @@
-"""Stops every process in an environment where it stands, and lets them go on.
+"""Freezes and thaws an environment: every process stops where it stands, and goes on.
 
 An environment that can do it itself, by a cgroup or its engine, is asked to. In any other Linux
 one the processes are sent signals, from within.

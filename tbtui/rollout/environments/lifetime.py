@@ -1,4 +1,4 @@
-"""Sandboxes that end by themselves: how long they have, and how to give them longer.
+"""Knows how long cloud sandboxes live, and extends them.
 
 What is known here of each service was read in Harbor's source (0.24, 0.25) and in the service's
 SDK; none has been run. Harbor keeps the settings in private attributes, which `_SERVICES` names; a

@@ -1,4 +1,4 @@
-"""Reads a command's output without ever holding more of it than agreed."""
+"""Reads a command's output, and keeps a bounded part of it."""
 
 from __future__ import annotations
 

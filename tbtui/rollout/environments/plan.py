@@ -1,4 +1,4 @@
-"""What a box contains: which parts of the host it sees, and what is written for it.
+"""Plans a box: which parts of the host it sees, and what is written for it.
 
 An allow-list. The box sees /usr (read-only below a layer of its own) and a few directories of
 /etc that programs need; its /etc is otherwise written here. It sees no /home, /root, /var, /opt,

@@ -1,4 +1,4 @@
-"""What this host offers for running trials, found by trying. Imports nothing heavy."""
+"""Tries what this host offers for running trials. Imports nothing heavy."""
 
 from __future__ import annotations
 

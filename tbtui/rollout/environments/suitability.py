@@ -1,4 +1,4 @@
-"""What of a task an environment can't serve, read from its files before any trial.
+"""Finds what of a task an environment can't serve, from its files, before any trial.
 
 Nothing of a task runs and no container starts. Only what is certain to fail counts as an obstacle:
 a step that the sandbox can't follow, a package that this host lacks, something to be fetched where

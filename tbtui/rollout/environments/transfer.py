@@ -1,4 +1,4 @@
-"""Host-side writing of what a box sends: the names in it are the box's, so they are not trusted.
+"""Writes what a box sends to the host: the names in it are the box's, so they are not trusted.
 
 `tarfile` is not used for this: its extraction filters have let crafted archives out more than once
 (CVE-2025-4517 and its siblings), and links, the cause of all of them, mean nothing here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,23 @@ async def test_it_samples_what_the_embedded_policy_does(make_policy: MakePolicy)
     assert status.sampled_tokens == sum(len(s.completion_ids) for s in there)
     assert status.server is not None
     assert (status.server.state, status.server.prompt_tokens) == ("active", 0)
+
+
+async def test_what_libraries_log_goes_to_the_policys_log(
+    make_policy: MakePolicy,
+    vllm_server: VllmServer,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """And not to the terminal, where Hugging Face's would write that it asks again."""
+    hugging_face = logging.getLogger("huggingface_hub.utils._http")
+    with (tmp_path / "policy.log").open("ab") as log:
+        policy = await make_policy(log=log)
+        assert policy.info.address == vllm_server.url
+        hugging_face.warning("Retrying in 1s [Retry 1/5].")
+        await policy.close()
+    assert "Retrying in 1s" in (tmp_path / "policy.log").read_text()
+    assert capfd.readouterr() == ("", "")
 
 
 async def test_the_models_own_distribution_is_asked_for(
