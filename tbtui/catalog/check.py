@@ -27,8 +27,7 @@ from pydantic.fields import FieldInfo
 
 from tbtui.catalog.defects import READABLE, Defect, is_file, line_of
 from tbtui.catalog.errors import CatalogError, nearest
-from tbtui.catalog.harbor import harbor_version, read_config, refusal
-from tbtui.catalog.load import TaskInfo
+from tbtui.catalog.load import TaskInfo, harbor_version, read_config, refusal
 from tbtui.catalog.scripts import ScriptChecker
 from tbtui.dockerfile import (
     KNOWN,

@@ -10,8 +10,7 @@ from typing import Literal
 
 from tbtui.catalog.check import advice, deep_check_all
 from tbtui.catalog.defects import Defect, Severity
-from tbtui.catalog.harbor import harbor_version
-from tbtui.catalog.load import TaskInfo
+from tbtui.catalog.load import TaskInfo, harbor_version
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import discover
 

@@ -142,7 +142,7 @@ def _files(tree: Path) -> Iterator[Path]:
 
 
 def _text(path: Path) -> bytes:
-    """Of a file that can be read and is small enough to be a script; else nothing."""
+    """Content of a file that can be read and is small enough to be a script; else nothing."""
     try:
         if not path.is_file() or path.stat().st_size >= _SCRIPT_BYTES:
             return b""

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 from tbtui.catalog.places import find_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.errors import UserError
-from tbtui.rollout.environments.packages import missing_packages
+from tbtui.rollout.environments.userland import missing_packages
 from tbtui.terminal import visible
 from tbtui.wheels.cache import cache_root
 from tbtui.wheels.filling import Filled, Filling, Progress, find_uv

@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol
 from tbtui.config import ConfigError
 from tbtui.engines.beginning import started_event, trial_settings, warnings_of
 from tbtui.engines.continuation import continue_run, newest
-from tbtui.engines.gpus.monitor import GpuMonitor
+from tbtui.engines.gpus import GpuMonitor
 from tbtui.engines.grpo.alarms import AlarmWatch, alarm_actions
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
 from tbtui.engines.grpo.engine import GrpoEngine

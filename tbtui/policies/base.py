@@ -380,7 +380,8 @@ class ChatRenderer(Renderer, Protocol):
 
     @property
     def digest(self) -> str | None:
-        """Of the vocabulary: with another one, token ids mean something else. None: unknown."""
+        """Digest of the vocabulary: with another one, token ids mean something else. None:
+        unknown."""
         ...
 
     @property

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tbtui.catalog.check import deep_check
 from tbtui.catalog.defects import line_of
-from tbtui.catalog.harbor import harbor_version
+from tbtui.catalog.load import harbor_version
 from tbtui.catalog.report import check_directory, summary, task_rows
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import CatalogError, discover

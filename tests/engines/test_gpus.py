@@ -15,8 +15,7 @@ import pytest
 
 from tbtui.commands import doctor
 from tbtui.config import to_toml
-from tbtui.engines.gpus.monitor import GpuMonitor, UnreadableError, read_table, remote_gpus
-from tbtui.engines.gpus.nvml import local_gpus
+from tbtui.engines.gpus import GpuMonitor, UnreadableError, local_gpus, read_table, remote_gpus
 from tbtui.engines.run import Run
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import AnyEvent, GpusMeasured

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tbtui.policies.base import Answer, Message, PolicyRefusedError, Thinking
-from tbtui.policies.chat.thinking import Marks, find_marks, read_text
+from tbtui.policies.chat.template import Marks, find_marks, read_text
 from tbtui.policies.chat.tokenizer_files import quiet_import, vocabulary_of
 from tbtui.policies.chat.vocabulary import Vocabulary
 

@@ -152,7 +152,7 @@ class Learner:
         """Data were handed in whose gradient could not be added."""
 
     def save(self, directory: Path) -> None:
-        """All that training goes on from between two steps: not the accumulated gradient."""
+        """Write all that training goes on from between two steps: not the accumulated gradient."""
         write_checkpoint(
             directory,
             Checkpoint(

@@ -201,7 +201,7 @@ def _reduction(
             " grad_clip"
         ]
     return "sum", [
-        "the Tinker server doesn't tell whether it sums a loss over the tokens; it is taken for"
+        "the Tinker server doesn't say whether it sums a loss over the tokens; it is taken for"
         " granted that it does"
     ]
 

@@ -285,4 +285,4 @@ def _count_resends(meter: RequestMeter, owner: Any, name: str) -> None:
 def _not_told(meter: RequestMeter, source: StateSource, what: str) -> None:
     import tinker
 
-    meter.state("unknown", f"Tinker SDK {tinker.__version__} doesn't tell of {what}", source)
+    meter.state("unknown", f"Tinker SDK {tinker.__version__} doesn't report {what}", source)

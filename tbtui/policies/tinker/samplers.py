@@ -148,7 +148,7 @@ class CurrentSampler:
 
     @property
     def version(self) -> int | None:
-        """Of the weights published last; None: there are none."""
+        """Version of the weights published last; None: there are none."""
         return None if self._current is None else self._current.version
 
     def publish(self, sampler: Sampler) -> None:

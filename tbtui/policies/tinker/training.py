@@ -298,7 +298,7 @@ class Training:
 
 
 async def _unless_closed[T](answer: Awaitable[T]) -> T:
-    """An SDK that is closed cancels what it still waits for; that is no cancellation of ours."""
+    """Await an answer. An SDK that is closed cancels what it waits for, which is an error here."""
     try:
         return await answer
     except asyncio.CancelledError:

@@ -194,7 +194,7 @@ class TrainingRun:
             self._stored[checkpoint.state_path] = checkpoint.size_bytes
 
     async def _size(self, path: str) -> int | None:
-        """Of a checkpoint at the server, in bytes; None where it doesn't report that."""
+        """Size of a checkpoint at the server, in bytes; None where it doesn't report that."""
         import tinker as sdk
 
         run = path.removeprefix("tinker://").partition("/")[0]

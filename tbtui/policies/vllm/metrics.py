@@ -45,7 +45,7 @@ class Histogram:
         return self.counts.get(math.inf, 0.0)
 
     def plus(self, other: Histogram) -> Histogram:
-        """Of both together, by the bounds that both have."""
+        """The sum of both, by the bounds that both have."""
         common = self.counts.keys() & other.counts.keys()
         return Histogram({bound: self.counts[bound] + other.counts[bound] for bound in common})
 

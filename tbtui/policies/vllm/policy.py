@@ -309,10 +309,10 @@ def read_completion(content: Any, request: SampleRequest) -> Sample:
         raise PolicyError(f"sampling: the server's answer can't be read ({error!r})") from error
     if not isinstance(ids, list):
         raise UnableError(
-            "sampling: the server tells no token ids (return_token_ids); vLLM does from 0.10.2 on"
+            "sampling: the server gives no token ids (return_token_ids); vLLM does from 0.10.2 on"
         )
     if not isinstance(logprobs, list) or len(logprobs) != len(ids) or None in logprobs:
-        raise UnableError("sampling: the server doesn't tell each token's log-probability")
+        raise UnableError("sampling: the server doesn't give each token's log-probability")
     if echoed is not None and tuple(echoed) != request.prompt_ids:
         raise PolicyError(
             f"sampling: the server took {len(echoed)} tokens for a prompt of"

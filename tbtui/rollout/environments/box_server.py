@@ -105,7 +105,7 @@ class Server:
         self._poll.register(control.fileno(), select.POLLIN)
 
     def serve(self) -> NoReturn:
-        """Until the owner closes its end, or dies: then the whole box goes with this process."""
+        """Serve until the owner closes its end, or dies: the whole box ends with this process."""
         while True:
             wait = max(0.0, self._watch.due - time.monotonic()) * 1000
             for descriptor, _ in self._poll.poll(wait):

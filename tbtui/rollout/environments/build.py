@@ -30,9 +30,14 @@ from tbtui.dockerfile import (
 )
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.errors import ExecTimeoutError
-from tbtui.rollout.environments.packages import missing_packages, split_apt
 from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree
-from tbtui.rollout.environments.userland import OWN_UV, UV_IMAGE, BasePython
+from tbtui.rollout.environments.userland import (
+    OWN_UV,
+    UV_IMAGE,
+    BasePython,
+    missing_packages,
+    split_apt,
+)
 from tbtui.wheels.requests import image_python
 
 _OTHER = "use environment_type=docker for this task"

@@ -222,7 +222,7 @@ def _hard(limit: Any) -> Any:
 
 
 def _count(value: Any) -> float | None:
-    """Of things; what is not above zero means any number of them."""
+    """A number of things; one that is not above zero means any number of them."""
     if value is None:
         return None
     count = float(value)

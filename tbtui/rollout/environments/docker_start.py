@@ -300,6 +300,6 @@ def _read(path: Path) -> str:
 
 
 def _project_name(trial: str) -> str:
-    """Unique, and recognisable by the trial's name."""
+    """A unique name, recognisable by the trial's."""
     readable = re.sub(r"[^a-z0-9_-]", "-", trial.lower())[:_LONGEST_NAME]
     return f"{project_prefix()}{readable}-{secrets.token_hex(4)}"

@@ -19,8 +19,13 @@ from typing import Any, Literal
 import psutil
 
 from tbtui.dockerfile import DockerfileError, Instruction, json_form, parse_dockerfile, words
-from tbtui.rollout.environments.packages import installed_packages, missing_packages, split_apt
-from tbtui.rollout.environments.userland import SYSTEM_PATH, UV_IMAGE
+from tbtui.rollout.environments.userland import (
+    SYSTEM_PATH,
+    UV_IMAGE,
+    installed_packages,
+    missing_packages,
+    split_apt,
+)
 from tbtui.wheels.cache import Manifest, cache_root, read_manifest
 from tbtui.wheels.requests import read_commands
 from tbtui.wheels.shell import Command, commands

@@ -190,7 +190,7 @@ async def test_an_sdk_without_the_hooks_makes_the_state_unknown(
     monkeypatch.delattr(service_client, "QueueStateLogger")
     with watch_creation(meter):
         assert meter.status().state == "unknown"
-        assert "doesn't tell of the making of training clients" in meter.status().reason
+        assert "doesn't report the making of training clients" in meter.status().reason
     monkeypatch.undo()
     bare = Bare()
     watch_connection(meter, bare)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from typing import Literal
 import psutil
 
 from tbtui.config import ConfigError
-from tbtui.engines.gpus.nvml import local_gpus
+from tbtui.engines.gpus import local_gpus
 from tbtui.engines.prime_rl.launch.checkout import Checkout, commit_warnings
 from tbtui.engines.prime_rl.launch.facts import Facts
 

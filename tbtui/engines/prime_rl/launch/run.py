@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tbtui.config import ConfigError, to_json
-from tbtui.engines.gpus.monitor import GpuMonitor
+from tbtui.engines.gpus import GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.launch.failure import failure_of, last_line, submitted_job
 from tbtui.engines.prime_rl.launch.preflight import Finding, require

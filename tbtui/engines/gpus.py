@@ -1,14 +1,20 @@
-"""Journals what the GPUs of this machine, and of others through `ssh`, do during training."""
+"""Measures the GPUs of this machine (through NVIDIA's NVML) and of others (`nvidia-smi` through
+`ssh`), and journals what they do during training."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import os
 import socket
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from tbtui.engines.gpus.nvml import local_gpus
+import psutil
+
 from tbtui.journal.events import AnyEvent, GpuMeasured, GpusMeasured
 from tbtui.policies.threads import in_daemon_thread
 
@@ -27,6 +33,96 @@ _CONNECT_SEC = 5
 _ANSWER_SEC = 15.0
 _MOST_BYTES = 1 << 16
 _LONGEST_REASON = 200
+
+EXTRA = "uv sync --extra nvidia"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalGpus:
+    """What there is on this machine."""
+
+    gpus: tuple[GpuMeasured, ...] = ()
+    driver: str = ""
+    """Its version."""
+    problem: str = ""
+    """Why none can be seen; empty where some are."""
+    package_missing: bool = False
+    """The one that asks the driver is not installed."""
+
+
+def local_gpus() -> LocalGpus:
+    """Measure once. A driver in trouble may block for long: not for an event loop."""
+    try:
+        # Not a plain import: it comes with an extra, and has no types.
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return LocalGpus(problem="nvidia-ml-py is not installed", package_missing=True)
+    try:
+        nvml.nvmlInit()
+        try:
+            return _all(nvml)
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        return LocalGpus(problem=f"no NVIDIA driver can be asked ({error})")
+
+
+def _all(nvml: Any) -> LocalGpus:
+    count = nvml.nvmlDeviceGetCount()
+    own = _own_pids() if count else frozenset()
+    return LocalGpus(
+        tuple(_gpu(nvml, index, own) for index in range(count)),
+        _text(nvml.nvmlSystemGetDriverVersion()),
+        "" if count else "the NVIDIA driver knows of none",
+    )
+
+
+def _gpu(nvml: Any, index: int, own: frozenset[int]) -> GpuMeasured:
+    """`own`: process ids. What a GPU can't measure is None, and everything of a lost one."""
+
+    def asked[T](ask: Callable[[], T]) -> T | None:
+        try:
+            return ask()
+        except nvml.NVMLError_GpuIsLost:
+            raise
+        except nvml.NVMLError:
+            return None
+
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        use = asked(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        memory = asked(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+        power = asked(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        sensor = nvml.NVML_TEMPERATURE_GPU
+        running = asked(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        pids = None if running is None else {int(each.pid) for each in running}
+        return GpuMeasured(
+            index=index,
+            name=_text(nvml.nvmlDeviceGetName(handle)),
+            utilisation=None if use is None else use.gpu / 100,
+            memory_used_mib=None if memory is None else memory.used >> 20,
+            memory_total_mib=None if memory is None else memory.total >> 20,
+            power_watt=None if power is None else round(power / 1000),
+            temperature_c=asked(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)),
+            processes=None if pids is None else len(pids),
+            own_processes=None if pids is None else len(pids & own),
+        )
+    except nvml.NVMLError as error:
+        # It fell off the bus, say; the others still work.
+        return GpuMeasured(index=index, name="", problem=str(error))
+
+
+def _own_pids() -> frozenset[int]:
+    """Ids of this process and all that it has started, directly or not. In a container the driver
+    may know them by other numbers: then none of them is found."""
+    return frozenset(
+        {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
+    )
+
+
+def _text(value: str | bytes) -> str:
+    """Older releases of the package give bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 class GpuMonitor:
@@ -107,7 +203,7 @@ async def remote_gpus(host: str, answer_sec: float = _ANSWER_SEC) -> GpusMeasure
     assert process.stderr is not None
     try:
         async with asyncio.timeout(answer_sec):
-            out, err = await asyncio.gather(_all(process.stdout), _all(process.stderr))
+            out, err = await asyncio.gather(_text_of(process.stdout), _text_of(process.stderr))
             status = await process.wait()
     except TimeoutError:
         return GpusMeasured(
@@ -169,7 +265,7 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-async def _all(stream: asyncio.StreamReader) -> str:
+async def _text_of(stream: asyncio.StreamReader) -> str:
     """The first `_MOST_BYTES`; the rest is read and dropped, for ssh must not wait."""
     kept = bytearray()
     while chunk := await stream.read(_MOST_BYTES):
