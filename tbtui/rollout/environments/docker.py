@@ -15,14 +15,13 @@ Differences from Harbor's own:
 from __future__ import annotations
 
 import asyncio
-import codecs
 import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast, override
 
-from harbor.environments.base import ExecResult, OutputCallback, OutputStream
+from harbor.environments.base import ExecResult, OutputCallback
 from harbor.environments.capabilities import EnvironmentCapabilities
 from harbor.environments.definition import should_use_prebuilt_docker_image
 from harbor.environments.docker.docker import DockerEnvironment as HarborDocker
@@ -32,7 +31,6 @@ from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.rollout.environments.commands import ScriptEnd, script_run
 from tbtui.rollout.environments.docker_cli import (
-    OnChunk,
     run_cli,
 )
 from tbtui.rollout.environments.docker_compose import Network
@@ -50,6 +48,7 @@ from tbtui.rollout.environments.errors import (
     SandboxStartError,
 )
 from tbtui.rollout.environments.limits import DEFAULT_MEMORY_MB, DEFAULT_PROCESSES, Positive
+from tbtui.rollout.environments.output import decoded
 from tbtui.rollout.environments.pane_log import ContainerPane
 
 DEFAULT_STORAGE_MB = 10_240
@@ -255,6 +254,7 @@ class ContainedEnvironment(HarborDocker):
             SandboxLostError: the container or its engine is gone.
         """
         await self._thawed.wait()
+        callback = self._output_callback()
         result = await self.running.run(
             command,
             cwd=cwd or self.task_env_config.workdir,
@@ -262,7 +262,7 @@ class ContainedEnvironment(HarborDocker):
             user=self._resolve_user(user),
             variables=self._merge_env(env) or {},
             timeout_sec=timeout_sec,
-            on_chunk=_decoding(self._output_callback()),
+            on_chunk=decoded(callback) if callback is not None else None,
         )
         if script_run(command) is not None:
             refused = result.exit_code and _NOT_RUN.search(result.complaint)
@@ -299,7 +299,7 @@ class ContainedEnvironment(HarborDocker):
             command,
             stdin=stdin_data,
             timeout_sec=timeout_sec,
-            on_chunk=_decoding(on_output),
+            on_chunk=decoded(on_output) if on_output is not None else None,
         )
         if check and result.exit_code != 0:
             raise SandboxError(f"compose {command[0]}: {result.complaint}")
@@ -428,15 +428,3 @@ def _is_log(target: str) -> bool:
 
 def _make_directory(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
-
-
-def _decoding(callback: OutputCallback | None) -> OnChunk | None:
-    if callback is None:
-        return None
-    decoder = codecs.getincrementaldecoder("utf-8")
-    decoders = {"stdout": decoder(errors="replace"), "stderr": decoder(errors="replace")}
-
-    async def pass_on(chunk: bytes, stream: str) -> None:
-        await callback(decoders[stream].decode(chunk), cast(OutputStream, stream))
-
-    return pass_on

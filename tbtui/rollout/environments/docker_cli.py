@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tbtui.rollout.environments.errors import ExecTimeoutError, SandboxError, SandboxStartError
 from tbtui.rollout.environments.output import BoundedOutput
@@ -22,8 +22,7 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 # What else turns a client, or a program that it starts, to something of the task's.
 _TURNING = ("LD_", "GLIBC_", "GODEBUG", "SSL_", "SSH_", "GIT_", "PYTHON", "BASH_")
 
-Stream = str
-"""`stdout` or `stderr`."""
+Stream = Literal["stdout", "stderr"]
 OnChunk = Callable[[bytes, Stream], Awaitable[None]]
 
 

@@ -13,7 +13,6 @@ Differences from a container, all of them visible to a task:
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
 import socket
 import stat
@@ -50,6 +49,7 @@ from tbtui.rollout.environments.limits import (
     Positive,
     box_limits,
 )
+from tbtui.rollout.environments.output import decoded
 from tbtui.rollout.environments.pane_log import PaneTap
 from tbtui.rollout.environments.plan import Bind, plan_box
 from tbtui.rollout.environments.upload import changed_file, upload_file, upload_tree
@@ -82,11 +82,10 @@ def _make_directory(path: Path) -> None:
 async def _stream(
     chunks: asyncio.Queue[tuple[OutputStream, bytes] | None], callback: OutputCallback
 ) -> None:
-    decoder = codecs.getincrementaldecoder("utf-8")
-    decoders = {"stdout": decoder(errors="replace"), "stderr": decoder(errors="replace")}
+    pass_on = decoded(callback)
     while (item := await chunks.get()) is not None:
         stream, chunk = item
-        await callback(decoders[stream].decode(chunk), stream)
+        await pass_on(chunk, stream)
 
 
 class SandboxEnvironment(BaseEnvironment):
