@@ -33,7 +33,8 @@ from harbor.models.trajectories import Step
 from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.journal.events import AgentCommand, TrialPhase
-from tbtui.rollout.environments.errors import NoticesLoss, SandboxError, SandboxLostError
+from tbtui.rollout.environments.abilities import NoticesLoss
+from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK, AgentEnded
 from tbtui.rollout.linked_llm import GuardedParser, LinkedLLM

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import socket
 from collections.abc import Sequence
-from typing import Protocol, override, runtime_checkable
+from typing import override
 
 from harbor.environments.base import ExecResult
 
+from tbtui.rollout.environments.abilities import Terminals
 from tbtui.rollout.environments.commands import direct_argv
 
 MAX_REPLY_BYTES = 8 << 20
@@ -33,23 +33,6 @@ _REPLY = re.compile(
     re.DOTALL,
 )
 _UNSAFE = re.compile(rb"[^A-Za-z0-9]")
-
-
-@runtime_checkable
-class Terminals(Protocol):
-    """A sandbox whose programs can be talked to while they run."""
-
-    async def open_program(
-        self, argv: Sequence[str], *, user: str | int | None = None
-    ) -> socket.socket:
-        """Starts a program; its standard input and output are the returned socket's other end.
-
-        The socket is the caller's; it reads EOF when the program has ended.
-
-        Raises:
-            SandboxError: the sandbox is gone or can't start it.
-        """
-        ...
 
 
 def tmux_line(argv: Sequence[str]) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import PurePath
-from typing import Any, Protocol, override, runtime_checkable
+from typing import Any, override
 
 from harbor.environments.base import BaseEnvironment
 from harbor.models.task.config import TaskOS, VerifierEnvironmentMode
@@ -33,11 +33,8 @@ from harbor.verifier.verifier import (
     VerifierOutputParseError,
 )
 
-from tbtui.rollout.environments.commands import (
-    KnowsItsRoom,
-    ScriptEnd,
-    WatchesScripts,
-)
+from tbtui.rollout.environments.abilities import EndsProcesses, KnowsItsRoom, WatchesScripts
+from tbtui.rollout.environments.commands import ScriptEnd
 from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 
@@ -137,19 +134,6 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
-
-
-@runtime_checkable
-class EndsProcesses(Protocol):
-    """An environment that can kill all that runs in it, by means that are not in it."""
-
-    async def end_processes(self) -> None:
-        """Kill every process but the environment's own first one.
-
-        Raises:
-            SandboxError: one of them does not go.
-        """
-        ...
 
 
 async def clean_for_verifier(trial: Trial, *, end_processes: bool) -> None:

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 # Programs, not shell builtins, so that skipping the shell changes nothing.
 _PROGRAMS = frozenset(["tmux", "chmod", "rm"])
@@ -64,31 +61,3 @@ class ScriptEnd:
     """Why there never was such a process: no interpreter, no script."""
     memory: bool = False
     """Meanwhile something was killed for want of memory, in the environment or on the machine."""
-
-
-@runtime_checkable
-class WatchesScripts(Protocol):
-    """An environment that sees a test script end and can check whether its files were changed."""
-
-    script_end: ScriptEnd | None
-    """Of the last test script; None before the first."""
-
-    async def changed_file(self, sources: Sequence[Path], target: str) -> str | None:
-        """The first file below `target` that isn't as in the directories uploaded there.
-
-        Where two directories have a file the last one counts. What was added is not looked at: a
-        test runner leaves caches.
-
-        Raises:
-            SandboxError: the environment can't be asked.
-        """
-        ...
-
-
-@runtime_checkable
-class KnowsItsRoom(Protocol):
-    """An environment with a disk of its own that only its programs can fill."""
-
-    async def has_room(self, sources: Sequence[Path]) -> bool:
-        """Whether its disk takes what is below these directories, and a few small files."""
-        ...

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 from tbtui.errors import UserError
 
 
@@ -21,16 +19,6 @@ class SandboxLostError(SandboxError):
 
 class ExecTimeoutError(SandboxError):
     """A command ran past its `timeout_sec` and was killed with its process group."""
-
-
-@runtime_checkable
-class NoticesLoss(Protocol):
-    """An environment whose `exec` raises SandboxLostError when it is gone.
-
-    A command that only fails there shows that it is not: what the command needs was removed.
-    """
-
-    notices_loss: bool
 
 
 class EnvironmentUnavailable(UserError):

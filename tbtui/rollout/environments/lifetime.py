@@ -186,7 +186,7 @@ _SERVICES: Mapping[str, _Service] = MappingProxyType(
         "cua-cloud": _Service(find=_cua_cloud),
         "sbx": _Service(find=_sbx),
         "daytona": _Service(
-            *("_auto_stop_interval", "auto_stop_interval_mins", "idle", 60), _refresh_daytona
+            "_auto_stop_interval", "auto_stop_interval_mins", "idle", 60, _refresh_daytona
         ),
         "e2b": _Service(extend=_set_e2b_timeout),
         "novita": _Service("_SANDBOX_TIMEOUT_SEC", extend=_set_e2b_timeout),
