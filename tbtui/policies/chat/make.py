@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tbtui.imports import import_named
 from tbtui.policies.base import ChatRenderer, PolicyRefusedError, Thinking
+from tbtui.policies.threads import in_daemon_thread
 
 _METHODS = ("render", "extend", "answer", "pieces")
 _FACTS = ("stop_ids", "digest", "vocab_size", "notes")
@@ -36,6 +37,11 @@ def make_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer
     raise PolicyRefusedError(
         f"renderer={name}: write template, embedded, cookbook:NAME, or module:Class of your own"
     )
+
+
+async def load_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer:
+    """As `make_renderer`, in a thread that the end of the process doesn't wait for."""
+    return await in_daemon_thread(lambda: make_renderer(name, tokenizer, thinking), "renderer")
 
 
 def _template(tokenizer: str, thinking: Thinking) -> ChatRenderer:

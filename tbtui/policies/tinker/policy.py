@@ -30,9 +30,9 @@ from tbtui.policies.base import (
     SampleRequest,
     StepResult,
 )
+from tbtui.policies.chat.make import load_renderer
 from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.tinker.capabilities import Abilities, ask_server
 from tbtui.policies.tinker.checkpoints import (
     read_checkpoint,
@@ -147,11 +147,13 @@ class TinkerPolicy:
         run = TrainingRun(session, settings, self._meter, origin)
         if settings.tokenizer is not None or settings.renderer == "embedded":
             # What doesn't depend on the server is refused before a place in its queue is taken.
-            renderer = await _renderer(settings, settings.tokenizer or settings.model_name)
+            tokenizer = settings.tokenizer or settings.model_name
+            renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
             await run.create(resume, checkpoint)
         else:
             named = await run.create(resume, checkpoint)
-            renderer = await _renderer(settings, named or settings.model_name)
+            tokenizer = named or settings.model_name
+            renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
         abilities, sampler = await run.prepare(abilities)
         self._published.publish(sampler)
         self._version, self._resumed = sampler.version, resume
@@ -318,14 +320,6 @@ class TinkerPolicy:
         if self._over is not None and not self._over.done():
             self._over.set_exception(error)
             self._over.exception()  # later calls raise it
-
-
-async def _renderer(settings: TinkerSettings, tokenizer: str) -> ChatRenderer:
-    from tbtui.policies.chat.make import make_renderer
-
-    return await in_daemon_thread(
-        lambda: make_renderer(settings.renderer, tokenizer, settings.thinking), "tinker-renderer"
-    )
 
 
 def _honours(settings: TinkerSettings, abilities: Abilities) -> frozenset[str]:

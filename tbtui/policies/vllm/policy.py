@@ -33,9 +33,9 @@ from tbtui.policies.base import (
     StopReason,
     Thinking,
 )
+from tbtui.policies.chat.make import load_renderer
 from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.vllm.connection import (
     PROBE,
     Connection,
@@ -128,9 +128,8 @@ class VllmPolicy:
         model = await served_model(connection, settings.model_name)
         limit = context_limit(model.context_limit, settings.context_limit, model.name, "the server")
         embedded = settings.renderer == "embedded"
-        renderer = await _renderer(
-            settings, model.name if embedded else settings.tokenizer or tokenizer_of(model)
-        )
+        tokenizer = model.name if embedded else settings.tokenizer or tokenizer_of(model)
+        renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
         self._renderer = renderer
         notes = await tokenizer_notes(connection, model, renderer)
         await self._draw(SampleRequest(renderer.render(PROBE), 1, 1.0, 0))
@@ -256,14 +255,6 @@ class VllmPolicy:
             f"a model on a vLLM server can't be {what}: it can only be evaluated (policy=tinker"
             " trains)"
         )
-
-
-async def _renderer(settings: VllmSettings, tokenizer: str) -> ChatRenderer:
-    from tbtui.policies.chat.make import make_renderer
-
-    return await in_daemon_thread(
-        lambda: make_renderer(settings.renderer, tokenizer, settings.thinking), "vllm-renderer"
-    )
 
 
 class UnableError(PolicyRefusedError):
