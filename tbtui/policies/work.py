@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import difflib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 
 from tbtui.policies.base import (
     Activity,
@@ -69,6 +70,21 @@ def fitted(request: SampleRequest, context_limit: int) -> SampleRequest:
     if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
         raise PolicyError("a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0")
     return dataclasses.replace(request, max_tokens=min(room, request.max_tokens))
+
+
+async def unless_closed[T](answer: Awaitable[T], closed: str) -> T:
+    """Await an answer, which is cancelled when the policy is closed: no cancellation of the caller.
+
+    Raises:
+        PolicyError: `closed`, in that case.
+    """
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise PolicyError(closed) from None
 
 
 class Work:

@@ -49,7 +49,7 @@ from tbtui.policies.tinker.samplers import (
 )
 from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
 from tbtui.policies.tinker.training_run import TinkerSettings, TrainingRun
-from tbtui.policies.work import Work, context_limit, fitted
+from tbtui.policies.work import Work, context_limit, fitted, unless_closed
 
 if TYPE_CHECKING:
     import tinker
@@ -271,13 +271,9 @@ class TinkerPolicy:
             answer = sampler.ask(request, self.renderer.stop_ids)
             self._unanswered.add(answer)
             try:
-                return await answer
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                # The caller didn't cancel it.
-                raise PolicyError("sampling: the policy has been closed") from None
+                return await unless_closed(answer, "sampling: the policy has been closed")
+            except PolicyError:
+                raise
             except Exception as error:
                 address = "" if self._session is None else f" at {self._session.address}"
                 raise sampling_error(error, "sampling", f"{THE_SERVER}{address}") from error

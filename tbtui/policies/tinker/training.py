@@ -35,6 +35,7 @@ from tbtui.policies.tinker.data import (
     policy_data,
 )
 from tbtui.policies.tinker.errors import policy_error
+from tbtui.policies.work import unless_closed
 
 if TYPE_CHECKING:
     import tinker
@@ -50,6 +51,7 @@ _GRAD_NORM = re.compile(
 _GRADIENT = "the gradient"
 _STEP = "the optimiser step"
 _FORWARD = "the log-probabilities of the data"
+_CLOSED = "the policy was closed before the Tinker server answered"
 
 Earlier = tuple[asyncio.Task[object], ...]
 """What was asked for before and is not done."""
@@ -264,7 +266,7 @@ class Training:
         async with self._order:
             self._check()
             answer = submit()
-        result = await _unless_closed(answer)
+        result = await unless_closed(answer, _CLOSED)
         await self._settled(earlier)
         return result
 
@@ -276,7 +278,7 @@ class Training:
 
     async def _answer[T](self, kind: RequestKind, answer: Awaitable[T]) -> T:
         with self._meter.request(kind):
-            return await _unless_closed(answer)
+            return await unless_closed(answer, _CLOSED)
 
     async def _settled(self, earlier: Earlier) -> None:
         """Wait for what was asked for before; raises if it is lost then."""
@@ -295,17 +297,6 @@ class Training:
             if not isinstance(error, PolicyLostError):
                 self._lost += "; what there is of the gradient can't be taken back"
         return error
-
-
-async def _unless_closed[T](answer: Awaitable[T]) -> T:
-    """Await an answer. An SDK that is closed cancels what it waits for, which is an error here."""
-    try:
-        return await answer
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise PolicyError("the policy was closed before the Tinker server answered") from None
 
 
 def _spread(data: Sequence[Datum], kept: Masked) -> Masked:

@@ -44,7 +44,7 @@ from tbtui.policies.vllm.connection import (
     tokenizer_of,
 )
 from tbtui.policies.vllm.metrics import InferenceWindow, read_metrics
-from tbtui.policies.work import Work, context_limit, fitted
+from tbtui.policies.work import Work, context_limit, fitted, unless_closed
 
 _BETWEEN_LOOKS_SEC = 1.0
 _LATELY_SEC = 10.0
@@ -217,13 +217,7 @@ class VllmPolicy:
             self._unanswered.add(answer)
             self._asked.set()
             try:
-                content = await answer
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                # The caller didn't cancel it.
-                raise PolicyError("sampling: the policy has been closed") from None
+                content = await unless_closed(answer, "sampling: the policy has been closed")
             finally:
                 self._unanswered.discard(answer)
                 if not self._unanswered:
