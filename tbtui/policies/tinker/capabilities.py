@@ -185,11 +185,11 @@ def _reduction(
     logprobs = answered(data, output)
     losses = [-float(new.sum()) for new in logprobs]
     means = [-float(new.mean()) for new in logprobs]
-    told = _told(output)
-    if told is not None:
-        if _close(told, sum(losses), losses):
+    reported = _reported_loss(output)
+    if reported is not None:
+        if _close(reported, sum(losses), losses):
             return "sum", []
-        if _close(told, sum(means) / len(means), means):
+        if _close(reported, sum(means) / len(means), means):
             return "sequence_mean", [
                 "the Tinker server averages a loss over the sequences (gradients are scaled to make"
                 " up for it)"
@@ -245,14 +245,14 @@ def _verdict(
     reduction: Reduction,
 ) -> Literal["ours", "another"]:
     expected = _losses(data, answered(data, output), settings)
-    told = _told(output)
-    if told is not None:
+    reported = _reported_loss(output)
+    if reported is not None:
         if reduction == "sequence_mean":
             expected = [
                 loss / (len(datum.tokens) - 1) / len(data)
                 for loss, datum in zip(expected, data, strict=True)
             ]
-        same = _close(told, sum(expected), expected)
+        same = _close(reported, sum(expected), expected)
     elif all("elementwise_loss" in fields for fields in output.loss_fn_outputs):
         found = [float(each.sum()) for each in answered(data, output, "elementwise_loss")]
         same = all(_close(a, b, expected) for a, b in zip(found, expected, strict=True))
@@ -270,7 +270,7 @@ def _losses(data: Sequence[Datum], logprobs: Masked, settings: LossSettings) -> 
     ]
 
 
-def _told(output: tinker.ForwardBackwardOutput) -> float | None:
+def _reported_loss(output: tinker.ForwardBackwardOutput) -> float | None:
     """The batch's loss by the server's metrics."""
     for name, value in output.metrics.items():
         if name.partition(":")[0] in ("loss", "total_loss"):

@@ -51,14 +51,14 @@ def _is_clients_own(name: str) -> bool:
     )
 
 
-def is_heeded_by_clients(name: str) -> bool:
+def affects_clients(name: str) -> bool:
     """Whether a client given this variable might go to another engine, or run something else."""
     return _is_clients_own(name) or name.startswith(_TURNING)
 
 
 def beside_clients_own(variables: Mapping[str, str]) -> dict[str, str]:
     """A client's environment with a task's variables in it, but none that clients act on."""
-    harmless = {n: value for n, value in variables.items() if not is_heeded_by_clients(n)}
+    harmless = {n: value for n, value in variables.items() if not affects_clients(n)}
     return {**harmless, **client_environment(os.environ)}
 
 

@@ -15,8 +15,8 @@ from harbor.environments.docker.runtime import ContainerRuntime
 from tbtui.rollout.environments.docker_cli import (
     CliResult,
     OnChunk,
+    affects_clients,
     beside_clients_own,
-    is_heeded_by_clients,
     run_cli,
 )
 from tbtui.rollout.environments.docker_compose import MAIN
@@ -146,7 +146,7 @@ class RunningProject:
         argv = ["-u", str(user)] if user is not None else []
         for name, value in given.items():
             # By name where possible: every user of the host can read a command line.
-            argv += ["-e", f"{name}={value}" if is_heeded_by_clients(name) else name]
+            argv += ["-e", f"{name}={value}" if affects_clients(name) else name]
 
         async def run(directory: str | None) -> CliResult:
             where = ["-w", directory] if directory else []
