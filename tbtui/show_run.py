@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -80,35 +81,25 @@ def add_rule(file: Path, rule: Rule) -> None:
     """Write a review rule to the end of a file.
 
     Raises:
-        RuleFileError: it can't be written, or what is there can't be understood.
+        UserError: it can't be written, or what is there can't be understood.
     """
-    from tbtui.config import ConfigError
     from tbtui.engines.grpo.review_rules import append_rule
-    from tbtui.ui.services import RuleFileError
 
-    try:
-        append_rule(file, rule)
-    except ConfigError as error:
-        raise RuleFileError(str(error)) from error
+    append_rule(file, rule)
 
 
 def tasks_of_run(run: RunDirectory) -> TaskLibrary:
     """The tasks that a run has.
 
     Raises:
-        LibraryError: they are not on this machine, or it isn't known which they are.
+        UserError: they are not on this machine, or it isn't known which they are.
     """
-    from tbtui.catalog.errors import CatalogError
     from tbtui.catalog.places import find_tasks
-    from tbtui.config import ConfigError, parse_settings
+    from tbtui.config import parse_settings
     from tbtui.task_library import CatalogLibrary
-    from tbtui.ui.library import LibraryError
 
     if not run.config.is_file():
-        raise LibraryError(f"{run.name} has no config.toml, which would say what its tasks are")
-    try:
-        # The run may lie elsewhere by now.
-        config = parse_settings([f"logs_dir={run.path.parent}"], files=[run.config])
-        return CatalogLibrary([find_tasks(config.tasks_dir)], config)
-    except (CatalogError, ConfigError) as error:
-        raise LibraryError(str(error)) from error
+        raise UserError(f"{run.name} has no config.toml, which would say what its tasks are")
+    # The run may lie elsewhere by now.
+    config = parse_settings([f"logs_dir={run.path.parent}"], files=[run.config])
+    return CatalogLibrary([find_tasks(config.tasks_dir)], config)

@@ -15,12 +15,12 @@ from tbtui.catalog.sets import SET_MARK, TaskSet, delete_set, load_set, save_set
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.config import RunConfig
+from tbtui.errors import UserError
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.task_history import RunHistory, TaskHistory, read_history
 from tbtui.journal.vocabulary import category_of
 from tbtui.ui.library import (
-    LibraryError,
     Plan,
     Preview,
     RunRecord,
@@ -76,11 +76,8 @@ class CatalogLibrary:
         found: dict[str, tuple[TaskInfo, Use]] = {}
         self._broken = 0
         for directory in self._directories:
-            try:
-                catalog = discover(directory)
-                uses = _uses(catalog.tasks, self._config)
-            except CatalogError as error:
-                raise LibraryError(str(error)) from error
+            catalog = discover(directory)
+            uses = _uses(catalog.tasks, self._config)
             self._broken += catalog.found - len(catalog.tasks)
             for task in catalog.tasks:
                 found.setdefault(str(task.path), (task, uses[task.name]))
@@ -106,14 +103,8 @@ class CatalogLibrary:
     def obstacles(self) -> Mapping[str, str]:
         # A run's own choice; its import takes longer than the browser's first frame may.
         from tbtui.engines.task_fitness import choose_for_tasks
-        from tbtui.rollout.environments.unavailable import EnvironmentUnavailable
 
-        try:
-            _, fitness = choose_for_tasks(
-                self._config, [task.path for task in self._tasks.values()]
-            )
-        except EnvironmentUnavailable as error:
-            raise LibraryError(str(error)) from error
+        _, fitness = choose_for_tasks(self._config, [task.path for task in self._tasks.values()])
         return {str(path): found[0].text for path, found in fitness.obstacles.items()}
 
     def preview(self, id: str) -> Preview:
@@ -129,7 +120,7 @@ class CatalogLibrary:
                 ),
             )
         except OSError as error:
-            raise LibraryError(f"{path}: can't be read ({error.strerror})") from error
+            raise UserError(f"{path}: can't be read ({error.strerror})") from error
 
     def sets(self) -> list[SavedSet]:
         return [self._saved(load) for load in map(_load, set_names()) if load is not None]
@@ -153,10 +144,7 @@ class CatalogLibrary:
         tasks = [self._task(id) for id in ids]
         home = self._home(tasks)
         names = tuple(_name_in(home, task) for task in tasks)
-        try:
-            save_set(TaskSet(name, names, home))
-        except CatalogError as error:
-            raise LibraryError(str(error)) from error
+        save_set(TaskSet(name, names, home))
 
     def _home(self, tasks: Sequence[TaskInfo]) -> Path | None:
         """The directory that a run of these tasks would name: their data set's, if it is one."""
@@ -168,18 +156,12 @@ class CatalogLibrary:
         return common if len(homes) == 1 or above & near else None
 
     def delete_set(self, name: str) -> None:
-        try:
-            delete_set(name)
-        except CatalogError as error:
-            raise LibraryError(str(error)) from error
+        delete_set(name)
 
     def start(self, name: str) -> Start:
-        try:
-            directory = load_set(name).tasks_dir
-        except CatalogError as error:
-            raise LibraryError(str(error)) from error
+        directory = load_set(name).tasks_dir
         if directory is None:
-            raise LibraryError(
+            raise UserError(
                 "a run takes its tasks from one directory: select tasks of one data set"
             )
         settings = (f"tasks_dir={directory}", f"tasks={SET_MARK}{name}")
@@ -187,7 +169,7 @@ class CatalogLibrary:
 
     def _task(self, id: str) -> TaskInfo:
         if id not in self._tasks:
-            raise LibraryError(f"{id}: no such task")
+            raise UserError(f"{id}: no such task")
         return self._tasks[id]
 
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -29,28 +30,18 @@ class RecordedTrialTools:
         self._tokenizers: dict[Path, LocalTokenizer | Vocabulary] = {}
 
     def export(self, run: RunDirectory, trial: str, format: ExportFormat, path: Path) -> None:
-        from tbtui.export import ExportError, export_trial
-        from tbtui.journal.database import JournalError
-        from tbtui.ui.services import TrialToolError
+        from tbtui.export import export_trial
 
-        try:
-            export_trial(run, trial, format, path)
-        except (ExportError, JournalError) as error:
-            raise TrialToolError(str(error)) from error
+        export_trial(run, trial, format, path)
 
     def prompt(self, run: RunDirectory, parts: Sequence[PromptPart]) -> list[PromptPart]:
-        from tbtui.policies.base import PolicyError
-        from tbtui.ui.services import TrialToolError
         from tbtui.view.prompt import with_pieces
 
-        try:
-            if run.path not in self._tokenizers:
-                self._tokenizers[run.path] = _tokenizer(run)
-        except PolicyError as error:
-            raise TrialToolError(str(error)) from error
+        if run.path not in self._tokenizers:
+            self._tokenizers[run.path] = _tokenizer(run)
         found = with_pieces(parts, self._tokenizers[run.path].pieces)
         if found is None:
-            raise TrialToolError("this machine's tokenizer is not the one of the run")
+            raise UserError("this machine's tokenizer is not the one of the run")
         return found
 
 

@@ -9,10 +9,6 @@ from typing import Literal, Protocol
 Use = Literal["train", "heldout", "unused"]
 
 
-class LibraryError(Exception):
-    """Tasks or sets can't be read or written; the message is one line for a person."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
     """One task, as the browser lists it."""
@@ -120,7 +116,7 @@ class TaskLibrary(Protocol):
     """Tasks, what is known of them, and named sets of them.
 
     Everything here reads files: it is called on threads, one call at a time. Every method may
-    raise `LibraryError`.
+    raise `UserError`.
     """
 
     @property

@@ -64,13 +64,13 @@ class TaskBrowsing:
             self._app.run_worker(self._browse(library), name="browse", exclusive=True)
 
     async def _browse(self, library: Callable[[RunDirectory], TaskLibrary]) -> None:
-        from tbtui.ui.library import LibraryError
+        from tbtui.errors import UserError
         from tbtui.ui.screens.tasks import TaskBrowser
 
         app = self._app
         try:
             made = await asyncio.to_thread(library, app.live_run.directory)
-        except LibraryError as error:
+        except UserError as error:
             app.notify(str(error), severity="warning", timeout=8, markup=False)
             return
         if not isinstance(app.screen, TaskBrowser):

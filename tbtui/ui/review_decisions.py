@@ -6,9 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbtui.errors import UserError
 from tbtui.journal.commands import RUN
 from tbtui.ui.command_rules import Refusal, verb_meant
-from tbtui.ui.services import AddRule, RuleFileError
+from tbtui.ui.services import AddRule
 
 if TYPE_CHECKING:
     from tbtui.journal.review_rule import Rule
@@ -128,7 +129,7 @@ class ReviewDecisions:
     async def _write(self, add: AddRule, file: Path, rule: Rule, trial: ReviewedTrial) -> None:
         try:
             await asyncio.to_thread(add, file, rule)
-        except RuleFileError as error:
+        except UserError as error:
             self._app.notify(
                 str(error), title="The rule was not written", severity="error", markup=False
             )

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from tbtui.view.prompt import PromptPart
 
 
-class TrialToolError(Exception):
-    """A trial can't be exported or its prompt not read; the message is one line for a person."""
-
-
 class TrialTools(Protocol):
     """Exports trials and reads prompts; slow, called on a thread."""
 
@@ -28,7 +24,7 @@ class TrialTools(Protocol):
         """Write a trial to a new file.
 
         Raises:
-            TrialToolError: it is there already, it can't be written, or the trial has nothing of
+            UserError: it is there already, it can't be written, or the trial has nothing of
                 this kind.
         """
         ...
@@ -37,18 +33,14 @@ class TrialTools(Protocol):
         """The parts with the text of each token, from the tokenizer of the run's policy.
 
         Raises:
-            TrialToolError: this machine doesn't have that tokenizer.
+            UserError: this machine doesn't have that tokenizer.
         """
         ...
 
 
 type AddRule = Callable[[Path, Rule], None]
 """Writes a rule to the end of a file, which is made if it isn't there. Called on a thread; raises
-`RuleFileError`."""
-
-
-class RuleFileError(Exception):
-    """The rule can't be written; the message is one line for a person."""
+`UserError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tbtui.errors import UserError
 from tbtui.ui.library import Plan, TaskEntry, TaskRecord
 
 _FEW = 30
@@ -226,7 +227,7 @@ STATES = ("selected", "train", "heldout")
 TERMS = (*WORDS, *NUMBERS, "is")
 
 
-class QueryError(Exception):
+class QueryError(UserError):
     """The search line can't be read; one short line that says why."""
 
 

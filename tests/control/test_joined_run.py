@@ -8,10 +8,10 @@ import pytest
 from textual.pilot import Pilot
 
 from tbtui.engines.control.attached import AttachedRun
+from tbtui.errors import UserError
 from tbtui.journal.events import CommandIssued
 from tbtui.show_run import look_on, tasks_of_run
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.library import LibraryError
 from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
@@ -116,7 +116,7 @@ async def test_the_tasks_of_an_attached_run_can_be_browsed(live: LiveRun) -> Non
         await until(lambda: said(app, "/no/such/tasks"))
         await pilot.press("q")
     live.directory.config.unlink()
-    with pytest.raises(LibraryError, match=r"has no config\.toml"):
+    with pytest.raises(UserError, match=r"has no config\.toml"):
         tasks_of_run(live.directory)
 
 

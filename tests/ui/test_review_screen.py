@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import TrialRetried
 from tbtui.journal.review_rule import Rule, rule_toml
@@ -25,7 +26,7 @@ from tbtui.ui.screens.group import GroupScreen
 from tbtui.ui.screens.review import ReviewScreen
 from tbtui.ui.screens.review_dialogs import RelabelDialog, RuleDialog
 from tbtui.ui.screens.trial import TrialScreen
-from tbtui.ui.services import RuleFileError, Services
+from tbtui.ui.services import Services
 from tbtui.view.estimate import Outlook
 from tbtui.view.needs import needs
 from tests.ui.opening import app_of, pane
@@ -325,7 +326,7 @@ async def test_a_rule_goes_to_the_file_that_the_settings_name(tmp_path: Path) ->
 
     def refuse(file: Path, rule: Rule) -> None:
         written.append((file, rule))
-        raise RuleFileError("mine.toml: rule 1: there is no such suspect")
+        raise UserError("mine.toml: rule 1: there is no such suspect")
 
     host = ReviewHost(run)
     app = app_on(host, services=Services(add_rule=refuse))

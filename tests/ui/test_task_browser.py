@@ -13,12 +13,13 @@ from textual.widgets import Input
 
 from tbtui.catalog.sets import load_set, set_names
 from tbtui.config import RunConfig
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.apps_without_run import BrowserApp
-from tbtui.ui.library import LibraryError, RunRecord, SavedSet, Start, TaskEntry, TaskRecord
+from tbtui.ui.library import RunRecord, SavedSet, Start, TaskEntry, TaskRecord
 from tbtui.ui.panes.key_bar import KeyLine
 from tbtui.ui.panes.library_tree import LibraryTree
 from tbtui.ui.panes.task_preview import TaskPreview
@@ -259,10 +260,10 @@ class Unreadable(Tasks):
     """What has been kept of them can't be read."""
 
     def records(self) -> dict[str, TaskRecord]:
-        raise LibraryError("runs can't be read")
+        raise UserError("runs can't be read")
 
     def sets(self) -> list[SavedSet]:
-        raise LibraryError("task_sets can't be read")
+        raise UserError("task_sets can't be read")
 
 
 async def test_what_was_kept_may_be_unreadable(tmp_path: Path) -> None:

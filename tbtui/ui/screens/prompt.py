@@ -8,13 +8,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.widgets import Input
 
+from tbtui.errors import UserError
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
 from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine
 from tbtui.ui.panes.pane import Frame, Redraw
 from tbtui.ui.panes.prompt import PromptPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.services import TrialToolError
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Rows
 from tbtui.view.prompt import PromptPart
@@ -61,7 +61,7 @@ class PromptScreen(LiveScreen):
         tools = await asyncio.to_thread(self.tools)
         try:
             whole = await asyncio.to_thread(tools.prompt, frame.run.directory, parts)
-        except TrialToolError as error:
+        except UserError as error:
             self.notify(
                 f"{error}. What is new in each turn is shown as the agent wrote it.",
                 title="Not token by token",

@@ -12,9 +12,10 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from tbtui.errors import UserError
 from tbtui.ui.context import app_of
 from tbtui.ui.drawing.text import visible
-from tbtui.ui.library import LibraryError, SavedSet, Start, TaskLibrary
+from tbtui.ui.library import SavedSet, Start, TaskLibrary
 from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.ui.task_choice import TaskChoice
 from tbtui.ui.textual_seam import Choices
@@ -172,7 +173,7 @@ class TaskSets:
         chosen = self._browser.choice.chosen()
         try:
             await self._browser.ask(lambda: self._library.save_set(name, chosen))
-        except LibraryError as error:
+        except UserError as error:
             self._notify(str(error), severity="error")
             return False
         self.name = name
@@ -186,7 +187,7 @@ class TaskSets:
     async def _offer(self) -> None:
         try:
             sets = await self._browser.ask(self._library.sets)
-        except LibraryError as error:
+        except UserError as error:
             self._notify(str(error), severity="error")
             return
         if not sets:
@@ -210,7 +211,7 @@ class TaskSets:
     async def _delete(self, name: str) -> None:
         try:
             await self._browser.ask(lambda: self._library.delete_set(name))
-        except LibraryError as error:
+        except UserError as error:
             self._notify(str(error), severity="error")
             return
         if self.name == name:
@@ -230,7 +231,7 @@ class TaskSets:
             return
         try:
             start = await self._browser.ask(lambda: self._library.start(name))
-        except LibraryError as error:
+        except UserError as error:
             self._notify(str(error), severity="error")
             return
         self._start(start)

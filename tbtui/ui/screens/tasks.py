@@ -12,11 +12,12 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from tbtui.errors import UserError
 from tbtui.ui.context import ScopedScreen, app_of
 from tbtui.ui.drawing.rows import Span
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.input.keys import Scope, bindings
-from tbtui.ui.library import LibraryError, Preview, Start, TaskLibrary
+from tbtui.ui.library import Preview, Start, TaskLibrary
 from tbtui.ui.panes.key_bar import KeyLine, WayBack, WordsLine
 from tbtui.ui.panes.library_tree import LibraryTree
 from tbtui.ui.panes.task_preview import TABS, TaskPreview
@@ -113,7 +114,7 @@ class TaskBrowser(ScopedScreen):
     async def _load(self) -> None:
         try:
             entries = await self.ask(self._library.entries)
-        except LibraryError as error:
+        except UserError as error:
             self._tree.empty = visible(str(error))
             self._tree.refresh()
             self._pane.show_note("")
@@ -123,14 +124,14 @@ class TaskBrowser(ScopedScreen):
         self._changed()
         try:
             self.choice.records = await self.ask(self._library.records)
-        except LibraryError as error:
+        except UserError as error:
             self.notify(str(error), title="What was recorded can't be read", severity="warning")
             return
         self.choice.search(self.choice.query)
         self._changed()
         try:
             self.choice.obstacles = await self.ask(self._library.obstacles)
-        except LibraryError as error:
+        except UserError as error:
             text = visible(str(error))
             self.notify(text, title="Trials can't run on this machine", severity="warning")
             return
@@ -140,7 +141,7 @@ class TaskBrowser(ScopedScreen):
         await asyncio.sleep(_SETTLE_SEC)
         try:
             preview = await self.ask(lambda: self._library.preview(id))
-        except LibraryError as error:
+        except UserError as error:
             self._pane.show_note(visible(str(error)))
             return
         if len(self._previews) >= _PREVIEWS:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 
+from tbtui.errors import UserError
 from tbtui.ui.context import ScopedScreen, run_app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
@@ -19,7 +20,6 @@ from tbtui.ui.panes.trial_facts import TrialFactsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.panes.verdict import VerdictPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.services import TrialToolError
 from tbtui.ui.terminal.recordings import Scrub
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Columns
@@ -363,7 +363,7 @@ class TrialScreen(LiveScreen):
         tools = await asyncio.to_thread(self.tools)
         try:
             await asyncio.to_thread(tools.export, run, self.trial, format, path)
-        except TrialToolError as error:
+        except UserError as error:
             self.app.notify(str(error), title="Not exported", severity="error", markup=False)
         else:
             self.app.notify(str(path), title="Exported", timeout=8, markup=False)
