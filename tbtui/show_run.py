@@ -10,9 +10,9 @@ from tbtui.journal.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from tbtui.journal.review_rule import Rule
-    from tbtui.ui.host import RunHost
     from tbtui.ui.library import TaskLibrary
     from tbtui.ui.runs import ReplayedRun
+    from tbtui.ui.services import RunHost
 
 
 def show_run(

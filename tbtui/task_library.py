@@ -46,7 +46,7 @@ def browse(directories: Sequence[Path]) -> Start | None:
     Raises:
         CatalogError: one of them isn't there.
     """
-    from tbtui.ui.apps_without_run import BrowserApp
+    from tbtui.ui.base_app import BrowserApp
     from tbtui.ui.user import User
 
     given = [find_tasks(directory) for directory in directories]

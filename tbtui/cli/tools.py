@@ -50,7 +50,7 @@ def guide(
     if not on_terminal():
         typer.echo(file.read_text("utf-8"), nl=False)
         return
-    from tbtui.ui.apps_without_run import GuideApp
+    from tbtui.ui.base_app import GuideApp
     from tbtui.ui.user import User
     from tbtui.user_dirs import config_dir, state_dir
 

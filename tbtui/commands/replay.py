@@ -34,8 +34,8 @@ def replay(run: str, trial: str | None, at: Start, fps: int | None = None) -> in
 
 def _show(directory: RunDirectory, trial: str | None, at: Start, fps: int | None) -> int:
     from tbtui.show_run import show_run
-    from tbtui.ui.host import RecordedRun
     from tbtui.ui.runs import ReplayedRun
+    from tbtui.ui.services import RecordedRun
 
     recorded = ReplayedRun(directory)
     clock = recorded.playback

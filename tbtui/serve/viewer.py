@@ -21,9 +21,8 @@ from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.drawing.text import visible
-from tbtui.ui.host import WatchedRun
 from tbtui.ui.lifecycle import FAILED
-from tbtui.ui.services import Services
+from tbtui.ui.services import Services, WatchedRun
 from tbtui.ui.terminal.tty import output_to
 from tbtui.ui.user import Preferences, User
 from tbtui.user_dirs import config_dir, state_dir

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.attention import RESTORE_TITLE
-from tbtui.ui.host import RunHost
 from tbtui.ui.lifecycle import FAILED
-from tbtui.ui.services import NO_SERVICES, Services
+from tbtui.ui.notifications import RESTORE_TITLE
+from tbtui.ui.services import NO_SERVICES, RunHost, Services
 from tbtui.ui.terminal.tty import output_to, wait_for_hangup
 from tbtui.ui.user import User
 from tbtui.user_dirs import config_dir, state_dir

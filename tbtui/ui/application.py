@@ -12,28 +12,23 @@ from textual.dom import DOMNode
 from textual.worker import Worker, WorkerState
 
 from tbtui.journal.vocabulary import CommandVerb
-from tbtui.ui.attention import Attention
 from tbtui.ui.base_app import BaseApp
 from tbtui.ui.context import ScopedScreen
-from tbtui.ui.frames import FrameLoop
-from tbtui.ui.host import RunEnd, RunHost
-from tbtui.ui.idle import IdleCollector
+from tbtui.ui.frames import FrameLoop, IdleCollector
 from tbtui.ui.input.abilities import Abilities, tour_lines
 from tbtui.ui.input.keys import Key, Scope, bindings
 from tbtui.ui.lifecycle import Lifecycle
-from tbtui.ui.open_runs import OpenRuns
-from tbtui.ui.opening import TaskBrowsing, TrialScreens
+from tbtui.ui.notifications import Attention
+from tbtui.ui.opening import OpenRuns, TaskBrowsing, TrialScreens
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Redraw
-from tbtui.ui.panes.timeline import TimelinePane
-from tbtui.ui.panes.transport import TransportLine
-from tbtui.ui.review_decisions import ReviewDecisions
+from tbtui.ui.panes.timeline import TimelinePane, TransportLine
 from tbtui.ui.runs import LiveRun, OpenRun
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.selection import Selection
-from tbtui.ui.services import NO_SERVICES, Services
-from tbtui.ui.steering import Steering
+from tbtui.ui.services import NO_SERVICES, RunEnd, RunHost, Services
+from tbtui.ui.steering import ReviewDecisions, Steering
 from tbtui.ui.transport import Go, Transport
 from tbtui.ui.user import frames_per_second
 from tbtui.view.listing import Listing

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from textual.worker import Worker
 
     from tbtui.journal.vocabulary import CommandVerb
-    from tbtui.ui.host import RunEnd, RunHost
     from tbtui.ui.input.keys import Key, Scope
     from tbtui.ui.runs import LiveRun, OpenRun
     from tbtui.ui.selection import Selection
-    from tbtui.ui.services import Services
+    from tbtui.ui.services import RunEnd, RunHost, Services
     from tbtui.ui.theme.palette import Palette
     from tbtui.ui.user import User
     from tbtui.view.listing import Listing

@@ -8,7 +8,7 @@ from typing import Any
 from textual.worker import Worker, WorkerState
 
 from tbtui.ui.context import ControllerContext
-from tbtui.ui.host import RunEnd
+from tbtui.ui.services import RunEnd
 from tbtui.view.estimate import Outlook
 from tbtui.view.waiting import waiting_for
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
-from tbtui.ui.host import RunEnd, RunHost
+from tbtui.ui.services import RunEnd, RunHost
 from tbtui.ui.terminal.recordings import ReadLimit, Recordings
 from tbtui.view.state import RunState
 

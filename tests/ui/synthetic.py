@@ -76,7 +76,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.typed import from_arguments
 from tbtui.journal.writer import JournalWriter
-from tbtui.ui.host import RunEnd
+from tbtui.ui.services import RunEnd
 
 START = 1_750_000_000.0
 PROMPT = "root@box:/app# "

@@ -10,8 +10,7 @@ from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.apps_without_run import BrowserApp
-from tbtui.ui.host import RecordedRun, RunHost, WatchedRun
+from tbtui.ui.base_app import BrowserApp
 from tbtui.ui.input.abilities import strokes
 from tbtui.ui.input.keymap import SCREENS
 from tbtui.ui.input.keys import KEYS, Scope
@@ -21,7 +20,7 @@ from tbtui.ui.screens.commands import CommandScreen
 from tbtui.ui.screens.dialogs import help_text
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
-from tbtui.ui.services import Services
+from tbtui.ui.services import RecordedRun, RunHost, Services, WatchedRun
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START

@@ -11,7 +11,7 @@ import pytest
 
 from tbtui.journal.commands import RUN
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.attention import KEEP_TITLE, RESTORE_TITLE, Attention
+from tbtui.ui.notifications import KEEP_TITLE, RESTORE_TITLE, Attention
 from tbtui.ui.user import Notify, read_settings
 from tbtui.view.estimate import Outlook
 from tbtui.view.state import AlarmView, CommandView, RunState

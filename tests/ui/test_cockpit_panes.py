@@ -21,7 +21,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.ui.attention import title
+from tbtui.ui.notifications import title
 from tbtui.ui.theme.glyphs import LEGEND, SUSPECT_MARK, trial_glyph
 from tests.ui.opening import Opener, app_of, pane
 from tests.ui.picture import settle

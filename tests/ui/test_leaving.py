@@ -10,8 +10,8 @@ import pytest
 from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RunEnd
 from tbtui.ui.screens.dialogs import LeaveDialog
+from tbtui.ui.services import RunEnd
 from tests.ui.opening import pane
 
 

@@ -9,10 +9,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.grid import TrialGrid, tile_layout
 from tbtui.ui.panes.key_bar import WordsLine
 from tbtui.ui.panes.pane import Pane
-from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.view.state import TrialView
 from tests.events import trial_finished

@@ -11,8 +11,6 @@ from textual.widgets import Input
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RecordedRun
-from tbtui.ui.panes.hits import HitsPane
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.panes.siblings import SiblingsPane
 from tbtui.ui.panes.tasks import TaskPane
@@ -20,8 +18,9 @@ from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import HelpDialog, ReasonDialog
-from tbtui.ui.screens.search import SearchScreen
+from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
+from tbtui.ui.services import RecordedRun
 from tests.ui.opening import Opener, app_of, commands, open_trial, pane
 from tests.ui.picture import settle
 

@@ -12,7 +12,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.drawing.rows import row, split_row
 from tbtui.ui.drawing.text import Name, clip_name
-from tbtui.ui.panes.tiles import GLYPH, NARROWEST, tile_layout
+from tbtui.ui.panes.grid import GLYPH, NARROWEST, tile_layout
 from tests.ui.opening import Opener, SimulatedHost, pane, run_at
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START, Simulation

@@ -15,11 +15,11 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import Hit
 from tbtui.journal.writer import JournalWriter
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RecordedRun
 from tbtui.ui.panes.siblings import SiblingsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.search import SearchScreen
+from tbtui.ui.services import RecordedRun
 from tbtui.ui.transport import seconds_meant
 from tests.ui.opening import app_of, pane, pressing
 from tests.ui.picture import settle

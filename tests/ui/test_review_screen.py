@@ -18,13 +18,12 @@ from tbtui.journal.review_rule import Rule, rule_toml
 from tbtui.serve.viewer import ServedRun
 from tbtui.show_run import add_rule
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.attention import title
+from tbtui.ui.notifications import title
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import ConfirmDialog, ReasonDialog
 from tbtui.ui.screens.group import GroupScreen
-from tbtui.ui.screens.review import ReviewScreen
-from tbtui.ui.screens.review_dialogs import RelabelDialog, RuleDialog
+from tbtui.ui.screens.review import RelabelDialog, ReviewScreen, RuleDialog
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.services import Services
 from tbtui.view.estimate import Outlook

@@ -17,16 +17,14 @@ from tbtui.journal.events import AnyEvent, RunFinished
 from tbtui.journal.rundir import RunDirectory, RunLock
 from tbtui.journal.search import MOST, Hit
 from tbtui.journal.writer import JournalWriter
-from tbtui.ui import host as host_module
+from tbtui.ui import services as services_module
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.panes.hits import HitsPane
 from tbtui.ui.panes.pane import Frame
-from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.compare import CompareScreen
-from tbtui.ui.screens.runs import RunsScreen
-from tbtui.ui.screens.search import SearchScreen
+from tbtui.ui.screens.runs import RunsPane, RunsScreen
+from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import PastHost, settle
@@ -149,7 +147,7 @@ async def test_a_run_of_another_process_is_followed_and_not_steered(
 async def test_a_run_that_is_killed_while_it_is_watched_stands_still(
     opened: Opened, logs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "_LOOK_SEC", 0.01)
+    monkeypatch.setattr(services_module, "_LOOK_SEC", 0.01)
     async with opened() as pilot:
         app = app_of(pilot)
         with RunLock(RunDirectory(logs_dir / "served")):

@@ -12,8 +12,8 @@ import pytest
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RecordedRun
 from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.services import RecordedRun
 from tests.events import entries_of, spoil
 from tests.ui.opening import open_trial
 from tests.ui.picture import settle

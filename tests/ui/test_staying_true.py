@@ -8,9 +8,8 @@ from textual.widgets._toast import Toast
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.base_app import MAX_NOTIFICATIONS
-from tbtui.ui.host import RecordedRun, RunEnd
-from tbtui.ui.panes.transport import TransportLine
+from tbtui.ui.notifications import MAX_NOTIFICATIONS
+from tbtui.ui.panes.timeline import TransportLine
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import (
@@ -22,6 +21,7 @@ from tbtui.ui.screens.dialogs import (
     hint_rows,
 )
 from tbtui.ui.screens.task_sets import SetNameDialog
+from tbtui.ui.services import RecordedRun, RunEnd
 from tests.ui.opening import Opener, SimulatedHost, app_of, pane
 from tests.ui.picture import settle
 

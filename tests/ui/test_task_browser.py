@@ -18,11 +18,10 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.apps_without_run import BrowserApp
+from tbtui.ui.base_app import BrowserApp
 from tbtui.ui.library import RunRecord, SavedSet, Start, TaskEntry, TaskRecord
 from tbtui.ui.panes.key_bar import KeyLine
-from tbtui.ui.panes.library_tree import LibraryTree
-from tbtui.ui.panes.task_preview import TaskPreview
+from tbtui.ui.panes.library import LibraryTree, TaskPreview
 from tbtui.ui.screens.tasks import TaskBrowser
 from tbtui.ui.services import Services
 from tbtui.ui.user import User

@@ -12,11 +12,10 @@ from textual.widgets import Input
 
 from tbtui.trial_tools import make_trial_tools
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.panes.prompt import PromptPane
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.panes.turns import TurnPane
-from tbtui.ui.screens.prompt import PromptScreen
+from tbtui.ui.screens.prompt import PromptPane, PromptScreen
 from tbtui.ui.services import Services
 from tests.ui.hostile import HOSTILE, check_screen, hostile_run
 from tests.ui.opening import Opener, app_of, open_trial, pane, pressing

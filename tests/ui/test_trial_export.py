@@ -18,7 +18,7 @@ from tbtui.export import ExportError, export_trial, rendered
 from tbtui.export.record import TrialRecord, read_trial
 from tbtui.journal.reader import Entry, JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.screens.export import ExportDialog
+from tbtui.ui.screens.dialogs import ExportDialog
 from tests.ui.hostile import HOSTILE, hostile_run
 
 

@@ -10,10 +10,9 @@ from tbtui.config import RunConfig
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RunEnd
 from tbtui.ui.panes.key_bar import KeyLine
 from tbtui.ui.screens.tasks import TaskBrowser
-from tbtui.ui.services import Services
+from tbtui.ui.services import RunEnd, Services
 from tests.ui.opening import Opener, SimulatedHost, app_of, open_trial, pane
 from tests.ui.picture import settle
 

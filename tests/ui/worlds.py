@@ -18,9 +18,8 @@ from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
 from tbtui.trial_tools import make_trial_tools
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RecordedRun
 from tbtui.ui.runs import ReplayedRun
-from tbtui.ui.services import Services
+from tbtui.ui.services import RecordedRun, Services
 from tests.events import events_of
 from tests.ui.hostile import HOSTILE, hostile_run
 from tests.ui.opening import SimulatedHost

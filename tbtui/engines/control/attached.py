@@ -18,7 +18,7 @@ _TRY_AGAIN_SEC = 2.0
 
 
 class AttachedRun:
-    """A `tbtui.ui.host.RunHost` at the other end of a run's control socket.
+    """A `tbtui.ui.services.RunHost` at the other end of a run's control socket.
 
     A thread of its own talks to the run; every method may be called from any thread. A live run
     that can't be reached (it is another machine's, hangs, or is still starting) is to be looked at

@@ -10,9 +10,8 @@ from tbtui.journal.costs import dollars
 from tbtui.journal.vocabulary import TrialPhase
 from tbtui.ui.drawing.rows import Span, pair, reason, row, split_row
 from tbtui.ui.drawing.text import clock_time, number, short_count, wrap
-from tbtui.ui.panes.gpu_rows import gpu_rows
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
-from tbtui.ui.panes.server_rows import TABLE_WIDTH, server_rows
+from tbtui.ui.panes.server_rows import TABLE_WIDTH, gpu_rows, server_rows
 from tbtui.ui.theme.glyphs import SETUP_MARK
 from tbtui.view.server import PolicyLostView, PolicyView
 from tbtui.view.state import RunState

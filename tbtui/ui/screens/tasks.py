@@ -19,8 +19,7 @@ from tbtui.ui.drawing.text import visible
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.library import Preview, Start, TaskLibrary
 from tbtui.ui.panes.key_bar import KeyLine, WayBack, WordsLine
-from tbtui.ui.panes.library_tree import LibraryTree
-from tbtui.ui.panes.task_preview import TABS, TaskPreview
+from tbtui.ui.panes.library import TABS, LibraryTree, TaskPreview
 from tbtui.ui.screens.base import SMALLEST
 from tbtui.ui.screens.task_sets import TaskSets
 from tbtui.ui.task_choice import TaskChoice, term_value, with_term

@@ -16,9 +16,8 @@ from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame, GrowingPane, Pane, Redraw
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane, surprising
-from tbtui.ui.panes.trial_facts import TrialFactsPane
+from tbtui.ui.panes.trial_facts import TrialFactsPane, VerdictPane
 from tbtui.ui.panes.turns import TurnPane
-from tbtui.ui.panes.verdict import VerdictPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.terminal.recordings import Scrub
 from tbtui.ui.terminal.tty import copy, page
@@ -345,7 +344,7 @@ class TrialScreen(LiveScreen):
             self.notify(problem, severity="warning", markup=False)
 
     def action_export(self) -> None:
-        from tbtui.ui.screens.export import ExportDialog
+        from tbtui.ui.screens.dialogs import ExportDialog
 
         if self.tools is None:
             self.notify("Not from here: tbtui export does it.", markup=False)

@@ -1,8 +1,11 @@
-"""Gets somebody's attention when the run needs it: the terminal's title, notifications, bell."""
+"""Notifications in the app, and what calls a person to it: the terminal's title, the bell."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from textual.notifications import Notification
 
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.user import Notify
@@ -84,3 +87,43 @@ def title(state: RunState, standing: Sequence[Need]) -> str:
     if running := len(state.running_trials()):
         what += f", {running} running"
     return f"tbtui {state.run}: {what}"
+
+
+MAX_NOTIFICATIONS = 3
+"""Boxes at once: more would hide the screen that they are about."""
+
+
+@dataclass
+class TopicNotification(Notification):
+    """A notification that another one can take the place of."""
+
+    topic: str = ""
+    """One at a time is shown of a topic, the latest; without one they stand side by side."""
+    holds: Callable[[], bool] | None = None
+    """Whether it is still true; None: it is of what has happened, and stays so."""
+
+
+def outdated(shown: Iterable[Notification]) -> list[Notification]:
+    """Return the notifications that are no longer true."""
+    return [
+        each
+        for each in shown
+        if isinstance(each, TopicNotification) and each.holds is not None and not each.holds()
+    ]
+
+
+def displaced(shown: Iterable[Notification], new: Notification) -> list[Notification]:
+    """Return the notifications that go when `new` comes: what says the same or is of its topic, and
+    then the oldest, errors last, where there would be too many."""
+    kept: list[Notification] = []
+    gone: list[Notification] = []
+    for each in shown:
+        (gone if _same(each, new) else kept).append(each)
+    surplus = max(0, len(kept) + 1 - MAX_NOTIFICATIONS)
+    return gone + sorted(kept, key=lambda each: each.severity == "error")[:surplus]
+
+
+def _same(one: Notification, new: Notification) -> bool:
+    if isinstance(one, TopicNotification) and isinstance(new, TopicNotification) and new.topic:
+        return one.topic == new.topic
+    return (one.title, one.message) == (new.title, new.message)
