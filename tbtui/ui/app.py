@@ -1,4 +1,4 @@
-"""Runs the app around an engine: whatever happens, the engine ends cleaned up."""
+"""Runs the app around an engine, which is cleaned up however the app ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_app(
 
     0: the run finished. 1: it failed, or the screen broke; the reason is the last line on
     stderr. 130: it was stopped by a key or a signal. The engine has ended and cleaned up when
-    this returns, unless somebody insisted on leaving at once. 0, too, when people leave a run
+    this returns, unless a person insisted on leaving at once. 0, too, when people leave a run
     that goes on without them, or is over.
 
     Where the terminal goes away and the host lets the run go on without it (`RunHost.hang_up`),
@@ -125,7 +125,7 @@ def _print(lines: Sequence[str]) -> None:
 def _say(text: str, code: int) -> int:
     sys.stderr.flush()
     with contextlib.suppress(OSError):
-        # The terminal may have gone; then nobody is left to tell.
+        # The terminal may have gone; then there is nowhere to print.
         os.write(2, f"tbtui: {text}\n".encode(errors="replace"))
     return code
 

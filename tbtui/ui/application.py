@@ -106,7 +106,7 @@ class TbtuiApp(BaseApp[int]):
 
     @property
     def shown(self) -> OpenRun:
-        """The run on the screen: the app's own, or another one that somebody opened."""
+        """The run on the screen: the app's own, or another one that was opened."""
         return self.open_runs.shown
 
     @property
@@ -191,13 +191,13 @@ class TbtuiApp(BaseApp[int]):
     def _beat(self) -> None:
         self.tick()
         if self.idle_collector.idle:
-            # After the keys that have been pressed meanwhile, which end the quiet.
-            self.call_later(self._use_quiet)
+            # After the keys that have been pressed meanwhile, which end the idle time.
+            self.call_later(self._use_idle_time)
 
-    def _use_quiet(self) -> None:
+    def _use_idle_time(self) -> None:
         if not self.idle_collector.idle:
             return
-        # What somebody may ask for next goes before garbage.
+        # The next screen goes before garbage.
         if not (self.frames.opens_next and self.trial_screens.prepare()):
             self.idle_collector.collect()
 
@@ -242,7 +242,7 @@ class TbtuiApp(BaseApp[int]):
 
     @property
     def _typing(self) -> bool:
-        """All keys are a trial's."""
+        """Whether all keys go to a trial's terminal."""
         return isinstance(self.screen, LiveScreen) and self.screen.typing
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -254,7 +254,7 @@ class TbtuiApp(BaseApp[int]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Refuse what makes no sense here, by whatever way it was asked for."""
+        """Refuse actions that aren't available here, however they were asked for."""
         key = next((key for key in self.user.keys.keys if key.action == action), None)
         if key is None or self._typing or not self.abilities.refusal(key.need):
             return await super().run_action(action, default_namespace, namespaces)
@@ -274,7 +274,7 @@ class TbtuiApp(BaseApp[int]):
         self.redraw_all()
 
     def _chosen(self) -> TrialView | None:
-        """The trial that a key is meant for; from now on the selection stays with it."""
+        """Return the trial that keys act on, and keep the selection on it."""
         trial = self.frames.selected()
         if trial is not None and self.opened_trial is None:
             self.selection.choose(trial.trial)
@@ -400,7 +400,7 @@ class TbtuiApp(BaseApp[int]):
         self.task_browsing.begin()
 
     def action_tour(self) -> None:
-        """Show the newcomer's lines; they take no key, and go by themselves."""
+        """Show the lines for newcomers; they take no focus and disappear by themselves."""
         lines = tour_lines(self.user.keys, self.abilities)
         self.notify(
             "\n".join(lines),

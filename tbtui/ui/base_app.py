@@ -153,8 +153,8 @@ class BaseApp[Result](LeanApp[Result]):
         """Show what in a person's files can't be used."""
         # All of a kind in one toast: few stand at once.
         for title, problems in (
-            ("Themes that were left out", self._theme_problems),
-            ("Left as it was", self.user.problems),
+            ("Themes that can't be used", self._theme_problems),
+            ("Settings that can't be used", self.user.problems),
         ):
             if problems:
                 self.notify("\n".join(problems), title=title, severity="warning", markup=False)
@@ -239,7 +239,7 @@ _KEYS = ("theme", "help", "quit", "interrupt")
 
 
 class AppWithoutRun[Result](BaseApp[Result]):
-    """An app that is left at once by whatever leaves it: nothing goes on."""
+    """An app that every key to leave ends at once."""
 
     BINDINGS = bindings_of(*_KEYS)
 

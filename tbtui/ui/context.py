@@ -30,7 +30,7 @@ class ScopedScreen(BufferedScreen[None]):
     """A screen with keys of its own."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("everywhere",)
-    """Of the key table: what the command palette offers here."""
+    """Scopes of the key table: what the command palette offers here."""
 
 
 class AppContext(Protocol):

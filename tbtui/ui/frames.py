@@ -29,7 +29,7 @@ CATCH_UP_BUDGET_SEC = 0.06
 """While the journal is far ahead: half of the loop's time."""
 TERMINAL_BUDGET_SEC = 0.010
 MOVE_BUDGET_SEC = 0.1
-"""After somebody has moved the clock of a recorded run: for its journal, and for its terminals."""
+"""For a recorded run whose clock was moved: for its journal, and for its terminals."""
 
 
 class FrameLoop:
@@ -45,7 +45,7 @@ class FrameLoop:
         *,
         prepared: bool,
     ) -> None:
-        """Unless `prepared`, nothing is read before `prepare` has been through."""
+        """Unless `prepared`, nothing is read before `prepare` has finished."""
         self.beat = 0
         self._app = app
         self._lifecycle = lifecycle
@@ -133,7 +133,7 @@ class FrameLoop:
         )
 
     def selected(self) -> TrialView | None:
-        """Return the trial that keys are meant for: the opened one, or else the selected one."""
+        """Return the trial that keys act on: the opened one, or else the selected one."""
         return self._selected(*self._trials())
 
     def _trials(self) -> tuple[list[TrialView], list[TrialView]]:
@@ -156,8 +156,8 @@ class FrameLoop:
         if not app.is_running or not app.screen_stack:
             # It is being left: timers go on while the screens lose their panes.
             return
-        for visit in {app.own, app.shown}:
-            self._steering.report_results(visit.run.state)
+        for each in {app.own, app.shown}:
+            self._steering.report_results(each.run.state)
         self._steering.report_controls()
         frame = self.frame()
         if self._terminals:
@@ -190,7 +190,7 @@ class FrameLoop:
 
 
 IDLE_SEC = 0.3
-"""After the last key or movement of the mouse: its answer is out."""
+"""Idle time begins so long after the last key or mouse event: its answer is out."""
 _PAUSE_SEC = 0.7
 """The next key isn't just coming."""
 _YOUNG = 10_000
@@ -201,24 +201,24 @@ they don't come of themselves,"""
 _REST_SEC = 5.0
 """nor sooner than this after the last key,"""
 _ALONE_SEC = 600.0
-"""and where nobody has pressed one no more often than this."""
+"""and while no key is pressed no more often than this."""
 
 
 class IdleCollector:
-    """Knows when a key was last pressed, and runs the collector while none is.
+    """Runs Python's garbage collector while no key is pressed.
 
     Python's collector comes when many objects have been made: in the middle of a paint, with
-    somebody waiting for it.
+    a person waiting for it.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._disturbed = self._looked_through = monotonic()
         self._thresholds = gc.get_threshold()
-        """Of the process, before and after."""
+        """The process's own, before and after."""
 
     def begin(self) -> None:
-        """From here on the collector comes when it is called, or when it is high time."""
+        """Stop automatic collections, except after very many new objects."""
         gc.enable()
         gc.collect()
         # What has been made by now stays: let the collector look at new things only.
@@ -227,7 +227,7 @@ class IdleCollector:
         gc.set_threshold(5 * _YOUNG, 10, 20)
 
     def end(self) -> None:
-        """From here on the collector comes by itself again. What was there when this began stays
+        """Turn automatic collections on again. What was there when this began stays
         for good: to look through it once more would take a fifth of a second of every exit."""
         gc.set_threshold(*self._thresholds)
 
@@ -237,7 +237,7 @@ class IdleCollector:
 
     @property
     def idle(self) -> bool:
-        """Whether no key was pressed for a while."""
+        """Whether no key has been pressed for `IDLE_SEC`."""
         return self._since(self._disturbed) >= IDLE_SEC
 
     def collect(self) -> None:

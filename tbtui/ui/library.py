@@ -41,7 +41,7 @@ class RunRecord:
     scored: int
     reward_sum: float
     solved: int
-    """With a full reward."""
+    """Rollouts with a full reward."""
     seconds: float | None
     """Mean time on a worker; pauses and waiting don't count."""
 
@@ -100,7 +100,7 @@ class SavedSet:
     tasks: int
     """That it names."""
     ids: frozenset[str]
-    """Of those that are here."""
+    """Ids of its tasks that are here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Start:
 
     settings: tuple[str, ...]
     command: str
-    """As a person would type it."""
+    """The command line that starts it."""
 
 
 class TaskLibrary(Protocol):

@@ -17,7 +17,8 @@ FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
 class Lifecycle:
-    """Starts, stops and leaves the app's own run; only a person who insists leaves an engine."""
+    """Starts, stops and leaves the app's own run. The engine has ended when the app ends, unless a
+    person insists on leaving at once."""
 
     ENGINE = "engine"
     """Name of the worker that waits for it."""
@@ -83,7 +84,7 @@ class Lifecycle:
             )
         elif end.status == "finished":
             leaves = f"{app.user.keys.name_of('quit')} leaves"
-            app.notify(f"Look around; {leaves}.", title="The run is finished", markup=False)
+            app.notify(f"Look around; {leaves}.", title="The run has finished", markup=False)
 
     async def clean_up(self) -> None:
         """End the engine after the app has ended, for whatever reason."""
@@ -131,7 +132,7 @@ class Lifecycle:
     def hang_up(self) -> None:
         """Leave because the terminal has gone. Idempotent."""
         if self._engine is not None and not self._engine.done() and not self.unattended:
-            # What somebody has stopped stays stopped.
+            # A run that is being stopped is not detached.
             self.unattended = not self._leaving and self._app.host.hang_up()
             if not self.unattended:
                 self._app.host.interrupt()
@@ -160,7 +161,7 @@ class Lifecycle:
 
     @property
     def ending(self) -> str:
-        """How its end comes about, and which key leaves; empty while it goes on."""
+        """How the run is ending, and which key leaves; empty while it goes on."""
         keys, run = self._app.user.keys, self._app.own_run
         if self.end is not None:
             leaves = f"{keys.name_of('quit')} leaves"

@@ -41,7 +41,7 @@ class Attention:
         """The terminal has a title of ours; `RESTORE_TITLE` gives it its own back."""
 
     def look(self, outlook: Outlook) -> None:
-        """Say what the state is, and call for somebody if it has come to need one."""
+        """Show the state in the title, and call a person if the run has come to need one."""
         state, standing = outlook.state, needs(outlook)
         if self._alarms is not None:
             for text in self._news(state, standing):

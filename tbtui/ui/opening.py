@@ -32,7 +32,7 @@ class OpenRuns:
         self.own = own
         """The run that the app was started for."""
         self.shown = own
-        """That one, or another one that somebody opened."""
+        """That one, or another one that was opened."""
         self._app = app
         self._join = join
         self._clock = clock
@@ -53,35 +53,37 @@ class OpenRuns:
             self.show(self.shown)
         else:
             try:
-                run = None if writer(directory) is not None else ReplayedRun(directory)
+                recorded = None if writer(directory) is not None else ReplayedRun(directory)
             except UserError as error:
                 self._app.notify(str(error), severity="error", markup=False)
                 return
-            if run is None:
+            if recorded is None:
                 self._join_live(directory)
             else:
-                run.playback.go_to(run.playback.end)
-                self.show(OpenRun(run, RecordedRun(directory)))
+                recorded.playback.go_to(recorded.playback.end)
+                self.show(OpenRun(recorded, RecordedRun(directory)))
 
     def _join_live(self, directory: RunDirectory) -> None:
-        visit = OpenRun(LiveRun(directory, self._clock), self._join(directory))
-        visit.host.start()
-        self.show(visit)
-        self._app.run_worker(self._watch(visit), name="joined", exclusive=True, group="joined")
+        opened = OpenRun(LiveRun(directory, self._clock), self._join(directory))
+        opened.host.start()
+        self.show(opened)
+        self._app.run_worker(self._watch(opened), name="joined", exclusive=True, group="joined")
 
-    async def _watch(self, visit: OpenRun) -> None:
+    async def _watch(self, opened: OpenRun) -> None:
         """Wait until another run that was joined has ended, or has been left."""
-        end = await visit.host.ended()
-        if visit is self.shown:
-            visit.has_ended(end)
-            self._app.notify(end.reason, title=f"{visit.run.directory.name} is over", markup=False)
+        end = await opened.host.ended()
+        if opened is self.shown:
+            opened.has_ended(end)
+            self._app.notify(
+                end.reason, title=f"{opened.run.directory.name} has ended", markup=False
+            )
 
-    def show(self, visit: OpenRun) -> None:
+    def show(self, opened: OpenRun) -> None:
         """Show a run from the cockpit on; the one before is left, unless it is the app's own."""
-        before, self.shown = self.shown, visit
-        if before is not visit and before is not self.own:
+        before, self.shown = self.shown, opened
+        if before is not opened and before is not self.own:
             _leave(before)
-        self._app.start_over(another=before is not visit)
+        self._app.start_over(another=before is not opened)
 
     async def end(self) -> None:
         """Close all runs, as the app ends."""
@@ -91,10 +93,10 @@ class OpenRuns:
             await self.shown.host.ended()
 
 
-def _leave(visit: OpenRun) -> None:
+def _leave(opened: OpenRun) -> None:
     """Another run goes on without us, and others may have its controls."""
-    visit.host.interrupt()
-    visit.run.close()
+    opened.host.interrupt()
+    opened.run.close()
 
 
 class TrialScreens:
@@ -165,7 +167,7 @@ class TaskBrowsing:
         leaves = f"{app.user.keys.name_of('quit')} leaves, then start it"
         app.notify(
             start.command,
-            title=f"Copied: {'a run is on already' if self._run_is_on else leaves}",
+            title=f"Copied: {'a run is still going on' if self._run_is_on else leaves}",
             timeout=15,
             topic="start",
         )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tbtui.view.prompt import PromptPart
 
 _LOOK_SEC = 1.0
-"""Between two looks at whether somebody still runs a run."""
+"""Between two checks that a run's process is alive."""
 
 
 class RunHost(Protocol):
@@ -56,7 +56,7 @@ class RunHost(Protocol):
 
     def take_controls(self) -> None:
         """Ask for the right to command, from the client that has it. From any thread; returns at
-        once, and `read_only` says what came of it."""
+        once, and `read_only` says whether it was given."""
         ...
 
     def interrupt(self) -> None:
@@ -110,7 +110,7 @@ class RecordedRun:
 class WatchedRun(RecordedRun):
     """A live run of another process that takes no commands from here."""
 
-    read_only = "it can't be asked for anything from here"
+    read_only = "it can't be steered from here"
 
     async def ended(self) -> RunEnd:
         """Wait for the run's process to end; a run without one is a recorded one."""

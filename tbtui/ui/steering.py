@@ -1,4 +1,4 @@
-"""Turns keys into commands for trials, runs and reviewed steps, and shows what came of them."""
+"""Turns keys into commands for trials, runs and reviewed steps, and shows their results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
 
 _CONTROLS = "controls"
-"""What is said of who has them replaces what was said before."""
+"""Topic of notifications about the controls: a new one replaces the last."""
 
 
 class Steering:
-    """Hands commands to the host, and shows what came of each."""
+    """Submits commands to the host and shows their results."""
 
     def __init__(self, app: ControllerContext) -> None:
         self._app = app
@@ -83,7 +83,7 @@ class Steering:
 
         dialog = ConfirmDialog(
             f"Thaw {trial.label} to take it over?",
-            "It was frozen in the middle of a turn. It ends the turn first; then it is yours.",
+            "It was frozen within a turn. It finishes the turn first; then you can type.",
             "thaw it",
             "leave it frozen",
         )
@@ -96,7 +96,7 @@ class Steering:
             return refusal
         state = self._app.live_run.state
         if (now := state.trials.get(trial.trial)) is None:
-            return f"{trial.label} is no longer kept."
+            return f"{trial.label} is no longer in memory."
         why = why_not(verb, now, state)
         return f"{trial.label}: {why}." if why else ""
 
@@ -137,7 +137,7 @@ class Steering:
             why = shown.host.read_only
             self._app.notify(
                 f"{why}.{hint}",
-                title="You only look",
+                title="You only watch",
                 severity="warning",
                 topic=_CONTROLS,
                 holds=lambda: (
@@ -148,7 +148,7 @@ class Steering:
             self._app.notify("You have the controls.", timeout=2, topic=_CONTROLS)
 
     def report_results(self, state: RunState) -> None:
-        """Show what came of the commands given here since the last time."""
+        """Show new results of the commands given here."""
         if not self._asked:
             return
         for view in state.commands:
@@ -176,12 +176,12 @@ class Steering:
 
         question, detail = {
             "cancel": (
-                f"Cancel {trial.label} without verdict?",
+                f"Cancel {trial.label} without verifying it?",
                 "It ends now and its sandbox is removed. It gets no reward.",
             ),
             "retry": (
-                f"Give this attempt at {trial.label} up?",
-                "It ends now; what it did is kept. A fresh attempt takes its place.",
+                f"Give up this attempt at {trial.label}?",
+                "It ends now; its record is kept. A fresh attempt takes its place.",
             ),
         }[verb]
 
@@ -201,15 +201,15 @@ class Steering:
                 self.submit(verb, trial.trial, trial.label, reason)
 
         dialog = ReasonDialog(
-            f"Leave {trial.label} out of training?",
-            "Its reward counts neither for it nor for its group's baseline.",
+            f"Exclude {trial.label} from training?",
+            "It is not trained on, and its reward leaves its group's baseline.",
         )
         dialog.pointless = lambda: self.pointless(verb, trial)
         self._app.push_screen(dialog, answered)
 
 
 class ReviewDecisions:
-    """Asks what must be asked first and hands the commands over; the engine has the last word."""
+    """Submits decisions on a step under review, after dialogs where needed."""
 
     def __init__(self, app: ControllerContext, commands: Steering) -> None:
         self._app = app
@@ -246,16 +246,16 @@ class ReviewDecisions:
     def accept_trial(self, trial: ReviewedTrial) -> None:
         """Accept one trial as it is."""
         if not trial.undecided:
-            self._say(f"{trial.label}: nothing is to be decided about it.")
+            self._say(f"{trial.label}: it needs no decision.")
         else:
             self._commands.submit("accept", trial.name, trial.label)
 
     def accept(self, review: ReviewView) -> None:
-        """Train the step as it stands; asks first where something odd is undecided."""
+        """Train the step as it stands; asks first while suspect trials are undecided."""
         from tbtui.ui.screens.dialogs import ConfirmDialog
 
-        odd = {name for group in review.groups for name in group.suspects}
-        open_suspects = sum(name in odd for name in review.undecided)
+        suspect = {name for group in review.groups for name in group.suspects}
+        open_suspects = sum(name in suspect for name in review.undecided)
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -267,7 +267,7 @@ class ReviewDecisions:
             one = open_suspects == 1
             dialog = ConfirmDialog(
                 f"Train step {review.step} as it stands?",
-                f"{open_suspects} {'trial' if one else 'trials'} with something odd "
+                f"{open_suspects} {'trial' if one else 'trials'} with suspicions "
                 f"{'is' if one else 'are'} undecided, and would be trained as "
                 f"{'it is' if one else 'they are'}.",
                 "train it",
@@ -291,10 +291,10 @@ class ReviewDecisions:
         from tbtui.ui.screens.review import RuleDialog
 
         if (add := self._app.services.add_rule) is None:
-            self._say("Not from here: rules are written where the run is.")
+            self._say("Not available here: rules are written where the run runs.")
             return
         if not trial.suspicions or trial.trial is None:
-            self._say(f"{trial.label}: nothing is odd about it that a rule could go by.")
+            self._say(f"{trial.label}: it has no suspicion that a rule could match.")
             return
         file = self._rule_file()
 
@@ -322,7 +322,7 @@ class ReviewDecisions:
             )
             return
         self._app.notify(
-            f"{file} has the rule {rule.name}.", title="Written", markup=False, timeout=5
+            f"Added the rule {rule.name} to {file}.", title="Rule written", markup=False, timeout=5
         )
         if trial.undecided:
             self._commands.submit("accept", trial.name, trial.label)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbtui.ui.panes.tokens import TokenPane, surprising
+from tbtui.ui.panes.tokens import TokenPane, unlikely_tokens
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.trial import TrialScreen
@@ -51,7 +51,7 @@ async def test_n_goes_to_the_next_surprising_token_and_shift_n_back(opened: Open
         await open_trial(pilot)
         await pilot.press("left_square_bracket", "left_square_bracket")
         tokens = pilot.app.screen.query_one(TokenPane)
-        places = surprising(tokens.tokens)
+        places = unlikely_tokens(tokens.tokens)
         assert len(places) > 1
         await pilot.press("n")
         assert tokens.cursor == places[0]
@@ -64,7 +64,7 @@ async def test_n_goes_to_the_next_surprising_token_and_shift_n_back(opened: Open
         turn = turns.chosen
         await pilot.press("N")
         assert turns.chosen != turn
-        assert tokens.cursor == surprising(tokens.tokens)[-1]
+        assert tokens.cursor == unlikely_tokens(tokens.tokens)[-1]
         await pilot.press("n")
         assert (turns.chosen, tokens.cursor) == (turn, places[0])
 

@@ -107,15 +107,15 @@ def _changed(values: Mapping[str, object]) -> tuple[KeyTable, tuple[str, ...]]:
 
 
 def _problem(key: Key | None, value: object) -> str | None:
-    """Why a line of the file can't be followed."""
+    """Return why a line of the file can't be used, or an empty text."""
     if key is None:
-        return "there is no such key; the help lists them"
+        return "unknown id; the help lists the keys"
     if not key.bound:
         return "this key can't be changed"
     if not isinstance(value, str) or not (names := _split(value)):
         return 'write keys as text, like "ctrl+g" or "j,down"'
     unknown = [name for name in names if not _is_key(_name(name))]
-    return f"{unknown[0]!r} is no key" if unknown else None
+    return f"{unknown[0]!r} is not a key" if unknown else None
 
 
 def _split(text: str) -> list[str]:

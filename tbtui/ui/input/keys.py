@@ -51,34 +51,34 @@ run, to browse tasks, to open other runs, to write files and start programs."""
 SCOPE_TITLES: dict[Scope, str] = {
     "everywhere": "everywhere",
     "panes": "a pane that scrolls",
-    "words": "typing the words of a filter or a search",
+    "words": "typing a filter or a search",
     "steering": "the selected or opened trial",
     "cockpit": "cockpit",
     "trials": "trials",
     "tasks": "tasks",
     "rewards": "rewards",
     "trial": "trial",
-    "typing": "typing in a trial: all other keys go to its terminal",
+    "typing": "typing in a trial (all other keys go to its terminal)",
     "turns": "turns",
     "tokens": "tokens",
     "prompt": "prompt",
     "prompt-text": "prompt: its text",
     "group": "group",
     "siblings": "siblings",
-    "commands": "commands given",
+    "commands": "history of commands",
     "review": "review of a step",
     "review-groups": "review: the groups",
     "review-trials": "review: a group's trials",
-    "deciding": "review: what is decided",
-    "replay": "a replayed run: its clock",
+    "deciding": "review: decisions",
+    "replay": "replay",
     "runs": "runs",
     "runs-list": "runs: the list",
-    "compare": "two runs compared",
+    "compare": "comparing two runs",
     "search": "search",
-    "hits": "search: what was found",
-    "library": "choosing tasks",
-    "library-tree": "choosing tasks: the tree",
-    "library-preview": "choosing tasks: the preview",
+    "hits": "search: matches",
+    "library": "task browser",
+    "library-tree": "task browser: the tree",
+    "library-preview": "task browser: the preview",
 }
 
 SCOPE_NEEDS: dict[Scope, Need] = {"steering": "steer", "deciding": "steer", "replay": "clock"}
@@ -95,9 +95,9 @@ class Key:
     id: str
     scope: Scope
     keys: str
-    """As Textual names them, separated by commas."""
+    """Textual's names of the keys, separated by commas."""
     shown: str
-    """As people name them."""
+    """The names for people."""
     action: str
     label: str
     """One or two words, for the key bar."""
@@ -105,7 +105,7 @@ class Key:
     bar: int = 0
     """Its rank in the key bar: 1 stays longest when room is short; 0 is never there."""
     palette: bool = True
-    """In the command palette."""
+    """Whether the command palette has it."""
     priority: bool = False
     bound: bool = True
     """False: Textual binds it itself."""
@@ -114,7 +114,7 @@ class Key:
 
     @property
     def need(self) -> Need | None:
-        """Where it isn't met there is no such key: see `tbtui.ui.input.abilities`."""
+        """Return what the key needs to be available: see `tbtui.ui.input.abilities`."""
         return self.own_need or SCOPE_NEEDS.get(self.scope)
 
 

@@ -1,4 +1,4 @@
-"""The lines at the edges: status on top, summary in small windows, keys at the bottom."""
+"""The lines at the edges: status and trial head on top, a summary in small windows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KEYS: dict[NeedKind, str] = {"review": "review", "trial": "pause", "paused": "p
 
 
 def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -> list[Span]:
-    """`review waits · V`, with the key that opens it; `said` are the needs that the line tells of
+    """`review waits · V`, with the key that opens it; `said` are the needs that the line shows
     elsewhere. The review's own screen tells of it."""
     from tbtui.ui.context import ScopedScreen
 
@@ -78,7 +78,7 @@ class Line(Pane, can_focus=False):
 
 
 class StatusLine(Line):
-    """What the run does, and what it is waiting for."""
+    """Shows what the run does and waits for."""
 
     def key(self, frame: Frame) -> Hashable:
         return (
@@ -176,7 +176,7 @@ class Summary(Line):
     EVERY = 2 * MOMENT
 
     class Chosen(Message):
-        """Somebody wants to see more of a line, by its number from 0."""
+        """A click asked for more of a line, by its number from 0."""
 
         def __init__(self, line: int) -> None:
             super().__init__()
@@ -274,7 +274,7 @@ class Summary(Line):
 
 
 class TrialHead(Line):
-    """Which trial this is and how it stands."""
+    """Shows which trial this is, and its state."""
 
     def key(self, frame: Frame) -> Hashable:
         known = frame.selected is not None or self._missing(frame)
@@ -328,7 +328,7 @@ class TrialHead(Line):
         return [split_row(width, left, right, palette.on_surface)]
 
     def _missing(self, frame: Frame) -> str:
-        """Why nothing is known of the trial."""
+        """Say why the trial is unknown."""
         run = frame.run
         if run.behind or not run.opened:
             return reading_on(frame)
@@ -336,9 +336,9 @@ class TrialHead(Line):
             begins, _ = run.replay.span(frame.opened)
             if frame.now < begins:
                 return f"this trial begins at {clock_time(begins - run.replay.playback.start)}"
-        return "this trial is no longer kept"
+        return "this trial is no longer in memory"
 
 
 def reading_on(frame: Frame) -> str:
-    """How far the journal has been read."""
+    """Say how far the journal has been read."""
     return f"reading the journal, {frame.run.progress():.0%}"

@@ -1,4 +1,4 @@
-"""Panes of words and numbers: where the time went, the notes."""
+"""Panes of text: where the time went, and notes with alarms."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TimesPane(Pane):
 
 
 def _largest(names: list[Spending], shares: dict[Spending, float], most: int) -> list[Spending]:
-    """As many names as there is room for, in their own order."""
+    """Return the largest names that fit, in their own order."""
     kept = sorted(names, key=lambda name: -shares.get(name, 0.0))[: max(1, most)]
     return [name for name in names if name in kept]
 
@@ -86,7 +86,7 @@ _NOTE_GLYPHS = {"info": "·", "warning": "▲", "error": "✗", "alarm": ALARM_M
 
 
 class NotesPane(GrowingPane):
-    """What a person should know, alarms among it; newest last, and what holds now after it."""
+    """Notes and alarms, newest last, and below them what holds now."""
 
     EVERY = MOMENT
 

@@ -1,4 +1,4 @@
-"""The browser's tree: data sets, kinds, tasks, with checkboxes; rows are drawn when scrolled to."""
+"""The task browser's panes: the tree with checkboxes, and a task's preview in tabs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         self._palette = palette
         self._cursor = 0
         self._key = ""
-        """Of the row under the cursor."""
+        """Key of the row under the cursor."""
         self.empty = ""
         """What is said when there is no row."""
 
@@ -61,7 +61,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         self.refresh()
 
     def settle(self) -> None:
-        """After the rows have changed: the cursor goes to the row that it was on."""
+        """Put the cursor back on its row after the rows have changed."""
         rows = self._choice.rows
         places = {each.key: index for index, each in enumerate(rows)}
         self._cursor = places.get(self._key, min(self._cursor, max(0, len(rows) - 1)))
@@ -104,7 +104,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         return self._line(rows[index], width, index == self._cursor)
 
     def _heads(self, width: int) -> Strip:
-        """What the columns are; stays on top of what is scrolled."""
+        """Return the column captions, which stay on top."""
         heads = f"{'difficulty':>10} pass   each "
         heads += "   size " if width >= _WIDE else ""
         muted = self._palette.muted
@@ -177,11 +177,11 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         self.action_move(pages * max(1, self.scrollable_content_region.height - 1))
 
     def action_newest(self) -> None:
-        """To the last row."""
+        """Go to the last row."""
         self.action_move(len(self._choice.rows))
 
     def action_oldest(self) -> None:
-        """To the first row."""
+        """Go to the first row."""
         self.action_move(-len(self._choice.rows))
 
     def action_tick(self) -> None:
@@ -191,7 +191,7 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
             self.post_message(self.Chosen())
 
     def action_unfold(self, unfold: bool) -> None:
-        """Right opens a node, or goes into it; left closes it, or goes to the one around."""
+        """Unfold a node or go into it; fold it or go to its parent."""
         current = self.current
         if current is None:
             return
@@ -244,7 +244,7 @@ TABS = ("instruction", "Dockerfile", "tests", "solution", "history")
 
 
 class TaskPreview(ScrollView, Painted, can_focus=True):
-    """The row of tabs stays on top of what is scrolled."""
+    """Previews a task's files and history in tabs."""
 
     BINDINGS = bindings("library-preview", "panes")
 
@@ -278,7 +278,7 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
         self._draw()
 
     def show_note(self, note: str) -> None:
-        """No task, but why."""
+        """Show a reason in place of a task."""
         self._entry, self._note = None, note
         self._draw()
 
@@ -291,11 +291,11 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
         self.scroll_relative(y=rows, animate=False)
 
     def action_newest(self) -> None:
-        """To the end."""
+        """Scroll to the end."""
         self.scroll_to(y=self.max_scroll_y, animate=False)
 
     def action_oldest(self) -> None:
-        """To the beginning."""
+        """Scroll to the beginning."""
         self.scroll_to(y=0, animate=False)
 
     def on_resize(self) -> None:
@@ -344,12 +344,12 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
             return
         yield from self._head(entry, width)
         if self._preview is None:
-            yield [(" reading its files", palette.faint)]
+            yield [(" reading the task's files", palette.faint)]
             return
         parts = self._preview
         text = (parts.instruction, parts.environment, parts.tests, parts.solution)[self.tab]
         if not text:
-            yield [(" the task has none", palette.faint)]
+            yield [(" the task has no such file", palette.faint)]
         for line in visible_lines(text):
             style = palette.accent if line.startswith("── ") else palette.text
             for part in wrap(line, width) if line else ("",):
@@ -382,7 +382,7 @@ def _places() -> Iterator[tuple[int, int]]:
 
 def _history(record: TaskRecord, width: int, palette: Palette) -> Iterator[list[Span]]:
     if not record.runs:
-        yield [(" no recorded run has tried it", palette.faint)]
+        yield [(" no recorded run has tried this task", palette.faint)]
         return
     seconds = about(record.seconds) if record.seconds is not None else "–"
     yield [

@@ -23,15 +23,15 @@ from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
 from tbtui.view.waiting import doing, duration
 
 _NOTHING = {
-    "constant": "all equal: nothing to learn",
-    "short": "too few left: dropped",
+    "constant": "all equal: no gradient",
+    "short": "too few rewards: dropped",
 }
 _NARROW_GLYPHS = 34
 """Cells of a group's rewards in a small window."""
 
 
 def reward_cell(trial: ReviewedTrial, palette: Palette) -> tuple[Span, Span]:
-    """The trial's reward as a glyph, and what is to be known about it as a mark."""
+    """Return the trial's reward as a glyph, and its state in the review as a mark."""
     view = trial.trial
     mark: Span = (" ", None)
     if view is not None:
@@ -57,7 +57,7 @@ class ReviewGroups(Pane):
     EVERY = 1
 
     class Opened(Message):
-        """Somebody wants to see the chosen trial."""
+        """The chosen trial is to be opened."""
 
     def __init__(self, id: str, cursor: ReviewCursor) -> None:
         super().__init__(id)
@@ -168,12 +168,12 @@ class ReviewGroups(Pane):
 
 
 def _counts(trial: ReviewedTrial) -> bool:
-    """Whether it would be trained on: rewards that are all equal teach nothing."""
+    """Whether it would be trained on: equal rewards give no gradient."""
     return trial.share is not None
 
 
 def _one_cell(pair: tuple[Span, Span]) -> Span:
-    """The mark, where there is one, in place of the glyph."""
+    """Return the mark if there is one, else the glyph."""
     (char, style), (mark, mark_style) = pair
     return (char, style) if mark == " " else (mark, mark_style)
 
@@ -195,19 +195,24 @@ def _suspects(group: ReviewedGroup, palette: Palette) -> list[Span]:
 
 
 def _nothing(frame: Frame, width: int) -> list[Strip]:
-    """What a review is, and how a run comes to have some."""
+    """Explain what a review is, and how to turn reviews on."""
     state, palette = frame.state, frame.palette
     setting = str(state.settings.get("review", "off"))
     texts: list[tuple[str, Style]] = [("No step waits for a review.", palette.strong)]
     if (last := state.review_closed) is not None:
         stamp = time.strftime("%H:%M:%S", time.localtime(last.time))
-        texts.append((f"Step {last.closed.step} went on at {stamp}: {last.words}.", palette.text))
+        texts.append(
+            (
+                f"The review of step {last.closed.step} closed at {stamp}: {last.words}.",
+                palette.text,
+            )
+        )
     texts += [
         ("", palette.muted),
         (
-            "A review is a stop before an optimiser step. The step's groups are shown here, with "
-            "what is odd about their rewards and what would be trained. Leave trials out, give "
-            "them another reward, have fresh ones made; the step is trained when you accept it.",
+            "A review stops the run before an optimiser step. It shows the step's groups here, "
+            "with suspicions about their rewards and what would be trained. Exclude trials, "
+            "override rewards, start fresh trials; the step is trained when you accept it.",
             palette.muted,
         ),
         ("", palette.muted),
@@ -215,23 +220,21 @@ def _nothing(frame: Frame, width: int) -> list[Strip]:
     if setting == "off":
         texts += [
             (
-                "This run has none. From now on, for the steps in which something is odd:",
+                "Reviews are off in this run. To review steps with suspect trials from now on:",
                 palette.muted,
             ),
             ("  tbtui ctl config set review=suspects", palette.accent),
-            ("Or every step of another run:", palette.muted),
+            ("To review every step of another run:", palette.muted),
             ("  tbtui run review=always", palette.accent),
         ]
     else:
-        which = {"suspects": "a step in which something is odd waits", "always": "each step waits"}
+        which = {"suspects": "a step with suspect trials waits", "always": "each step waits"}
         texts.append(
             (f"This run has review={setting}: {which.get(setting, 'steps wait')}.", palette.muted)
         )
     if frame.run.replay is not None:
         key = frame.keys.name_of("replay-milestone")
-        texts.append(
-            (f"{key} goes on to the next milestone; reviews are among them.", palette.muted)
-        )
+        texts.append((f"{key} goes to the next milestone, such as a review.", palette.muted))
     return [
         row(width, (" ", None), (part, style))
         for text, style in texts
@@ -241,17 +244,17 @@ def _nothing(frame: Frame, width: int) -> list[Strip]:
 
 _LABEL, _OUTCOME = 14, 15
 _WORDS_BESIDE = 150
-"""Columns from which on there is room beside a trial's figures for what is odd about it."""
+"""Columns from which on there is room beside a trial's figures for its suspicions."""
 
 
 class ReviewedTrials(Pane):
-    """One line a trial, and below it why it is suspected, left out or has another reward."""
+    """One line a trial, and below it why it is suspect, excluded or relabelled."""
 
     BINDINGS = bindings("review-trials")
     EVERY = 1
 
     class Opened(Message):
-        """Somebody wants to see the chosen trial."""
+        """The chosen trial is to be opened."""
 
     def __init__(self, id: str, cursor: ReviewCursor) -> None:
         super().__init__(id)
@@ -358,7 +361,7 @@ def _figures(each: ReviewedTrial, palette: Palette, chosen: bool) -> list[Span]:
 
 
 def _words(each: ReviewedTrial, palette: Palette) -> list[list[Span]]:
-    """What is odd about it, and what was decided, a line each."""
+    """Its suspicions and the decisions on it, a line each."""
     view = each.trial
     lines: list[list[Span]] = []
     style = palette.attention if each.undecided else palette.muted
@@ -376,7 +379,7 @@ def _words(each: ReviewedTrial, palette: Palette) -> list[list[Span]]:
         lines.append(
             [
                 (f"{LEFT_OUT_MARK} left out: ", palette.muted),
-                (view.exclusion_reason or "no reason was given", palette.muted),
+                (view.exclusion_reason or "no reason given", palette.muted),
             ]
         )
     elif not view.live and view.left_out is not None:

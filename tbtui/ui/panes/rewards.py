@@ -1,4 +1,4 @@
-"""The reward histogram."""
+"""The histogram of rewards."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tbtui.view.listing import RewardRange
 
 
 class RewardPane(Pane):
-    """How the latest training trials were rewarded. A chosen bar filters the grid."""
+    """Rewards of the latest training trials. A chosen bar filters the grid."""
 
     BINDINGS = bindings("rewards")
 
     class Chosen(Message):
-        """Only trials rewarded so are wanted; None: all."""
+        """The grid is to show trials with these rewards; None: all."""
 
         def __init__(self, rewards: RewardRange | None) -> None:
             super().__init__()
@@ -76,7 +76,7 @@ class RewardPane(Pane):
         return rows
 
     def action_choose(self, bars: int) -> None:
-        """The bar so many further down; beyond the ends, none."""
+        """Choose the bar so many further down; beyond the ends, none."""
         if not self._bins:
             return
         # From none it is as from beyond the ends.
@@ -85,7 +85,7 @@ class RewardPane(Pane):
 
     @property
     def _places(self) -> list[int]:
-        """Of the chosen bars: one that was chosen may have become several."""
+        """Places of the chosen bars: a chosen one may have split."""
         if self._chosen is None:
             return []
         return [place for place, each in enumerate(self._bins) if each.value in self._chosen]
@@ -104,7 +104,7 @@ class RewardPane(Pane):
 
 
 def left_out_spans(frame: Frame, width: int) -> list[Span]:
-    """How many training trials have no part in training, by why; shorter where room is short."""
+    """Count the training trials that are not trained on, by reason; abbreviated where narrow."""
     palette, counts = frame.palette, frame.state.left_out
     lost, cancelled = counts["infrastructure"], counts["cancelled"]
     masked, excluded = counts["masked"], counts["excluded"]

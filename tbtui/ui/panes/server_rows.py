@@ -47,7 +47,7 @@ def server_rows(now: PolicyView, server: ServerView, frame: Frame, width: int) -
 
 
 def _state(server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
-    """And since when, and what it says of it."""
+    """Rows of the server's state, since when, and the reason."""
     palette = frame.palette
     glyph = server_glyph(server, palette)
     since: list[Span] = []
@@ -106,7 +106,7 @@ def _table(server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
 
 
 def _cache(server: ServerView, palette: Palette, width: int) -> Iterator[Strip]:
-    """What vLLM keeps of earlier tokens, and whether there is room for more."""
+    """Rows of vLLM's KV cache and prefix cache."""
     if (use := server.kv_cache_use) is not None:
         style = palette.attention if use >= NEARLY_FULL else palette.accent
         cells = min(_WIDEST_BAR, width - 17)
@@ -133,7 +133,7 @@ def _oldest(requests: RequestsView, now: float) -> str:
 
 
 def _age(since: float, now: float) -> str:
-    """Exact while somebody may be waiting for it."""
+    """Return an age, to the second while it is short."""
     seconds = now - since
     return clock_time(seconds) if seconds < 3600 else duration(seconds)
 
@@ -169,7 +169,7 @@ def gpu_rows(frame: Frame, width: int) -> Iterator[Strip]:
                 width,
                 (" ! ", palette.infrastructure),
                 (machine.host, palette.text),
-                (": no GPUs to be seen", palette.muted),
+                (": no GPUs found", palette.muted),
             )
             yield from reason(machine.unreachable, palette, width)
         elif len(machines) > 1:

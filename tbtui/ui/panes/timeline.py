@@ -33,7 +33,7 @@ _MARKS: dict[Activity, str] = {
 }
 """What fills a bar; distinct without colour too."""
 _ALIKE_MARK = "="
-"""Before how many groups had nothing to teach: their rewards were all equal."""
+"""Before the number of groups without signal: their rewards were all equal."""
 _AFTERS = 2
 """Further trials that are named after the one that is waited for."""
 
@@ -44,7 +44,7 @@ class TimelinePane(Pane):
     EVERY = MOMENT
 
     class Chosen(Message):
-        """Somebody clicked on a step."""
+        """A step was clicked."""
 
         def __init__(self, step: int) -> None:
             super().__init__()
@@ -72,7 +72,7 @@ class TimelinePane(Pane):
         palette, state = frame.palette, frame.state
         steps = step_times(state.timeline, frame.now, max(1, height - 2))
         if not steps:
-            return [row(width, (" when the run has begun", palette.faint))]
+            return [row(width, (" once the run has begun", palette.faint))]
         rows = _waiting(frame, width)
         alike = _alike(state, {each.step for each in steps})
         legend = _legend(steps, alike, palette, width)
@@ -85,7 +85,7 @@ class TimelinePane(Pane):
 
 
 def _waiting(frame: Frame, width: int) -> list[Strip]:
-    """Who holds the run up, and who comes after."""
+    """Rows of the trials that the run waits for."""
     palette, state = frame.palette, frame.state
     if state.status is not None or state.started_at is None:
         return []
@@ -102,7 +102,7 @@ def _waiting(frame: Frame, width: int) -> list[Strip]:
 
 
 def _alike(state: RunState, steps: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Step -> how many of its scored groups had nothing to teach, and how many there are."""
+    """Map each step to its groups without signal, and its scored groups."""
     return {
         step.step: (step.constant_groups, len(step.signals))
         for step in state.steps
@@ -137,7 +137,7 @@ def _bar(
 def _legend(
     steps: list[StepTimes], alike: Mapping[int, tuple[int, int]], palette: Palette, width: int
 ) -> list[Strip]:
-    """What the marks mean, with each one's share of all that is shown."""
+    """The legend, with each mark's share of the time shown."""
     styles = _styles(palette)
     sums = {
         name: total
@@ -154,7 +154,9 @@ def _legend(
     shown = [alike[step.step] for step in steps if step.step in alike]
     if constant := sum(each for each, _ in shown):
         scored = sum(each for _, each in shown)
-        entries.append([(f" {_ALIKE_MARK} groups all equal {constant}/{scored} ", palette.muted)])
+        entries.append(
+            [(f" {_ALIKE_MARK} groups without signal {constant}/{scored} ", palette.muted)]
+        )
     for spans in entries:
         size = sum(len(text) for text, _ in spans)
         if used + size > width and rows[-1]:
@@ -192,7 +194,7 @@ class TransportLine(Line):
     EVERY = 1
 
     class Wanted(Message):
-        """Somebody pointed at a share of the line, from 0 to 1."""
+        """A share of the line, from 0 to 1, was pointed at."""
 
         def __init__(self, share: float) -> None:
             super().__init__()
@@ -201,14 +203,14 @@ class TransportLine(Line):
     def __init__(self, id: str) -> None:
         super().__init__(id)
         self.trial: str | None = None
-        """Whose time it shows; None: the run's."""
+        """The trial whose time it shows; None: the run's."""
         self._track = (0, 0)
         """First column and columns of the line."""
         self._speed_at = 0
         """First column of the speed."""
         self._dragged = False
         self._share: float | None = None
-        """Where to, not sent to the app yet."""
+        """The share pointed at, not sent to the app yet."""
 
     def key(self, frame: Frame) -> Hashable:
         if (run := frame.run.replay) is None:
@@ -276,13 +278,13 @@ class TransportLine(Line):
         await self.run_action("app.go('seconds', 10)")
 
     def _point(self, x: int) -> None:
-        """To this column, once all movements that wait here are known: each place costs time."""
+        """Go to this column after all queued movements: each place costs time."""
         first, cells = self._track
         if self._share is None:
-            self.call_later(self._tell)
+            self.call_later(self._send)
         self._share = min(1.0, max(0.0, (x - first) / max(1, cells - 1)))
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         share, self._share = self._share, None
         if share is not None:
             self.post_message(self.Wanted(share))

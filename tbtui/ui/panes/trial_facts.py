@@ -63,7 +63,7 @@ def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
 
 
 def spending_rows(seconds: dict[Spending, float], palette: Palette, width: int) -> list[Strip]:
-    """A stacked bar, and below it what its parts mean, with seconds."""
+    """Return a stacked bar, and below it the legend, in seconds."""
     if not seconds:
         return []
     bar: list[Span] = [(" ", None)]
@@ -87,7 +87,7 @@ def spending_rows(seconds: dict[Spending, float], palette: Palette, width: int) 
 
 
 def _seconds(value: float) -> str:
-    """A tenth is all that matters here, and no part of the bar is nothing."""
+    """Return seconds to a tenth; never zero for a part of the bar."""
     return f"{max(0.1, value):.1f}s" if value < 60 else duration(value)
 
 
@@ -147,7 +147,7 @@ def _attempts(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     wait = retry_wait(chain[-1], frame.now)
     if len(chain) == 1 and not wait and trial.successor is None:
         return []
-    hint = f"  {frame.keys.name_of('attempt')} goes round"
+    hint = f"  {frame.keys.name_of('attempt')} shows the next"
     rows = [row(width, (" attempts", palette.muted), (hint, palette.faint))]
     for each in chain:
         glyph = trial_glyph(each, palette)
@@ -174,7 +174,7 @@ def _commands(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     given = [each for each in frame.state.commands if each.target == trial.trial]
     if not given:
         return []
-    rows = [row(width, (" asked of it", palette.muted))]
+    rows = [row(width, (" commands", palette.muted))]
     for each in reversed(given[-8:]):
         mark, style = {
             None: ("…", palette.attention),
@@ -200,6 +200,8 @@ _MOST_ROWS = 5000
 
 
 class VerdictPane(Pane):
+    """Outcome and reason, verdict and reward, and the verifier's output."""
+
     EVERY = 2
 
     def __init__(self, id: str) -> None:
@@ -228,7 +230,7 @@ class VerdictPane(Pane):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, trial, finished = frame.palette, frame.selected, self.transcript.finished
         if finished is None:
-            return [row(width, (" the outcome, and what the verifier wrote", palette.faint))]
+            return [row(width, (" the outcome and the verifier's output", palette.faint))]
         glyph = trial_glyph(trial, palette) if trial is not None else None
         outcome = finished.outcome.replace("_", " ")
         none = "–"

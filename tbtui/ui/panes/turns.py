@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tbtui.journal.events import AgentCommand
 
 _MOST_ROWS = 200
-"""Of one text; the rest is counted."""
+"""The most rows of one text; the rest is counted."""
 _THINKING_ROWS = 5
-"""Of thinking that is folded: an answer should not have to be looked for below it."""
+"""Rows of folded thinking: an answer should not have to be looked for below it."""
 _EVERY_ROW = (" │ ", " ┊ ")
 """Marks that every row of a text bears."""
 _CACHED_WIDTH = 64
@@ -39,7 +39,7 @@ class TurnPane(GrowingPane):
     EVERY = MOMENT
 
     class Chosen(Message):
-        """Another turn, or one of its commands."""
+        """Another turn or command was chosen."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
@@ -69,7 +69,7 @@ class TurnPane(GrowingPane):
         rows: list[Strip] = []
         self._starts, self._commands = [], []
         if not self.transcript.turns:
-            return [row(width, (" when the policy is asked for the first time", palette.faint))]
+            return [row(width, (" after the policy's first answer", palette.faint))]
         for index, turn in enumerate(self.transcript.turns):
             self._starts.append(len(rows))
             chosen = index == self.chosen
@@ -139,7 +139,7 @@ class TurnPane(GrowingPane):
         self.post_message(self.Chosen())
 
     def point(self, index: int, command: int | None = None) -> None:
-        """Choose a turn, as another cursor does; sends no message."""
+        """Choose a turn without sending a message."""
         self.chosen, self.command, self.follow = index, command, False
 
     def step_command(self, direction: int) -> bool:
@@ -232,7 +232,7 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
 
 
 def _thinking(turn: TurnView, palette: Palette, width: int, opens: str) -> list[Strip]:
-    """What the model thought before it answered: read last, so folded and quiet.
+    """What the model thought before it answered: read last, so folded and muted.
 
     `opens`: the key that opens it; empty where it is open.
     """
@@ -276,7 +276,7 @@ def _seen(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
     """Rows of a turn after its commands."""
     rows: list[Strip] = []
     if turn.task_complete:
-        rows.extend(_text("says that the task is complete", palette.good, width, " ✓ "))
+        rows.extend(_text("declares the task complete", palette.good, width, " ✓ "))
     if turn.observation:
         rows.extend(_text(turn.observation.strip("\n"), palette.muted, width, " │ "))
         times = f"model {number(turn.model_seconds)} s · terminal {number(turn.command_seconds)} s"

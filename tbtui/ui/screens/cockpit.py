@@ -1,4 +1,4 @@
-"""The cockpit: everything that happens in the run, at one look."""
+"""The cockpit: the overview of a run."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Cockpit(LiveScreen):
         self.post_message(Redraw())
 
     def action_back(self) -> None:
-        """From one pane to the overview; there, from some trials to all."""
+        """Go from one pane to the overview; there, clear the filter."""
         if self.full:
             self.action_full(0)
             return

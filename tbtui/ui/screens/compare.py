@@ -94,7 +94,7 @@ class ComparedCurves(ComparedPane):
             rows += [row(width, *spans) for spans in chart]
         else:
             rows.append(
-                row(width, (" neither has finished a step or an evaluation", palette.faint))
+                row(width, (" neither run has finished a step or an evaluation", palette.faint))
             )
         return rows
 
@@ -165,7 +165,7 @@ class ComparedSettings(ComparedPane):
         self, comparison: Comparison, palette: Palette, width: int, height: int
     ) -> list[Strip]:
         if not comparison.settings:
-            return [row(width, (" they have the same settings", palette.faint))]
+            return [row(width, (" no setting differs", palette.faint))]
         name_width = min(width // 3, max(len(each.name) for each in comparison.settings) + 2)
         room = max(6, (width - name_width - 4) // 2)
         return [

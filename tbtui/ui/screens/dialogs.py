@@ -1,4 +1,4 @@
-"""What every dialog has, and the dialogs that ask, warn, help and export."""
+"""The base of every dialog, and the dialogs that ask, warn, help and export."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Hint(Static):
         self._parts = parts
 
     def show_parts(self, *parts: HintPart) -> None:
-        """Show these instead."""
+        """Replace the keys shown."""
         self._parts = parts
         self._arrange()
 
@@ -109,21 +109,21 @@ _MOUSE = (
         "click",
         "Selects a trial, row, turn or token; on a reward's bar or a task, filters the trials",
     ),
-    ("again", "Opens what is selected: a double click, or in a list a second one"),
-    ("title", "A click on a pane's title shows the pane in full; one more shows all again"),
+    ("again", "Opens what is selected: a double click; in a list, a second click"),
+    ("title", "A click on a pane's title enlarges the pane; another shows all again"),
     (
         "keys",
         "Those in the last row can be clicked, and those at the foot of a dialog; a click"
         " beside a dialog leaves it",
     ),
     ("wheel", "Scrolls what is under the pointer; over a trial's terminal it goes back in time"),
-    ("drag", "Along the clock of a recorded run: to any moment of it"),
-    ("shift", "With it, your terminal selects text itself: drag, and copy as anywhere else"),
+    ("drag", "Drag along the clock of a replayed run to any moment of it"),
+    ("shift", "Hold it and drag to select text with your terminal, and copy as usual"),
 )
 
 
 class ConfirmDialog(Dialog[bool]):
-    """A question that costs something; True means yes. The way back is what `enter` does."""
+    """Asks before something costly; True means yes. `enter` means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
@@ -178,7 +178,7 @@ def _cancelled(running: int) -> str:
 
 
 class ReasonDialog(Dialog[str | None]):
-    """Asks why; the reason may be empty. None means that nothing is to be done."""
+    """Asks for a reason, which may be empty; None: do nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it alone")]
     AUTO_FOCUS = "#reason"
@@ -209,7 +209,7 @@ class PlaceDialog(ReasonDialog):
 
     def __init__(self) -> None:
         super().__init__(
-            "Go to which place of the run?",
+            "Where in the run?",
             "A share of it (50%), a time since its start (1:02:03, or seconds), or the end of a "
             "step (step 12).",
             "50%, 1:02:03, step 12",
@@ -286,7 +286,7 @@ class HelpLine(NamedTuple):
 
 
 def help_text(keys: Sequence[Key]) -> str:
-    """The keys by scope, and the legend."""
+    """Return the keys by scope, and the legend."""
     lines = help_lines(keys, _HELP_WIDTH + _HEAD_WIDTH)
     return "\n".join(f"{line.head}{line.text}" for line in lines)
 
@@ -320,7 +320,7 @@ _FORMATS: tuple[ExportFormat, ...] = ("html", "cast", "atif", "jsonl")
 
 
 class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
-    """Asks for form and file; None: nothing is written. An existing file is never offered."""
+    """Asks for a format and a new file; None: write nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
     AUTO_FOCUS = "#formats"
@@ -353,7 +353,7 @@ class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         before, self._format = self._format, _FORMATS[event.option_index]
         field = self.query_one("#path", Input)
-        # A path of somebody's own keeps its name.
+        # A path that was typed keeps its name.
         if field.value.endswith(ENDINGS[before]):
             field.value = field.value.removesuffix(ENDINGS[before]) + ENDINGS[self._format]
 
@@ -376,7 +376,7 @@ class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
             self._refuse(str(error))
             return
         if path.exists():
-            self._refuse(f"{path.name} is there already; choose another name")
+            self._refuse(f"{path.name} exists already; choose another name")
             return
         self.dismiss((self._format, path))
 

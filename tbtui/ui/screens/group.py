@@ -1,4 +1,4 @@
-"""One group: its trials side by side, where they part, and what each of them teaches."""
+"""One group: trials side by side, where they diverge, and each one's advantage."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tbtui.view.waiting import doing
 
 _WHY = {
     "trained": "",
-    "constant": "all rewards equal: nothing to learn",
-    "short": "too few scored members: left out",
+    "constant": "all rewards equal: no gradient",
+    "short": "too few scored trials: dropped",
 }
 
 
 class GroupHead(Line):
-    """Which group this is and what became of it."""
+    """Shows which group this is, and its state."""
 
     def __init__(self, id: str, spread: Spread) -> None:
         super().__init__(id)
@@ -47,7 +47,7 @@ class GroupHead(Line):
         palette, state = frame.palette, frame.state
         members = [state.trials[name] for name in self._spread.names if name in state.trials]
         if not members:
-            return [row(width, (" this group is no longer kept", palette.muted))]
+            return [row(width, (" this group is no longer in memory", palette.muted))]
         one, dot = members[0], (" · ", palette.faint)
         group = state.groups.get(one.group) or GroupView(one.group, one.task, one.step)
         where = f"step {one.step}" if one.purpose == "train" else f"held out, step {one.step}"
@@ -80,7 +80,7 @@ class GroupHead(Line):
 
 
 class _Columns(Line):
-    """One block of rows for each sibling that can be seen."""
+    """One block of rows for each visible sibling."""
 
     def __init__(self, id: str, spread: Spread) -> None:
         super().__init__(id)
@@ -167,9 +167,7 @@ class SiblingFoot(_Columns):
             reward.append((f" {RELABELLED_MARK}", palette.accent))
         if trial.advantage is None or trial.baseline is None:
             held_out = trial.purpose == "eval"
-            later = (
-                "held out: never trained on" if held_out else "the rest when the group is scored"
-            )
+            later = "held out: never trained on" if held_out else "more once the group is scored"
             return [row(width, *reward), row(width, (f" {later}", palette.faint))]
         reward += [(" → baseline ", palette.muted), (number(trial.baseline), palette.text)]
         advantage: list[Span] = [
@@ -194,7 +192,7 @@ class SiblingFoot(_Columns):
             ],
         )
         if trial.advantage == 0:
-            advantage = [(" advantage 0: it teaches nothing", palette.muted)]
+            advantage = [(" advantage 0: no gradient", palette.muted)]
         return [row(width, *reward), row(width, *advantage), pulls]
 
     def _left_out(self, frame: Frame, trial: TrialView, width: int) -> list[Strip]:
@@ -214,7 +212,7 @@ class SiblingFoot(_Columns):
 
 
 class GroupScreen(LiveScreen):
-    """A group's trials; steering keys are meant for the chosen one."""
+    """A group's trials; steering keys act on the chosen one."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("group", "siblings", "steering", "everywhere")
     BINDINGS = bindings("group", "steering")

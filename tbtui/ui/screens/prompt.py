@@ -45,7 +45,7 @@ class PromptPane(Pane):
         self._version = 0
         self._starts: list[int] = []
         self._rows_of: list[list[tuple[int, int, int]]] = []
-        """Of each part: first and last character of a row, and the row."""
+        """For each part: first and last character of a row, and the row."""
 
     def load(self, parts: Sequence[PromptPart]) -> None:
         self.parts = parts
@@ -53,7 +53,7 @@ class PromptPane(Pane):
         self.seek(self.sought)
 
     def seek(self, text: str) -> None:
-        """Find a text, in either case of its letters; the first place is shown."""
+        """Find a text, ignoring case, and show the first match."""
         self.sought, self.hits, self.hit = text, [], None
         self._version += 1
         if not text:
@@ -69,7 +69,7 @@ class PromptPane(Pane):
             self.step(1)
 
     def step(self, direction: int) -> None:
-        """To the next place found, or the one before; after the last the first."""
+        """Go to the next match or the previous one, cyclically."""
         if not self.hits:
             return
         if self.hit is None:
@@ -102,7 +102,7 @@ class PromptPane(Pane):
         if not self.sought:
             return f"{count:,} tokens"
         if not self.hits:
-            return f"{count:,} tokens · nowhere in it: {self.sought}"
+            return f"{count:,} tokens · no match: {self.sought}"
         of = f"{len(self.hits):,}" + "+" * (len(self.hits) == _MOST_HITS)
         return f"{count:,} tokens · {(self.hit or 0) + 1} of {of}: {self.sought}"
 
@@ -148,7 +148,7 @@ class PromptPane(Pane):
 
 
 def shown_text(part: PromptPart) -> str:
-    """Character by character what the pane shows, but for the marks of line ends and tabs."""
+    """Return the text as the pane shows it, without the marks of line ends and tabs."""
     text = "".join(part.pieces) if part.pieces is not None else part.text
     return "\n".join(visible(line.replace("\t", "⇥")) for line in text.split("\n"))
 
@@ -236,7 +236,7 @@ class PromptScreen(LiveScreen):
             whole = await asyncio.to_thread(tools.prompt, frame.run.directory, parts)
         except UserError as error:
             self.notify(
-                f"{error}. What is new in each turn is shown as the agent wrote it.",
+                f"{error}. Each turn's new text is shown as the agent wrote it.",
                 title="Not token by token",
                 severity="warning",
                 markup=False,
@@ -264,7 +264,7 @@ class PromptScreen(LiveScreen):
         self.query_one(PromptPane).step_part(direction)
 
     def action_back(self) -> None:
-        """Out of the search first."""
+        """Leave the search, then the screen."""
         line = self.query_one(WordsLine)
         if line.display:
             self.query_one("#filter", Input).value, line.display = "", False

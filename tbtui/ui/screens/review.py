@@ -1,4 +1,4 @@
-"""A step before it is trained: what is odd, what would be trained, and what is to become of it."""
+"""A step before it is trained: its suspicions, what would be trained, and the decisions on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tbtui.view.state import RunState, TrialView
 
 
 class ReviewScreen(LiveScreen):
-    """Groups above, the chosen one's trials below; what is decided goes to the engine."""
+    """Groups above, the chosen group's trials below."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("review", "deciding", "everywhere")
     BINDINGS = bindings("review", "deciding")
@@ -42,7 +42,7 @@ class ReviewScreen(LiveScreen):
         super().__init__()
         self._cursor = ReviewCursor()
         self._step: int | None = None
-        """Which of several open reviews somebody chose; None: the one that is trained first."""
+        """The chosen one of several open reviews; None: the one that is trained first."""
         self._begun: int | None = None
         """The review that was shown last."""
         self._read: tuple[object, ...] = ()
@@ -74,7 +74,7 @@ class ReviewScreen(LiveScreen):
         super().show(frame, beat)
 
     def _begin(self, review: ReviewView | None) -> None:
-        """A review that is seen for the first time begins at what is odd."""
+        """Begin a review that is new here at its first suspect trial."""
         if review is not None and review.step != self._begun:
             self._begun = review.step
             self._cursor.begin()
@@ -105,7 +105,7 @@ class ReviewScreen(LiveScreen):
 
     def action_suspect(self) -> None:
         if not self._cursor.next_suspect() and self.review is not None:
-            self.notify("Nothing is odd about these trials.", markup=False, timeout=2)
+            self.notify("None of these trials is suspect.", markup=False, timeout=2)
         self.post_message(Redraw())
 
     def action_open(self) -> None:
@@ -154,14 +154,14 @@ class ReviewScreen(LiveScreen):
 
 @dataclass(frozen=True, slots=True)
 class Relabelling:
-    """A reward and why; a reward of None takes an earlier one back."""
+    """A reward and the reason; None undoes an earlier one."""
 
     reward: float | None
     reason: str
 
 
 class RelabelDialog(Dialog[Relabelling | None]):
-    """Asks for a reward and a reason; None means that nothing is to be done."""
+    """Asks for a reward and a reason; None: do nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it alone")]
     AUTO_FOCUS = "#reward"
@@ -173,20 +173,20 @@ class RelabelDialog(Dialog[Relabelling | None]):
     def compose(self) -> ComposeResult:
         trial = self._trial
         verdict = "gave none" if trial.verdict is None else f"said {trial.verdict:g}"
-        back = " An empty reward takes yours back." if trial.relabelled else ""
+        back = " Leave the reward empty to undo yours." if trial.relabelled else ""
         reward = "" if trial.reward is None else f"{trial.reward:g}"
         with Vertical(id="dialog"):
             yield Static(Content(visible(f"Another reward for {trial.label}?")), id="question")
             yield Static(
                 Content(
-                    f"The verifier {verdict}, which stays recorded; it is trained with yours.{back}"
+                    f"The verifier {verdict}, which stays recorded; training uses yours.{back}"
                 ),
                 id="detail",
             )
             yield Input(reward, placeholder="reward, such as 0, 0.5 or 1", id="reward")
             yield Input(
                 visible(trial.relabel_reason),
-                placeholder="why? (whoever reads the run will want to know)",
+                placeholder="reason (shown in the run's history)",
                 id="reason",
                 max_length=200,
             )
@@ -203,7 +203,7 @@ class RelabelDialog(Dialog[Relabelling | None]):
         if not text and self._trial.relabelled:
             self.dismiss(Relabelling(None, ""))
         elif (value := _finite(text)) is None:
-            self._refuse(reward, "the reward has to be a number" if text else "which reward?")
+            self._refuse(reward, "the reward must be a number" if text else "which reward?")
         elif not reason.value.strip():
             # Typed in the first line, enter goes on to the second.
             asked = event.input is reason
@@ -228,7 +228,7 @@ def _finite(text: str) -> float | None:
 
 
 class RuleDialog(Dialog[Rule | None]):
-    """Shows the rule that would be written; None means that none is."""
+    """Shows the rule before it is written; None: write none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,y", "write", "write it"),
@@ -249,7 +249,9 @@ class RuleDialog(Dialog[Rule | None]):
             yield Static(id="rule")
             yield Static(
                 Content(
-                    visible(f"It goes to the end of {self._file}, holds from the next review on, ")
+                    visible(
+                        f"It goes to the end of {self._file}, applies from the next review on, "
+                    )
                     + "and this trial is accepted now."
                 ),
                 id="detail",

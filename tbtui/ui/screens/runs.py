@@ -61,13 +61,13 @@ _SHOWN_MARK, _MARKED_MARK = "▸", "◆"
 
 
 class RunsPane(Pane):
-    """A line for each run; `enter` opens the chosen one, and the choice stays with its run."""
+    """A line for each run; the choice stays with its run."""
 
     BINDINGS = bindings("runs-list")
     EVERY = 2
 
     class Opened(Message):
-        """Somebody wants to see a run."""
+        """A run is to be opened."""
 
         def __init__(self, summary: RunSummary) -> None:
             super().__init__()
@@ -76,16 +76,16 @@ class RunsPane(Pane):
     def __init__(self, id: str) -> None:
         super().__init__(id)
         self.words = ""
-        """Of a filter."""
+        """The filter's words."""
         self.order = ORDERS[0]
         self.reading = True
         self.marked: RunSummary | None = None
-        """To be compared with another one."""
+        """The run that is marked for a comparison."""
         self._all: tuple[RunSummary, ...] = ()
         self._chosen = ""
         """The path of the chosen run."""
         self._place = 0
-        """Where it was shown last."""
+        """The row where it was shown last."""
 
     def take(self, summaries: Sequence[RunSummary]) -> None:
         """Show these runs."""
@@ -143,7 +143,7 @@ class RunsPane(Pane):
         listed = self.listed
         place = self._index(listed) if listed else 0
         if place != self._place:
-            # Others came above it, or somebody moved it; wheels may scroll it out of sight.
+            # Others came above it, or it was moved; wheels may scroll it out of sight.
             self._place = place
             self.reveal(place + 1)
 
@@ -182,7 +182,7 @@ class RunsPane(Pane):
 
 
 def _words(each: RunSummary) -> str:
-    """What a filter looks at."""
+    """The text that a filter matches."""
     name = each.directory.name
     return f"{name} {each.model_name} {each.engine} {each.policy} {each.standing}".lower()
 
@@ -359,7 +359,7 @@ class RunsScreen(LiveScreen):
         listed = self.query_one(RunsPane).listed
         runs = [each.directory for each in listed if each.standing != "unreadable"]
         if not runs:
-            self.notify("No run that can be read is listed.", severity="warning")
+            self.notify("No readable run is listed.", severity="warning")
             return
         self.app.push_screen(SearchScreen(runs))
 

@@ -1,4 +1,4 @@
-"""Looks for a text in the transcripts of runs."""
+"""Searches the transcripts of runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tbtui.ui.theme.palette import Palette
 
 
 class HitsPane(Pane):
-    """A row for each place; `enter` opens the trial at the turn."""
+    """A row for each match; `enter` opens the trial at its turn."""
 
     BINDINGS = bindings("hits")
     EVERY = 1
@@ -46,7 +46,7 @@ class HitsPane(Pane):
         self.text_sought = ""
         self.hits: list[Hit] = []
         self.share = 1.0
-        """Of the runs that has been looked through."""
+        """The share of the runs that has been searched."""
         self.troubles: list[str] = []
         """Why runs can't be looked through."""
         self._by_run: Counter[RunDirectory] = Counter()
@@ -73,7 +73,7 @@ class HitsPane(Pane):
         if max(self._by_run.values(), default=0) >= MOST:
             # There may be more.
             count = f"the first {count}" if self._one_run else f"{count}, at most {MOST} of a run"
-        looking = f" · looking, {self.share:.0%}" if self.share < 1 else ""
+        looking = f" · searching, {self.share:.0%}" if self.share < 1 else ""
         return f"found {count}{looking}"
 
     def key(self, frame: Frame) -> Hashable:
@@ -86,7 +86,7 @@ class HitsPane(Pane):
                 row(
                     width,
                     (
-                        " what models said and typed, terminals showed, verifiers wrote",
+                        " searches model output, typed commands, terminals and verifier output",
                         palette.faint,
                     ),
                 )
@@ -94,7 +94,7 @@ class HitsPane(Pane):
         # Below what was found, whose rows have its numbers.
         troubles = [row(width, (f" ! {visible(each)}", palette.bad)) for each in self.troubles]
         if not self.hits:
-            text = " not there" if self.share >= 1 else " nothing yet"
+            text = " no match" if self.share >= 1 else " no match yet"
             return [row(width, (text, palette.faint)), *troubles]
         run_width = 0 if self._one_run else min(20, max(len(h.run.name) for h in self.hits) + 1)
         label_width = min(24, max(len(hit.label) for hit in self.hits) + 1)
@@ -157,7 +157,7 @@ def _row(
 
 
 _PAUSE_SEC = 0.25
-"""After the last key that was typed."""
+"""How long after the last key a search begins."""
 _SHORTEST = 2
 
 
@@ -171,7 +171,7 @@ class SearchScreen(LiveScreen):
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {"list": ("hits",)}
 
     class Wanted(Message):
-        """This place is to be shown."""
+        """This match is to be shown."""
 
         def __init__(self, hit: Hit) -> None:
             super().__init__()

@@ -22,7 +22,7 @@ from tbtui.ui.textual_seam import Choices
 
 
 class SetNameDialog(Dialog[str | None]):
-    """What the selection is to be called; None: leave it."""
+    """Asks for a set's name; None: save nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
     AUTO_FOCUS = "#name"
@@ -42,7 +42,7 @@ class SetNameDialog(Dialog[str | None]):
                 max_length=64,
                 compact=True,
             )
-            save = ("enter  save it, in place of one of that name", "save")
+            save = ("enter  save it; replaces a set of that name", "save")
             yield Hint(save, ("esc  leave it", "give_up"))
 
     def on_input_submitted(self) -> None:
@@ -56,7 +56,7 @@ class SetNameDialog(Dialog[str | None]):
 
 
 class LoadSetDialog(Dialog[tuple[Literal["load", "delete"], SavedSet] | None]):
-    """The saved sets; deleting asks for the same key once more."""
+    """Lists the saved sets; deleting one takes the same key twice."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,o", "give_up", "leave it"),
@@ -93,7 +93,7 @@ class LoadSetDialog(Dialog[tuple[Literal["load", "delete"], SavedSet] | None]):
             self.dismiss(("delete", self._sets[at]))
             return
         self._doomed = at
-        delete = (f"x  delete @{visible(self._sets[at].name)} for good", "delete")
+        delete = (f"x  delete @{visible(self._sets[at].name)}", "delete")
         self.query_one(Hint).show_parts(delete, _LEAVE)
 
     def action_give_up(self) -> None:
@@ -178,7 +178,7 @@ class TaskSets:
             return False
         self.name = name
         self._browser.say()
-        self._notify(f"Saved: tasks=@{name} means these {len(chosen)}.")
+        self._notify(f"Saved: tasks=@{name} stands for these {len(chosen)}.")
         return True
 
     def offer(self) -> None:
@@ -192,7 +192,7 @@ class TaskSets:
             return
         if not sets:
             saves = self._key("library-save")
-            self._notify(f"No set is saved yet: {saves} saves the selection as one.")
+            self._notify(f"No sets yet: {saves} saves the selection as one.")
             return
         self._browser.app.push_screen(LoadSetDialog(sets), self._chosen)
 
@@ -216,7 +216,7 @@ class TaskSets:
             return
         if self.name == name:
             self._browser.selection_changed()
-        self._notify(f"@{name} is deleted; the selection stays.")
+        self._notify(f"@{name} deleted; the selection stays.")
 
     def start(self) -> None:
         """Start a run that trains on the selection, which is saved before if it has no name."""

@@ -125,7 +125,7 @@ class TypingPane(TerminalPane):
             return ""
         if self.open:
             return f"{TYPIST_MARK} you type in {trial.label} · {self._release} gives it back"
-        return f"{trial.label} is yours when its turn ends · {self._release} calls it off"
+        return f"{trial.label} is yours once its turn ends · {self._release} calls it off"
 
     def key(self, frame: Frame) -> Hashable:
         return super().key(frame), self.open
@@ -167,8 +167,8 @@ _LOOK_BUDGET_SEC = 0.005
 
 
 class TypingScreen(LiveScreen):
-    """Goes by what the journal says: it opens when the trial is taken over, and leaves by itself
-    when that was refused, or when the trial is somebody else's again."""
+    """Follows the journal: it opens when the trial is taken over, and leaves by itself
+    when that was refused, or when another client has the trial."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("typing",)
     BINDINGS = bindings("typing")
@@ -247,7 +247,7 @@ class TypingScreen(LiveScreen):
         )
 
     def action_give_back(self) -> None:
-        """Before it is taken over that calls it off, and the trial goes on."""
+        """Give the trial back, or call the take-over off if it isn't taken over yet."""
         verb: CommandVerb = "give_back" if self.typing else "resume"
         run_app_of(self).steering.submit(verb, self.trial, self._label)
 

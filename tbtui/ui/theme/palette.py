@@ -209,7 +209,7 @@ class Palette:
 
     @cached_property
     def badge(self) -> Style:
-        """What must not be overlooked, and nobody has to do anything about."""
+        """Important, but nothing has to be done about it."""
         colors = self.file.colors
         return _style(colors.background, on=colors.attention)
 
@@ -231,7 +231,7 @@ class Palette:
 
     @cached_property
     def heat(self) -> tuple[Style, ...]:
-        """`HEAT_LEVELS` styles from sure to surprised; text stays legible on each."""
+        """`HEAT_LEVELS` styles from likely to unlikely; text stays legible on each."""
         colors = self.file.colors
         styles = [Style(color=Color.parse(colors.foreground).rich_color)]
         for ground in _grounds(colors.heat, self.file.sixteen):
