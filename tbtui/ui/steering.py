@@ -85,7 +85,7 @@ class Steering:
             f"Thaw {trial.label} to take it over?",
             "It was frozen within a turn. It finishes the turn first; then you can type.",
             "thaw it",
-            "leave it frozen",
+            "keep it frozen",
         )
         dialog.pointless = pointless
         self._app.push_screen(dialog, answered)
@@ -189,7 +189,7 @@ class Steering:
             if yes:
                 self.submit(verb, trial.trial, trial.label)
 
-        dialog = ConfirmDialog(question, detail, verb, "leave it alone")
+        dialog = ConfirmDialog(question, detail, verb, "go back")
         dialog.pointless = lambda: self.pointless(verb, trial)
         self._app.push_screen(dialog, answered)
 

@@ -148,12 +148,12 @@ async def test_the_rest_is_refused_in_one_line_whoever_asks(
 
 
 TOUR = {
-    "own": "space pauses a trial, s ends and verifies it",
-    "attached": "space pauses a trial, s ends and verifies it",
-    "followed": "f follows what happens, g compares a group's trials",
-    "replayed": "space plays it, ] goes on by a turn",
-    "served": "f follows what happens, g compares a group's trials",
-    "served replay": "space plays it, ] goes on by a turn",
+    "own": "space pauses a trial, s stops and verifies it",
+    "attached": "space pauses a trial, s stops and verifies it",
+    "followed": "f follows running trials, g compares a group's trials",
+    "replayed": "space plays it, ] goes to the next turn",
+    "served": "f follows running trials, g compares a group's trials",
+    "served replay": "space plays it, ] goes to the next turn",
 }
 
 

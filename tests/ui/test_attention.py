@@ -96,7 +96,7 @@ def test_the_title_tells_of_the_run_and_is_given_back(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ('notify = "shout"', "notify"),
-        ("fps = 60", "fps: '60' is none of low, normal and the numbers from 1 to 10"),
+        ("fps = 60", "fps: '60' is not low, normal or a number from 1 to 10"),
         ('colour = "red"', "colour"),
         ("fps = [", "not TOML"),
     ],

@@ -80,7 +80,7 @@ def test_a_line_that_cant_be_followed_is_named_and_the_others_count(tmp_path: Pa
     )
     assert table.changed == {"pause-run": "ctrl+g", "next-turn": "f8"}
     assert problems == (
-        "paws: there is no such key; the help lists them",
+        "paws: unknown id; the help lists the keys",
         "palette: this key can't be changed",
         'stop: write keys as text, like "ctrl+g" or "j,down"',
         "freeze: 'hyperspace' is no key",
@@ -153,6 +153,6 @@ async def test_changed_keys_work_and_are_shown_wherever_keys_are(
         assert "theme (f7 f6)" in commands
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpDialog)
-        assert "f7 f6  Next theme" in help_text(app.user.keys.keys)
+        assert "f7 f6  Use the next theme" in help_text(app.user.keys.keys)
         await pilot.press("escape", "ctrl+o")
         assert app.opened_trial is not None

@@ -182,7 +182,7 @@ async def test_what_ended_unseen_is_counted_until_it_follows_again(
         await settle(app_of(pilot))
         ended = app_of(pilot).live_run.state.trials_finished - before
         assert ended > 0
-        assert f"{ended} ended since (f follows)" in title(pilot)
+        assert f"{ended} ended meanwhile (f follows)" in title(pilot)
         await press(pilot, "f")
         assert "ended since" not in title(pilot)
 

@@ -131,7 +131,7 @@ async def test_dialogs_are_answered_and_left_by_clicks(opened: Opener) -> None:
         assert isinstance(app.screen, Cockpit)
         live = next(t for t in app.live_run.state.running_trials() if not t.pending)
         app.selection.choose(live.trial)
-        for hint, given in (("esc  leave", []), ("enter  do it", [("exclude", live.trial)])):
+        for hint, given in (("esc  go back", []), ("enter  confirm", [("exclude", live.trial)])):
             await pilot.press("e")
             assert isinstance(app.screen, ReasonDialog)
             words = str(app.screen.query_one("#hint").render())

@@ -129,7 +129,7 @@ async def test_a_toast_goes_with_what_it_promises(
 
 
 def test_a_key_and_what_it_does_stay_in_one_row() -> None:
-    parts = ["enter  save it, in place of one of that name", "esc  leave it", "x  delete it"]
+    parts = ["enter  save it; replaces a set of that name", "esc  go back", "x  delete"]
     assert hint_rows(parts, 58) == [parts[:1], parts[1:]]
     assert hint_rows(parts, 1000) == [parts]
     assert hint_rows(parts, 10) == [[part] for part in parts]
@@ -144,7 +144,7 @@ async def test_a_dialogs_keys_are_whole_at_any_width(opened: Opener, width: int)
         await pilot.pause()
         hint = app.screen.query_one(Hint)
         rows = [hint.render_line(y).text.rstrip() for y in range(hint.size.height)]
-        together = "enter  save it, in place of one of that name     esc  leave it"
+        together = "enter  save it; replaces a set of that name     esc  go back"
         apart = together.split("     ")
         assert rows == ([together] if len(together) <= hint.size.width else apart)
 

@@ -239,7 +239,7 @@ async def test_the_list_of_commands_says_who_what_why_and_what_came(
         await pilot.press("c")
         assert isinstance(pilot.app.screen, CommandScreen)
         await settle(app_of(pilot))
-        assert "nobody has asked" in pane(pilot, "given").text
+        assert "no commands yet" in pane(pilot, "given").text
         await pilot.press("escape")
         view = await choose(pilot, simulated.simulation.acting()[0])
         await pilot.press("e", *"odd", "enter", "P")

@@ -168,7 +168,7 @@ async def test_searching_filters_and_a_wrong_term_says_so(library: Tasks) -> Non
         assert "space select" in keys.render_line(0).text
         assert len(shown(pilot)) == 90
         await search(pilot, "colour:red")
-        assert "there is no such term" in line(pilot, "#library-title")
+        assert "unknown term" in line(pilot, "#library-title")
         await pilot.press("escape")
         await pilot.press("d")
         assert browser(pilot).choice.query == "difficulty:easy"
@@ -299,7 +299,7 @@ async def test_hints_name_the_keys_that_a_person_has(library: Tasks, tmp_path: P
     assert said == [
         "Select some tasks first: f5, or f6 for all that are shown.",
         "Select the tasks to train on first: f5, or f6 for all that are shown.",
-        "No set is saved yet: f7 saves the selection as one.",
+        "No sets yet: f7 saves the selection as one.",
     ]
 
 

@@ -18,7 +18,7 @@ async def test_a_trial_shows_its_terminal_turns_tokens_and_verdict(opened: Opene
         assert str(pane(pilot, "terminal").border_title) == "terminal 160x40"
         assert "root@box:/app#" in pane(pilot, "terminal").text
         turns = pane(pilot, "turns").text
-        assert "says that the task is complete" in turns
+        assert "declares the task complete" in turns
         assert " tokens · turn " in str(pilot.app.screen.query_one("#tokens").border_title)
         assert trial.reason in turns
         assert '"task_complete": true' in pane(pilot, "tokens").text

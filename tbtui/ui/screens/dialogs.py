@@ -180,10 +180,10 @@ def _cancelled(running: int) -> str:
 class ReasonDialog(Dialog[str | None]):
     """Asks for a reason, which may be empty; None: do nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it alone")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "go back")]
     AUTO_FOCUS = "#reason"
 
-    def __init__(self, question: str, detail: str, hint: str = "why? (may be empty)") -> None:
+    def __init__(self, question: str, detail: str, hint: str = "reason (may be empty)") -> None:
         super().__init__()
         self._question, self._detail, self._hint = question, detail, hint
 
@@ -192,7 +192,7 @@ class ReasonDialog(Dialog[str | None]):
             yield Static(Content(visible(self._question)), id="question")
             yield Static(Content(visible(self._detail)), id="detail")
             yield Input(placeholder=self._hint, id="reason", max_length=200)
-            yield Hint(("enter  do it", "do_it"), ("esc  leave it alone", "give_up"))
+            yield Hint(("enter  confirm", "do_it"), ("esc  go back", "give_up"))
 
     def on_input_submitted(self) -> None:
         self.action_do_it()
@@ -322,7 +322,7 @@ _FORMATS: tuple[ExportFormat, ...] = ("html", "cast", "atif", "jsonl")
 class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
     """Asks for a format and a new file; None: write nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "go back")]
     AUTO_FOCUS = "#formats"
 
     def __init__(self, trial: str, directory: Path) -> None:
@@ -341,9 +341,9 @@ class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
             yield Input(str(self._offered(self._format)), id="path", compact=True)
             yield Static("", id="problem")
             keys = (
-                ("enter  write it", "write"),
-                ("tab  the other field", "focus_next"),
-                ("esc  leave it", "give_up"),
+                ("enter  write", "write"),
+                ("tab  other field", "focus_next"),
+                ("esc  go back", "give_up"),
             )
             yield Hint(*keys)
 

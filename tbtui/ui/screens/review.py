@@ -163,7 +163,7 @@ class Relabelling:
 class RelabelDialog(Dialog[Relabelling | None]):
     """Asks for a reward and a reason; None: do nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it alone")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "go back")]
     AUTO_FOCUS = "#reward"
 
     def __init__(self, trial: TrialView) -> None:
@@ -191,7 +191,9 @@ class RelabelDialog(Dialog[Relabelling | None]):
                 max_length=200,
             )
             yield Static(id="problem")
-            yield Hint(("enter  do it", ""), ("tab  other line", ""), ("esc  leave it", "give_up"))
+            yield Hint(
+                ("enter  confirm", ""), ("tab  other field", ""), ("esc  go back", "give_up")
+            )
 
     def on_input_changed(self) -> None:
         self.query_one("#problem", Static).update("")
@@ -234,7 +236,7 @@ class RuleDialog(Dialog[Rule | None]):
         Binding("enter,y", "write", "write it"),
         Binding("t", "task", "task"),
         Binding("o", "outcome", "outcome"),
-        Binding("escape,n,q", "give_up", "leave it"),
+        Binding("escape,n,q", "give_up", "go back"),
     ]
 
     def __init__(self, rule: Rule, file: Path) -> None:
@@ -267,8 +269,8 @@ class RuleDialog(Dialog[Rule | None]):
         task = "every task" if self._rule.when.task else "this task alone"
         outcome = "every outcome" if self._rule.when.outcome else "this outcome alone"
         self.query_one(Hint).show_parts(
-            ("enter  write it", "write"),
-            ("esc  leave it", "give_up"),
+            ("enter  write", "write"),
+            ("esc  go back", "give_up"),
             (f"t  {task}", "task"),
             (f"o  {outcome}", "outcome"),
         )

@@ -24,7 +24,7 @@ from tbtui.ui.textual_seam import Choices
 class SetNameDialog(Dialog[str | None]):
     """Asks for a set's name; None: save nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "go back")]
     AUTO_FOCUS = "#name"
 
     def __init__(self, tasks: int, name: str) -> None:
@@ -43,7 +43,7 @@ class SetNameDialog(Dialog[str | None]):
                 compact=True,
             )
             save = ("enter  save it; replaces a set of that name", "save")
-            yield Hint(save, ("esc  leave it", "give_up"))
+            yield Hint(save, ("esc  go back", "give_up"))
 
     def on_input_submitted(self) -> None:
         self.action_save()
@@ -59,7 +59,7 @@ class LoadSetDialog(Dialog[tuple[Literal["load", "delete"], SavedSet] | None]):
     """Lists the saved sets; deleting one takes the same key twice."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,o", "give_up", "leave it"),
+        Binding("escape,q,o", "give_up", "go back"),
         Binding("x,delete", "delete", "delete"),
     ]
     AUTO_FOCUS = "#sets"
@@ -93,15 +93,15 @@ class LoadSetDialog(Dialog[tuple[Literal["load", "delete"], SavedSet] | None]):
             self.dismiss(("delete", self._sets[at]))
             return
         self._doomed = at
-        delete = (f"x  delete @{visible(self._sets[at].name)}", "delete")
+        delete = (f"x  again deletes @{visible(self._sets[at].name)}", "delete")
         self.query_one(Hint).show_parts(delete, _LEAVE)
 
     def action_give_up(self) -> None:
         self.dismiss(None)
 
 
-_LEAVE = ("esc  leave it", "give_up")
-_HINT = (("enter  select its tasks", "load"), ("x  delete it", "delete"), _LEAVE)
+_LEAVE = ("esc  go back", "give_up")
+_HINT = (("enter  select its tasks", "load"), ("x  delete", "delete"), _LEAVE)
 
 
 def _line(saved: SavedSet) -> Content:
