@@ -76,8 +76,8 @@ def run_app(
         return app.lifecycle.exit_code
     if app.lifecycle.insisted:
         return _say("left before everything was cleaned up", app.lifecycle.exit_code)
-    if app.run_end is not None and app.run_end.status != "finished":
-        return _say(_one_line(app.run_end.reason), app.lifecycle.exit_code)
+    if (end := app.own.end) is not None and end.status != "finished":
+        return _say(_one_line(end.reason), app.lifecycle.exit_code)
     return app.lifecycle.exit_code
 
 

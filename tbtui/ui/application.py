@@ -19,7 +19,7 @@ from tbtui.ui.input.abilities import Abilities, tour_lines
 from tbtui.ui.input.keys import Key, Scope, bindings
 from tbtui.ui.lifecycle import Lifecycle
 from tbtui.ui.notifications import Attention
-from tbtui.ui.opening import OpenRuns, TaskBrowsing, TrialScreens
+from tbtui.ui.opening import OpenRuns, TrialScreens, browse_tasks
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.timeline import TimelinePane, TransportLine
@@ -27,7 +27,7 @@ from tbtui.ui.runs import LiveRun, OpenRun
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.selection import Selection
-from tbtui.ui.services import NO_SERVICES, RunEnd, RunHost, Services
+from tbtui.ui.services import NO_SERVICES, RunHost, Services
 from tbtui.ui.steering import ReviewDecisions, Steering
 from tbtui.ui.transport import Go, Transport
 from tbtui.ui.user import frames_per_second
@@ -83,7 +83,6 @@ class TbtuiApp(BaseApp[int]):
         self.listing = Listing(order=self.user.preferences.order)
         self.steering = Steering(self)
         self.decisions = ReviewDecisions(self, self.steering)
-        self.task_browsing = TaskBrowsing(self)
         self.attention = Attention(
             self.write_escape, self.user.settings.notify, from_start=not host.outlives
         )
@@ -110,23 +109,9 @@ class TbtuiApp(BaseApp[int]):
         return self.open_runs.shown
 
     @property
-    def host(self) -> RunHost:
-        """The host of the app's own run."""
-        return self.own.host
-
-    @property
-    def own_run(self) -> LiveRun:
-        return self.own.run
-
-    @property
     def live_run(self) -> LiveRun:
         """The state and files of the run on the screen."""
         return self.shown.run
-
-    @property
-    def run_end(self) -> RunEnd | None:
-        """How the app's own run ended; None while it goes on."""
-        return self.own.end
 
     @property
     def opened_trial(self) -> str | None:
@@ -397,7 +382,7 @@ class TbtuiApp(BaseApp[int]):
         self._open_trial(hit.trial, hit.turn)
 
     def action_browse_tasks(self) -> None:
-        self.task_browsing.begin()
+        browse_tasks(self)
 
     def action_tour(self) -> None:
         """Show the lines for newcomers; they take no focus and disappear by themselves."""

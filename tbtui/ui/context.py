@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tbtui.ui.input.keys import Key, Scope
     from tbtui.ui.runs import LiveRun, OpenRun
     from tbtui.ui.selection import Selection
-    from tbtui.ui.services import RunEnd, RunHost, Services
+    from tbtui.ui.services import Services
     from tbtui.ui.theme.palette import Palette
     from tbtui.ui.user import User
     from tbtui.view.listing import Listing
@@ -130,17 +130,6 @@ class ControllerContext(RunContext, Protocol):
     def own(self) -> OpenRun:
         """The run that the app was started for."""
         ...
-
-    @property
-    def host(self) -> RunHost:
-        """The host of that run."""
-        ...
-
-    @property
-    def own_run(self) -> LiveRun: ...
-
-    @property
-    def run_end(self) -> RunEnd | None: ...
 
     @property
     def opened_trial(self) -> str | None: ...

@@ -80,8 +80,8 @@ class FrameLoop:
         run = app.live_run
         if self._readable:
             run.follow(CATCH_UP_BUDGET_SEC if run.behind else JOURNAL_BUDGET_SEC)
-            if run is not app.own_run:
-                app.own_run.follow(JOURNAL_BUDGET_SEC)
+            if run is not app.own.run:
+                app.own.run.follow(JOURNAL_BUDGET_SEC)
         if another_second:
             self.call_for_attention()
         if run.behind and not another_second:
@@ -107,7 +107,7 @@ class FrameLoop:
 
     def call_for_attention(self) -> None:
         """Get a person's attention if the app's own run needs it."""
-        own = self._app.own_run
+        own = self._app.own.run
         if own.replay is None and not own.behind and own.state.run:
             self._attention.look(Outlook(own.state, own.now))
 
@@ -116,7 +116,7 @@ class FrameLoop:
         app = self._app
         run, opened = app.live_run, app.opened_trial
         shown, listed = self._trials()
-        own = run is app.own_run
+        own = run is app.own.run
         return Frame(
             run,
             Outlook(run.state, run.now),

@@ -137,41 +137,30 @@ class TrialScreens:
             self._screen = None
 
 
-class TaskBrowsing:
-    """Opens the task browser over what is known of the shown run's tasks."""
+def browse_tasks(app: ControllerContext) -> None:
+    """Open the task browser over what is known of the shown run's tasks."""
+    if (library := app.services.library) is not None:
+        app.run_worker(_browse(app, library), name="browse", exclusive=True)
 
-    def __init__(self, app: ControllerContext) -> None:
-        self._app = app
 
-    def begin(self) -> None:
-        if (library := self._app.services.library) is not None:
-            self._app.run_worker(self._browse(library), name="browse", exclusive=True)
+async def _browse(
+    app: ControllerContext, make_library: Callable[[RunDirectory], TaskLibrary]
+) -> None:
+    from tbtui.ui.screens.tasks import TaskBrowser
 
-    async def _browse(self, library: Callable[[RunDirectory], TaskLibrary]) -> None:
-        from tbtui.ui.screens.tasks import TaskBrowser
-
-        app = self._app
-        try:
-            made = await asyncio.to_thread(library, app.live_run.directory)
-        except UserError as error:
-            app.notify(str(error), severity="warning", timeout=8, markup=False)
-            return
-        if not isinstance(app.screen, TaskBrowser):
-            browser = TaskBrowser(made, lambda: app.palette, self._offer, starts=False)
-            app.push_screen(browser)
-
-    def _offer(self, start: Start) -> None:
-        """The app is one run's: its successor's command is copied, not carried out."""
-        app = self._app
+    def offer(start: Start) -> None:
+        """Copy the command of another run: this app shows one run and starts none."""
+        if app.own.end is None and app.own.run.replay is None:
+            when = "a run is still going on"
+        else:
+            when = f"{app.user.keys.name_of('quit')} leaves, then start it"
         app.copy_to_clipboard(start.command)
-        leaves = f"{app.user.keys.name_of('quit')} leaves, then start it"
-        app.notify(
-            start.command,
-            title=f"Copied: {'a run is still going on' if self._run_is_on else leaves}",
-            timeout=15,
-            topic="start",
-        )
+        app.notify(start.command, title=f"Copied: {when}", timeout=15, topic="start")
 
-    @property
-    def _run_is_on(self) -> bool:
-        return self._app.run_end is None and self._app.own_run.replay is None
+    try:
+        library = await asyncio.to_thread(make_library, app.live_run.directory)
+    except UserError as error:
+        app.notify(str(error), severity="warning", timeout=8, markup=False)
+        return
+    if not isinstance(app.screen, TaskBrowser):
+        app.push_screen(TaskBrowser(library, lambda: app.palette, offer, starts=False))

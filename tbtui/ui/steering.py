@@ -33,14 +33,14 @@ class Steering:
         self._app = app
         self._asked: dict[str, str] = {}
         """Id of a command that has no answer yet -> what it is about, for people."""
-        self._reported = app.shown, app.host.read_only
+        self._reported = app.shown, app.shown.host.read_only
         """The run and its controls that were reported last."""
 
     def ask(self, key: CommandVerb, trial: TrialView) -> None:
         """Do what a key asks of a trial: submit it, ask first, or say why not."""
         verb = verb_meant(key, trial, self._app.live_run.state)
         if isinstance(verb, Refusal):
-            self._say(f"{trial.label}: {verb.reason}.")
+            self.say(f"{trial.label}: {verb.reason}.")
         elif verb == "cancel" or (verb == "retry" and trial.live):
             self._confirm(verb, trial)
         elif verb == "exclude":
@@ -55,7 +55,7 @@ class Steering:
     def take_over(self, trial: TrialView) -> None:
         """Ask for a trial's terminal, to type in it."""
         if refusal := why_not("take_over", trial, self._app.live_run.state):
-            self._say(f"{trial.label}: {refusal}.")
+            self.say(f"{trial.label}: {refusal}.")
         elif trial.frozen:
             self._confirm_thaw(trial)
         else:
@@ -110,7 +110,7 @@ class Steering:
     ) -> str:
         """Hand a command over; its id, or empty where nothing can be asked, which is said."""
         if refusal := self._app.shown.refusal:
-            self._say(refusal)
+            self.say(refusal)
             return ""
         command = Command(verb=verb, target=target, reason=reason, arguments=arguments or {})
         if verb != "type":
@@ -123,7 +123,7 @@ class Steering:
         if self._app.shown.host.read_only:
             self._app.shown.host.take_controls()
         else:
-            self._say("You have the controls.")
+            self.say("You have the controls.")
 
     def report_controls(self) -> None:
         """Show who has the controls now, if that is new."""
@@ -157,7 +157,7 @@ class Steering:
 
     def _report(self, view: CommandView, label: str) -> None:
         if view.ok:
-            self._say(view.result or f"{label}: {verb_words(view.verb)} done")
+            self.say(view.result or f"{label}: {verb_words(view.verb)} done")
         else:
             self._app.notify(
                 view.result or f"{label}: can't {verb_words(view.verb)}",
@@ -167,7 +167,8 @@ class Steering:
                 markup=False,
             )
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Show a line for a moment."""
         self._app.notify(text, markup=False, timeout=2)
 
     def _confirm(self, verb: CommandVerb, trial: TrialView) -> None:
@@ -221,7 +222,7 @@ class ReviewDecisions:
 
         verb = verb_meant("relabel", trial, self._app.live_run.state)
         if isinstance(verb, Refusal):
-            self._say(f"{trial.label}: {verb.reason}.")
+            self._commands.say(f"{trial.label}: {verb.reason}.")
             return
 
         def answered(wanted: Relabelling | None) -> None:
@@ -246,7 +247,7 @@ class ReviewDecisions:
     def accept_trial(self, trial: ReviewedTrial) -> None:
         """Accept one trial as it is."""
         if not trial.undecided:
-            self._say(f"{trial.label}: it needs no decision.")
+            self._commands.say(f"{trial.label}: it needs no decision.")
         else:
             self._commands.submit("accept", trial.name, trial.label)
 
@@ -291,10 +292,10 @@ class ReviewDecisions:
         from tbtui.ui.screens.review import RuleDialog
 
         if (add := self._app.services.add_rule) is None:
-            self._say("Not available here: rules are written where the run runs.")
+            self._commands.say("Not available here: rules are written where the run runs.")
             return
         if not trial.suspicions or trial.trial is None:
-            self._say(f"{trial.label}: it has no suspicion that a rule could match.")
+            self._commands.say(f"{trial.label}: it has no suspicion that a rule could match.")
             return
         file = self._rule_file()
 
@@ -329,11 +330,8 @@ class ReviewDecisions:
 
     def _may_ask(self) -> bool:
         if refusal := self._app.shown.refusal:
-            self._say(refusal)
+            self._commands.say(refusal)
         return not refusal
-
-    def _say(self, text: str) -> None:
-        self._app.notify(text, markup=False, timeout=2)
 
 
 def _rule(step: int, trial: ReviewedTrial) -> Rule:

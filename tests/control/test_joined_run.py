@@ -39,7 +39,7 @@ async def test_it_is_steered_once_its_controls_are_taken_and_goes_on(begin: Begi
     mine, theirs = await begin("mine"), await begin("theirs", owner="me")
     app = TbtuiApp(AttachedRun(mine.directory, "ada"), services=Services(join=look_on))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
+        await until(lambda: app.own.host.read_only == "" and app.live_run.state.trials)
         await open_run(pilot, "theirs")
         await until(lambda: said(app, "me has the controls. C takes the controls."))
         await until(lambda: app.live_run.state.trials)
@@ -83,7 +83,7 @@ async def test_one_out_of_reach_is_followed_and_says_so(
         theirs.directory.lock.write_text(pid)
     app = TbtuiApp(AttachedRun(mine.directory, "ada"), services=Services(join=look_on))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
+        await until(lambda: app.own.host.read_only == "" and app.live_run.state.trials)
         await open_run(pilot, "theirs")
         await until(lambda: said(app, why))
         await until(lambda: app.live_run.state.trials)
@@ -106,7 +106,7 @@ async def test_one_out_of_reach_is_followed_and_says_so(
 async def test_the_tasks_of_an_attached_run_can_be_browsed(live: LiveRun) -> None:
     app = TbtuiApp(AttachedRun(live.directory, "ada"), services=Services(library=tasks_of_run))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
+        await until(lambda: app.own.host.read_only == "" and app.live_run.state.trials)
         await pilot.press("T")
         await until(lambda: isinstance(app.screen, TaskBrowser))
         await pilot.press("escape")

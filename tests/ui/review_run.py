@@ -1,4 +1,4 @@
-"""A step of five groups that waits for a review, and whoever obeys what is decided about it.
+"""A step of five groups that waits for a review, and a host that carries out the decisions on it.
 
 What would be trained comes from the trainer's own arithmetic.
 """

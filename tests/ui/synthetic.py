@@ -417,7 +417,7 @@ class Simulation:
             self._done(command, False, f"{trial.trial}: nothing to {command.verb}")
 
     def _shut(self, trial: SimTrial) -> None:
-        """Whoever waits at its gate already goes on waiting there."""
+        """Trials that wait at its gate already go on waiting there."""
         if not trial.gate.waiting:
             trial.gate = Gate()
 

@@ -109,9 +109,9 @@ async def test_a_screen_has_no_key_that_leads_to_itself(run_directory: RunDirect
             assert isinstance(pilot.app.screen, screen)
             await settle(app_of(pilot))
             row = pane(pilot, "keys").text
-            assert ("R runs" in row, "c asked" in row) == (key != "R", key != "c")
+            assert ("R runs" in row, "c history" in row) == (key != "R", key != "c")
             offered = {each.title for each in app_of(pilot).get_system_commands(pilot.app.screen)}
-            assert ("runs (R)" in offered, "asked (c)" in offered) == (key != "R", key != "c")
+            assert ("runs (R)" in offered, "history (c)" in offered) == (key != "R", key != "c")
             await pilot.press("escape")
 
 

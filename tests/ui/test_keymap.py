@@ -83,7 +83,7 @@ def test_a_line_that_cant_be_followed_is_named_and_the_others_count(tmp_path: Pa
         "paws: unknown id; the help lists the keys",
         "palette: this key can't be changed",
         'stop: write keys as text, like "ctrl+g" or "j,down"',
-        "freeze: 'hyperspace' is no key",
+        "freeze: 'hyperspace' is not a key",
         "open: space is already pause (pause)",
         "theme: ^g is already pause-run (pause run)",
     )
@@ -139,7 +139,7 @@ async def test_changed_keys_work_and_are_shown_wherever_keys_are(
         app = pilot.app
         assert isinstance(app, TbtuiApp)
         (toast,) = app._notifications
-        assert str(toast.message) == "stop: 'nonsense' is no key"
+        assert str(toast.message) == "stop: 'nonsense' is not a key"
         before = app.theme
         await pilot.press("t")
         assert app.theme == before

@@ -437,7 +437,7 @@ async def test_a_replay_shows_the_review_at_the_clock(reviewed: ReviewedRun) -> 
     async with app.run_test(size=(160, 45), notifications=True) as pilot:
         await settle(app)
         await press(pilot, "V")
-        assert "> goes on to the next milestone" in pane(pilot, "review-groups").text
+        assert "> goes to the next milestone" in pane(pilot, "review-groups").text
         await press(pilot, ")", ">")
         while run.now < opened_at:
             await press(pilot, ">")
@@ -456,7 +456,7 @@ async def test_a_replay_shows_the_review_at_the_clock(reviewed: ReviewedRun) -> 
         app.moved()
         await settle(app)
         assert "accepted by ada" in groups.text
-        assert app.host.commands == []  # type: ignore[attr-defined]
+        assert app.own.host.commands == []  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

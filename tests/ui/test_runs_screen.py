@@ -119,11 +119,11 @@ async def test_a_past_run_opens_as_it_ended_and_o_leads_back(opened: Opened) -> 
         end = app.live_run.replay.playback.end
         assert app.live_run.now == end
         await press(pilot, "O")
-        assert app.live_run is app.own_run
+        assert app.live_run is app.own.run
         assert "replay" not in pane(pilot, "status").text
         await press(pilot, "P")
-        assert isinstance(app.host, PastHost)
-        assert [each.verb for each in app.host.commands] == ["pause"]
+        assert isinstance(app.own.host, PastHost)
+        assert [each.verb for each in app.own.host.commands] == ["pause"]
 
 
 async def test_a_run_of_another_process_is_followed_and_not_steered(
@@ -139,8 +139,8 @@ async def test_a_run_of_another_process_is_followed_and_not_steered(
         assert "watching served" in pane(pilot, "status").text
         assert app.live_run.state.policy == "tinker"
         await press(pilot, "P")
-        assert isinstance(app.host, PastHost)
-        commands: list[Command] = app.host.commands
+        assert isinstance(app.own.host, PastHost)
+        commands: list[Command] = app.own.host.commands
         assert not commands
 
 
@@ -198,7 +198,7 @@ async def test_what_cannot_be_read_is_not_opened(opened: Opened) -> None:
         await choose(pilot, "broken")
         await press(pilot, "enter")
         assert isinstance(pilot.app.screen, RunsScreen)
-        assert app_of(pilot).live_run is app_of(pilot).own_run
+        assert app_of(pilot).live_run is app_of(pilot).own.run
 
 
 async def test_two_runs_are_compared(opened: Opened) -> None:

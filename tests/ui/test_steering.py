@@ -252,7 +252,7 @@ async def test_the_list_of_commands_says_who_what_why_and_what_came(
         assert line.split()[0] == "✓"
         assert actor in line
         assert view.label in line
-        assert "because: odd" in text
+        assert "reason: odd" in text
         assert "the run is paused" in text
         assert commands(pilot)[-1] == ("pause", RUN)
         await pilot.press("escape")
@@ -296,5 +296,5 @@ async def test_the_footer_at_80x24_and_the_help_name_the_keys(
         for key in KEYS:
             assert key.help in text
         titles = [c.title for c in pilot.app.get_system_commands(pilot.app.screen)]
-        for title in ("freeze (z)", "cancel (x)", "retry (r)", "exclude (e)", "asked (c)"):
+        for title in ("freeze (z)", "cancel (x)", "retry (r)", "exclude (e)", "history (c)"):
             assert title in titles

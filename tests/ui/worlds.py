@@ -101,7 +101,7 @@ class _Guest(_Replayed):
 
 
 class _Hostile(_Replayed):
-    """A run that says what no terminal should be told."""
+    """A run whose texts no terminal should be sent."""
 
     def _write(self, path: Path) -> RunDirectory:
         path.parent.mkdir(parents=True)

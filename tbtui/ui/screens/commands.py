@@ -37,8 +37,8 @@ class CommandPane(GrowingPane):
         commands = frame.state.commands
         refused = sum(1 for each in commands if each.ok is False)
         if not commands:
-            return "commands"
-        return f"commands {len(commands)}" + (f" · {refused} refused" if refused else "")
+            return "history of commands"
+        return f"history of commands {len(commands)}" + (f" · {refused} refused" if refused else "")
 
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
