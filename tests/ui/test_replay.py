@@ -200,7 +200,7 @@ async def test_a_hit_in_a_run_that_can_not_be_opened_moves_nothing(
         pilot.app.post_message(SearchScreen.Wanted(hit))
         await settle(app_of(pilot))
         assert (pilot.app.screen, replay_of(pilot).now) == (cockpit, START + 12.0)
-        assert any("nothing is recorded" in each.message for each in pilot.app._notifications)
+        assert any("no journal" in each.message for each in pilot.app._notifications)
 
 
 async def test_jumps_go_to_what_matters_and_say_what_it_is(replayed: Replayer) -> None:

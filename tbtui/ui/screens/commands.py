@@ -55,7 +55,7 @@ class CommandPane(GrowingPane):
                 row(width, (hint, palette.faint)),
             ]
         target = min(30, max(len(each.label) for each in state.commands) + 2)
-        heads = [("when", _WHEN), ("who", _WHO), ("asked", _WHAT), ("of", target)]
+        heads = [("when", _WHEN), ("who", _WHO), ("command", _WHAT), ("target", target)]
         rows = [
             row(
                 width,
