@@ -200,7 +200,7 @@ async def test_the_dialog_stays_open_on_a_path_that_is_none(tmp_path: Path) -> N
         for given, said in (
             ("~nosuch/x", "no such user"),
             ("/tmp/" + "x" * 300, "name too long"),
-            (str(tmp_path / "there"), "is there already"),
+            (str(tmp_path / "there"), "exists already"),
         ):
             (tmp_path / "there").touch()
             dialog.query_one("#path", Input).value = given

@@ -134,7 +134,7 @@ async def test_a_person_solves_a_trial_by_hand(real: RealRun) -> None:
         assert isinstance(app.screen, TypingScreen)
         await settle(app)
         title = str(app.screen.query_one(TypingPane).border_title)
-        assert "yours when its turn ends · ctrl+\\ calls it off" in title
+        assert "yours once its turn ends · ctrl+\\ calls it off" in title
         real.policy.go.set()
         pane = await until_open(pilot, app)
         real.policy.go.clear()

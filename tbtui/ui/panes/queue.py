@@ -20,7 +20,7 @@ from tbtui.view.waiting import new_policy
 _WIDEST = 66
 """A number that stands far from its name is hard to read."""
 _ROOMY_WIDTH = 30
-_EMPTY = "queue, latencies, workers, sandboxes and GPUs, once the policy is loaded"
+_EMPTY = "once the policy is loaded: queue, latencies, workers, sandboxes and GPUs"
 _SANDBOX_UP = frozenset(
     {
         TrialPhase.MODEL,
