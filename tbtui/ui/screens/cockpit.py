@@ -12,12 +12,11 @@ from tbtui.ui.context import app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine, Summary
 from tbtui.ui.panes.curves import CurvePane
-from tbtui.ui.panes.facts import NotesPane, TimesPane
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine, filter_line
 from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.queue import QueuePane
-from tbtui.ui.panes.rewards import RewardPane
+from tbtui.ui.panes.step import NotesPane, RewardPane, TimesPane
 from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.timeline import TimelinePane
