@@ -194,7 +194,7 @@ async def test_four_brings_the_curves_with_axes(opened: Opener) -> None:
         assert "1.0┤" in text
         assert " 0┤" in text
         assert "└┬──" in text
-        assert "surprise .34" in text
+        assert "-log p .34" in text
         assert "mean -log p" in text
 
 
