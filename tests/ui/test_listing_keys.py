@@ -195,7 +195,7 @@ async def test_four_brings_the_curves_with_axes(opened: Opener) -> None:
         assert " 0┤" in text
         assert "└┬──" in text
         assert "-log p .34" in text
-        assert "mean -log p" in text
+        assert "mean of the sampled tokens" in text
 
 
 async def test_the_timeline_says_who_is_waited_for_and_what_time_went_to(
