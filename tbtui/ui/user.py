@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tbtui.ui.input.keymap import KeyTable, read_key_table
+from tbtui.ui.input.keys import KeyTable, read_key_table
 from tbtui.view.listing import Order
 from tbtui.view.tasks import TreeOrder
 

@@ -12,8 +12,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.base_app import BrowserApp
 from tbtui.ui.input.abilities import strokes
-from tbtui.ui.input.keymap import SCREENS
-from tbtui.ui.input.keys import KEYS, Scope
+from tbtui.ui.input.keys import KEYS, SCREENS, Scope
 from tbtui.ui.runs import LiveRun, OpenRun, ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.commands import CommandScreen

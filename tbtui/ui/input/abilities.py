@@ -11,8 +11,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tbtui.ui.input.keymap import KeyTable
-from tbtui.ui.input.keys import CLOCKED, Key, Need, Scope
+from tbtui.ui.input.keys import CLOCKED, Key, KeyTable, Need, Scope
 from tbtui.ui.runs import OpenRun
 
 REVIEW = "review"

@@ -17,8 +17,7 @@ from tbtui.ui.command_rules import keys_that_work
 from tbtui.ui.context import app_of
 from tbtui.ui.drawing.rows import Span, split_row
 from tbtui.ui.input.abilities import perform
-from tbtui.ui.input.keymap import KeyTable
-from tbtui.ui.input.keys import Key, Scope
+from tbtui.ui.input.keys import Key, KeyTable, Scope
 from tbtui.ui.panes.bars import Line
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.textual_seam import Columns, Painted

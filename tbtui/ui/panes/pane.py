@@ -14,8 +14,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.drawing.text import visible
-from tbtui.ui.input.keymap import KeyTable
-from tbtui.ui.input.keys import bindings
+from tbtui.ui.input.keys import KeyTable, bindings
 from tbtui.ui.runs import LiveRun
 from tbtui.ui.textual_seam import RowsView, cropped
 from tbtui.ui.theme.palette import Palette
