@@ -114,7 +114,7 @@ async def test_what_cannot_be(begin_real: Begin) -> None:
     assert (early.ok, "take it over first" in early.result) == (False, True)
     assert (await run.asked(Command("freeze", first, "ada"))).ok
     frozen = await run.asked(Command("take_over", first, "ada"))
-    assert (frozen.ok, "frozen within a turn" in frozen.result) == (False, True)
+    assert (frozen.ok, "frozen in the middle of a turn" in frozen.result) == (False, True)
     thawing = Command("take_over", first, "ada", arguments={"thaw": True})
     run.submit(thawing)
     run.policy.go.set()

@@ -153,7 +153,7 @@ async def test_a_trial_is_exported_and_no_file_is_overwritten(
         assert pilot.app.screen.query_one("#path", Input).value.endswith(".cast")
         await pilot.press("enter")
         await pilot.pause()
-        assert "there already" in str(pilot.app.screen.query_one("#problem").render())
+        assert "exists already" in str(pilot.app.screen.query_one("#problem").render())
 
 
 async def test_a_pager_that_is_none_is_told(
