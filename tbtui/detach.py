@@ -87,7 +87,7 @@ def _last_begin(directory: RunDirectory) -> int:
 
     if not directory.database.exists():
         return 0
-    kinds = [str(event.model_fields["kind"].default) for event in (RunStarted, RunContinued)]
+    kinds = [event.kind for event in (RunStarted, RunContinued)]
     reader = JournalReader(directory)
     try:
         return max(reader.nth_last(kind, 1, reader.last_seq()) for kind in kinds)

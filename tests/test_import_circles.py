@@ -7,8 +7,6 @@ from graphlib import CycleError, TopologicalSorter
 import grimp
 
 KNOWN = (
-    # Two halves of the fold's state.
-    {"tbtui.view.state", "tbtui.view.timeline"},
     # What a setting's check asks of Prime-RL, and what Prime-RL's launch asks of the checks.
     {
         "tbtui.engines.honoured",

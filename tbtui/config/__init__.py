@@ -8,7 +8,6 @@ from tbtui.config.settings import (
     Advantage,
     AlarmAction,
     Normalizer,
-    OutcomeAction,
     RunConfig,
 )
 from tbtui.config.sources import (
@@ -36,7 +35,6 @@ __all__ = [
     "ConfigError",
     "Default",
     "Normalizer",
-    "OutcomeAction",
     "RunConfig",
     "Setting",
     "absolute",

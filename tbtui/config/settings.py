@@ -13,9 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-OutcomeAction = Literal["train", "mask", "retry", "halt"]
-"""What is done with a trial for its outcome: `mask` leaves it out of its group's baseline too,
-`retry` tries again and masks it when the attempts are used up, `halt` ends the run."""
+from tbtui.outcomes import OutcomeAction
 
 AlarmAction = Literal["off", "warn", "pause", "halt"]
 """What an alarm leads to, beside being journalled: nothing, a word, a paused run, or its end."""

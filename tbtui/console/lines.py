@@ -64,7 +64,6 @@ from tbtui.journal.planned_steps import planned_steps
 from tbtui.view.ending import Ending
 from tbtui.view.gpu_lines import GpuLines
 from tbtui.view.server_lines import ServerLines
-from tbtui.view.state import INFRASTRUCTURE
 from tbtui.view.waiting import duration
 from tbtui.view.waits import in_words, measured_wait
 
@@ -337,4 +336,4 @@ class HumanLines:
 
 
 def _is_the_policys_doing(outcome: Outcome) -> bool:
-    return outcome not in INFRASTRUCTURE and outcome is not Outcome.CANCELLED
+    return not outcome.infrastructure and outcome is not Outcome.CANCELLED

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from tbtui.journal.events import Entry
+from tbtui.journal.events import Entry, fields_of
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 
@@ -16,7 +16,7 @@ _POLL_SEC = 0.1
 
 def json_line(entry: Entry) -> str:
     """One event as one JSON object on one line: `seq`, `time`, `kind` and its own fields."""
-    fields = {"seq": entry.seq, "time": entry.time, **entry.event.model_dump(mode="json")}
+    fields = {"seq": entry.seq, "time": entry.time, **fields_of(entry.event)}
     return json.dumps(fields)
 
 

@@ -9,7 +9,7 @@ import contextlib
 from typing import Any
 
 from tbtui.ctl.reading import RunReading
-from tbtui.journal.events import Entry
+from tbtui.journal.events import Entry, fields_of
 from tbtui.journal.rundir import RunDirectory
 from tbtui.view.estimate import Outlook
 from tbtui.view.server import PolicyView
@@ -170,7 +170,7 @@ def _measured(policy: PolicyView, now: float) -> Row:
 
 def event_row(entry: Entry, *, content: bool = False) -> Row:
     """An event of a trial; what is withheld of it is named."""
-    fields = entry.event.model_dump(mode="json")
+    fields = fields_of(entry.event)
     row: Row = {"seq": entry.seq, "time": entry.time, **fields}
     withheld = [name for name in fields if name in CONTENT and fields[name]]
     if content or not withheld:

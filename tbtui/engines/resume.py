@@ -103,10 +103,7 @@ def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConf
 
 def _changed_live(directory: RunDirectory) -> dict[str, str]:
     """What was set while the run was live, since `config.toml` was written: name -> value."""
-    kinds = [
-        str(event.model_fields["kind"].default)
-        for event in (RunStarted, RunContinued, SettingsChanged)
-    ]
+    kinds = [event.kind for event in (RunStarted, RunContinued, SettingsChanged)]
     changed: dict[str, str] = {}
     after = 0
     reader = JournalReader(directory)
@@ -162,10 +159,7 @@ class _Progress:
 
     @classmethod
     def read(cls, reader: JournalReader) -> _Progress:
-        kinds = [
-            str(event.model_fields["kind"].default)
-            for event in (RunStarted, RunContinued, RunFinished, StepFinished)
-        ]
+        kinds = [event.kind for event in (RunStarted, RunContinued, RunFinished, StepFinished)]
         steps, complete, tasks, after = 0, False, 0, 0
         while entries := reader.read_kinds(kinds, after):
             after = entries[-1].seq

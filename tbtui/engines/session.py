@@ -43,7 +43,6 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
-    DOWN,
     Ended,
     PolicyError,
     PolicyLostError,
@@ -51,6 +50,7 @@ from tbtui.policies.base import (
 )
 from tbtui.rollout.environments.ledger import reap_leftovers
 from tbtui.rollout.pool import WorkerPool
+from tbtui.server_status import DOWN
 
 log = logging.getLogger(__name__)
 

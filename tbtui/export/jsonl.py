@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
 from tbtui.export.record import Call, TrialRecord
 
 
@@ -49,7 +51,7 @@ def _row(record: TrialRecord, call: Call) -> dict[str, Any]:
         "text": turn.text,
         "analysis": turn.analysis,
         "plan": turn.plan,
-        "commands": [command.model_dump() for command in turn.commands],
+        "commands": [msgspec.structs.asdict(command) for command in turn.commands],
         "task_complete": turn.task_complete,
         "error": turn.error,
         "warning": turn.warning,

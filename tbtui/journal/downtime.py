@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from tbtui.journal.vocabulary import RunPhase
-
-if TYPE_CHECKING:
-    # Events take longer to import than a frame to draw.
-    from tbtui.journal.events import Entry
+from tbtui.journal.events import Entry, RunContinued, RunPhase, RunPhaseChanged, RunStarted
 
 Gap = tuple[float, float]
 """From the last event of a process to the first one of the next."""
@@ -32,20 +27,22 @@ class Downtime:
     """Before each phase that may be a process's first one."""
 
     def see(self, entry: Entry) -> None:
-        event = entry.event
-        if event.kind == "run_phase_changed":
-            if event.phase is not RunPhase.STARTING:
+        match event := entry.event:
+            case RunPhaseChanged():
+                if event.phase is not RunPhase.STARTING:
+                    self._starts.clear()
+                elif self._latest:
+                    self._starts.append((self._latest, entry.time))
+            case RunStarted():
                 self._starts.clear()
-            elif self._latest:
-                self._starts.append((self._latest, entry.time))
-        elif event.kind == "run_started":
-            self._starts.clear()
-            self._process = (event.host, event.pid)
-        elif event.kind == "run_continued":
-            # One that has lost its policy goes on in the same process.
-            again = (event.host, event.pid) == self._process
-            self.gaps = () if again else tuple(self._starts) or ((self._latest, entry.time),)
-            self.seconds += sum(max(0.0, until - since) for since, until in self.gaps)
-            self._starts.clear()
-            self._process = (event.host, event.pid)
+                self._process = (event.host, event.pid)
+            case RunContinued():
+                # One that has lost its policy goes on in the same process.
+                again = (event.host, event.pid) == self._process
+                self.gaps = () if again else tuple(self._starts) or ((self._latest, entry.time),)
+                self.seconds += sum(max(0.0, until - since) for since, until in self.gaps)
+                self._starts.clear()
+                self._process = (event.host, event.pid)
+            case _:
+                pass
         self._latest = entry.time

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tbtui.journal.vocabulary import Outcome, SuspectName
+from tbtui.journal.vocabulary import SuspectName
+from tbtui.outcomes import Outcome
 
 RuleVerb = Literal[
     "exclude",  # leave it out of training and of its group's baseline

@@ -12,7 +12,7 @@ from tbtui.errors import UserError
 from tbtui.journal.database import Database, in_body
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.times import EventTimes
-from tbtui.journal.vocabulary import Outcome
+from tbtui.outcomes import INFRASTRUCTURE, Outcome
 
 Direction = Literal[-1, 1]
 
@@ -22,13 +22,7 @@ _PERSISTENT = (
     *("step_finished", "eval_finished", "review_opened"),
     *("alarm_raised", "policy_lost", "worker_lost"),
 )
-_BROKEN = (
-    Outcome.SETUP_ERROR,
-    Outcome.SANDBOX_LOST,
-    Outcome.VERIFIER_ERROR,
-    Outcome.PROVIDER_ERROR,
-    Outcome.AGENT_ERROR,
-)
+_BROKEN = tuple(INFRASTRUCTURE)
 _SHOWN = 5
 """Trials that are named where one was meant."""
 _NO_FAILURE = (Outcome.SOLVED, Outcome.CANCELLED, *_BROKEN)

@@ -27,25 +27,6 @@ def category_of(kind: str | None, category: str | None) -> str:
     return kind or category or "other"
 
 
-class Outcome(StrEnum):
-    """How a trial ended. Only the policy's own doing may ever be trained on."""
-
-    SOLVED = "solved"
-    FAILED = "failed"
-    AGENT_TIMEOUT = "agent_timeout"
-    """Out of time or out of turns before the agent said that it was done."""
-    CONTEXT_OVERFLOW = "context_overflow"
-    OUTPUT_TRUNCATED = "output_truncated"
-    PARSE_ERROR = "parse_error"
-    AGENT_ERROR = "agent_error"
-    SETUP_ERROR = "setup_error"
-    SANDBOX_LOST = "sandbox_lost"
-    VERIFIER_ERROR = "verifier_error"
-    PROVIDER_ERROR = "provider_error"
-    CANCELLED = "cancelled"
-    HUMAN_TOUCHED = "human_touched"
-
-
 class TrialPhase(StrEnum):
     """What a trial is doing now."""
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
-
-from pydantic_core import PydanticSerializationError
 
 from tbtui.journal.database import FORMAT, JournalError, distrust, may_pass, require_format
 from tbtui.journal.events import (
@@ -20,6 +17,7 @@ from tbtui.journal.events import (
     PolicyMeasured,
     ResourcesMeasured,
     TrialEvent,
+    encode,
 )
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, RunLock
 from tbtui.journal.samples import SampleRecord, pack_floats, pack_ids, pack_texts, shared_prefix
@@ -86,15 +84,6 @@ def _create(database: Path) -> None:
     with contextlib.closing(sqlite3.connect(unfinished, isolation_level=None)) as db:
         db.executescript(_SCHEMA)
     unfinished.rename(database)
-
-
-def _body(event: AnyEvent) -> str:
-    """As JSON. A lone surrogate, which no reader could show, becomes a question mark."""
-    try:
-        return event.model_dump_json(exclude={"kind"})
-    except PydanticSerializationError:
-        fields = event.model_dump(mode="json", exclude={"kind"})
-        return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 _Statement = tuple[str, tuple[object, ...]]
@@ -176,7 +165,7 @@ class JournalWriter:
         trial = event.trial if isinstance(event, TrialEvent) else None
         if self.blocked and isinstance(event, _MEASUREMENTS):
             return self._seq
-        body = _body(event)
+        body = encode(event)
         self._seq += 1
         self._write((_INSERT_EVENT, (self._seq, self._clock(), event.kind, trial, body)))
         return self._seq

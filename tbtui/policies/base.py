@@ -19,6 +19,7 @@ from tbtui.algorithm.datum import Datum as Datum
 from tbtui.algorithm.losses import LossName as LossName
 from tbtui.algorithm.losses import LossSettings as LossSettings
 from tbtui.errors import UserError
+from tbtui.server_status import ServerStatus
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["stop", "length"]
@@ -160,93 +161,6 @@ class StepResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-RequestKind = Literal[
-    "sample", "forward", "forward_backward", "optim_step", "save", "load", "create"
-]
-ServerState = Literal[
-    "active",
-    "paused_capacity",
-    "paused_rate_limit",
-    "paused_billing",
-    "failing",
-    "unreachable",
-    "unknown",
-]
-"""`failing`: it answers requests with an error of its own (500), and they are sent again;
-`unreachable`: nothing answers, or a proxy in its place (502 to 504)."""
-
-DOWN: frozenset[ServerState] = frozenset(
-    {"paused_capacity", "paused_rate_limit", "paused_billing", "unreachable"}
-)
-"""States in which it answers nobody, and which pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestStatus:
-    """Requests of one kind to a server."""
-
-    kind: RequestKind
-    in_flight: int
-    oldest_sec: float | None
-    """Age of the oldest one in flight."""
-    completed: int
-    """Since the start, failed ones included."""
-    failed: int
-    p50_sec: float | None
-    """Latency of the last ones (at most 256)."""
-    p95_sec: float | None
-
-
-LatencyKind = Literal["first_token", "inter_token", "queue", "end_to_end"]
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyStatus:
-    """A latency that a server measures itself, over its last minute."""
-
-    kind: LatencyKind
-    p50_sec: float
-    p95_sec: float
-    count: int
-    """Measurements that the percentiles are of."""
-
-
-@dataclass(frozen=True, slots=True)
-class InferenceStatus:
-    """What a server's inference engines tell of themselves: of everybody's requests, not ours."""
-
-    kv_cache_use: float | None
-    """From 0 to 1; of several engines, the fullest one's."""
-    preemptions: int
-    """Requests put back because that cache was full, since the start."""
-    latencies: tuple[LatencyStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
-    """What a policy's server says of itself, and what can be seen of it from outside. A queue
-    position, its length or an estimated time are in no protocol, so they are not here."""
-
-    state: ServerState
-    reason: str
-    """In the server's words; empty where it gave none."""
-    since: float
-    """Seconds since the epoch, of the state."""
-    requests: tuple[RequestStatus, ...]
-    """Kinds that there have been any of."""
-    retries: int
-    """Requests sent again, by the client library or by us."""
-    prompt_tokens: int
-    """Of answered sampling requests."""
-    cached_tokens: int
-    """Of those, how many the server had in its cache."""
-    inference: InferenceStatus | None = None
-    """Where it tells, and was asked of late."""
-    stored_bytes: int | None = None
-    """Size of the checkpoints that it holds for us, saved or loaded in this session; None where
-    it doesn't tell."""
-
-
 Activity = Literal["idle", "sampling", "training", "loading", "saving"]
 """What a policy does at one moment."""
 
@@ -270,6 +184,9 @@ class PolicyStatus:
     """The process that computes, when it is ours."""
     server: ServerStatus | None = None
     """Where the policy is somebody else's server."""
+    stored_bytes: int | None = None
+    """Size of the checkpoints that the server holds for us, saved or loaded in this session; None
+    where it doesn't tell."""
 
 
 class Renderer(Protocol):

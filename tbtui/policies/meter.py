@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tbtui.policies.base import RequestKind, RequestStatus, ServerState, ServerStatus
+from tbtui.server_status import RequestKind, RequestStatus, ServerState, ServerStatus
 
 StateSource = Literal[
     "creation",

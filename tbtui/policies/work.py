@@ -14,8 +14,8 @@ from tbtui.policies.base import (
     PolicyStatus,
     Sample,
     SampleRequest,
-    ServerStatus,
 )
+from tbtui.server_status import ServerStatus
 
 LATENCIES_KEPT = 256
 
@@ -67,8 +67,9 @@ class Work:
         running: int,
         pid: int | None = None,
         server: ServerStatus | None = None,
+        stored_bytes: int | None = None,
     ) -> PolicyStatus:
-        """`in_flight` and `running`: sampling requests, as in `PolicyStatus`."""
+        """As in `PolicyStatus`."""
         sampling: Activity = "sampling" if in_flight else "idle"
         return PolicyStatus(
             in_flight=in_flight,
@@ -79,4 +80,5 @@ class Work:
             activity=self._beside[0] if self._beside else sampling,
             pid=pid,
             server=server,
+            stored_bytes=stored_bytes,
         )

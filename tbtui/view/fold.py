@@ -33,7 +33,6 @@ from tbtui.journal.events import (
     RunPhaseChanged,
     RunResumed,
     RunStarted,
-    ServerMeasured,
     SettingsChanged,
     StepFinished,
     StepStarted,
@@ -47,7 +46,7 @@ from tbtui.journal.events import (
 from tbtui.journal.held_out import HeldOut
 from tbtui.journal.vocabulary import category_of
 from tbtui.view.review import ClosedReview, ReviewView
-from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView, RequestsView, ServerView
+from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView
 from tbtui.view.shares import signal
 from tbtui.view.state import (
     AlarmView,
@@ -318,8 +317,9 @@ class Fold:
             event.completed,
             event.p50_sec,
             event.p95_sec,
+            now,
             self._drawn,
-            None if event.server is None else _server_view(event.server, now),
+            event.server,
         )
 
     def _policy_lost(self, event: PolicyLost, now: float) -> None:
@@ -396,30 +396,3 @@ class Fold:
     ) -> None:
         self.state.notes.append(Note(now, level, text))
         self.state.notes_made += 1
-
-
-def _server_view(measured: ServerMeasured, now: float) -> ServerView:
-    requests = tuple(
-        RequestsView(
-            each.kind,
-            each.in_flight,
-            None if each.oldest_sec is None else now - each.oldest_sec,
-            each.completed,
-            each.failed,
-            each.p50_sec,
-            each.p95_sec,
-        )
-        for each in measured.requests
-    )
-    return ServerView(
-        measured.state,
-        measured.reason,
-        measured.since,
-        requests,
-        measured.retries,
-        measured.prompt_tokens,
-        measured.cached_tokens,
-        measured.kv_cache_use,
-        measured.preemptions,
-        measured.latencies,
-    )

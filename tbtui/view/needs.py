@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tbtui.journal.commands import RUN
-from tbtui.journal.vocabulary import Outcome, Purpose
+from tbtui.journal.vocabulary import Purpose
+from tbtui.outcomes import Outcome
 from tbtui.view.estimate import Outlook
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.waiting import held_by_people

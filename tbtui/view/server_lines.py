@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tbtui.journal.events import Entry, PolicyLost, PolicyMeasured, RunContinued
-from tbtui.view.server import ServerView
+from tbtui.server_status import ServerStatus
 from tbtui.view.waiting import duration
 
 WORTH_TELLING_SEC = 3.0
@@ -37,8 +37,8 @@ class ServerLines:
     """Fold every event of the journal in: that of any other kind tells that time has passed."""
 
     def __init__(self) -> None:
-        self._now: ServerView | None = None
-        self._told: ServerView | None = None
+        self._now: ServerStatus | None = None
+        self._told: ServerStatus | None = None
         """As it was told of last."""
         self._preempted = Preempted()
 
@@ -50,7 +50,7 @@ class ServerLines:
             case PolicyMeasured(server=None) | PolicyLost() | RunContinued():
                 self._now = self._told = None
             case PolicyMeasured(server=measured) if measured is not None:
-                self._now = ServerView(measured.state, measured.reason, measured.since)
+                self._now = measured
             case _:
                 pass
         now, told = self._now, self._told

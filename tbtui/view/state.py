@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tbtui.journal.downtime import Downtime
 from tbtui.journal.planned_steps import planned_steps
-from tbtui.journal.vocabulary import AlarmName, CommandVerb, Outcome, Purpose, RunPhase, TrialPhase
+from tbtui.journal.vocabulary import AlarmName, CommandVerb, Purpose, RunPhase, TrialPhase
+from tbtui.outcomes import INFRASTRUCTURE, Outcome
 from tbtui.view.review import ClosedReview, ReviewView
 from tbtui.view.server import PolicyLostView, PolicyView
-from tbtui.view.timeline import MAX_STRETCHES, Stretch
 
 if TYPE_CHECKING:
     from tbtui.journal.events import Estimate, GpusMeasured, PhaseSeconds, ProcessMeasured
 
 MAX_FINISHED_TRIALS = 512
 MAX_STEPS = 4096
+MAX_STRETCHES = 1024
 MAX_NOTES = 200
 MAX_ALARMS = 100
 MAX_COMMANDS = 500
@@ -36,19 +37,14 @@ Spending = Literal[
 """What a trial's wall time goes to, in the order of a trial's life; named as in PhaseSeconds."""
 SPENDINGS: tuple[Spending, ...] = get_args(Spending)
 
+Activity = Literal[
+    "starting", "sampling", "waiting", "reviewing", "training", "saving", "evaluating", "paused"
+]
+"""`waiting`: for the last quarter of a step's trials, or for a policy that was lost."""
+ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
+
 LeftOut = Literal["infrastructure", "masked", "cancelled", "excluded", "retried"]
 """Why a finished trial has no part in training."""
-
-INFRASTRUCTURE = frozenset(
-    {
-        Outcome.SETUP_ERROR,
-        Outcome.SANDBOX_LOST,
-        Outcome.VERIFIER_ERROR,
-        Outcome.PROVIDER_ERROR,
-        Outcome.AGENT_ERROR,
-    }
-)
-"""Outcomes that are the machinery's doing."""
 
 
 @dataclass(slots=True)
@@ -226,6 +222,18 @@ class StepView:
     @property
     def mean_reward(self) -> float | None:
         return sum(self.rewards) / len(self.rewards) if self.rewards else None
+
+
+@dataclass(slots=True)
+class Stretch:
+    """The run did one thing."""
+
+    activity: Activity
+    step: int
+    """That it was done for; an evaluation is for the step before it."""
+    since: float
+    until: float | None = None
+    """None: it goes on."""
 
 
 @dataclass(frozen=True, slots=True)

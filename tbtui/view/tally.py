@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from tbtui.journal.vocabulary import Purpose
+from tbtui.journal.events import Entry, Purpose, TrialFinished, TrialQueued
 
-if TYPE_CHECKING:
-    from tbtui.journal.events import Entry
-
-KINDS = ("trial_queued", "trial_finished")
+KINDS = (TrialQueued.kind, TrialFinished.kind)
 """Of the events that it needs."""
 
 
@@ -34,16 +30,18 @@ class Tally:
     _live: dict[str, tuple[Purpose, int, str]] = field(default_factory=dict)
 
     def see(self, entry: Entry) -> None:
-        event = entry.event
-        if event.kind == "trial_queued":
-            self._live[event.trial] = (event.purpose, event.step, event.task)
-        elif event.kind == "trial_finished":
-            queued = self._live.pop(event.trial, None)
-            if queued is not None and event.reward is not None:
-                purpose, step, task = queued
-                rewards = self.steps.setdefault((purpose, step), {}).setdefault(task, Rewards())
-                rewards.count += 1
-                rewards.total += event.reward
+        match event := entry.event:
+            case TrialQueued():
+                self._live[event.trial] = (event.purpose, event.step, event.task)
+            case TrialFinished():
+                queued = self._live.pop(event.trial, None)
+                if queued is not None and event.reward is not None:
+                    purpose, step, task = queued
+                    rewards = self.steps.setdefault((purpose, step), {}).setdefault(task, Rewards())
+                    rewards.count += 1
+                    rewards.total += event.reward
+            case _:
+                pass
 
     def of(self, task: str, purpose: Purpose, steps: Iterable[int]) -> Rewards:
         """A task's rewards at these steps."""

@@ -5,32 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
 
 from tbtui.journal.vocabulary import RunPhase
-
-if TYPE_CHECKING:
-    from tbtui.view.state import RunState, StepView
-
-Activity = Literal[
-    "starting", "sampling", "waiting", "reviewing", "training", "saving", "evaluating", "paused"
-]
-"""`waiting`: for the last quarter of a step's trials, or for a policy that was lost."""
-ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
-
-MAX_STRETCHES = 1024
-
-
-@dataclass(slots=True)
-class Stretch:
-    """The run did one thing."""
-
-    activity: Activity
-    step: int
-    """That it was done for; an evaluation is for the step before it."""
-    since: float
-    until: float | None = None
-    """None: it goes on."""
+from tbtui.view.state import ACTIVITIES, Activity, RunState, StepView, Stretch
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ from tbtui.journal.events import (
 from tbtui.view.current import active_seconds, batches_under_way
 from tbtui.view.spending import spend, spending_of
 from tbtui.view.state import (
-    INFRASTRUCTURE,
     MAX_FINISHED_TRIALS,
     RECENT_REWARDS,
     TASK_DURATIONS,
@@ -206,13 +205,13 @@ class TrialFold:
         trial.outcome, trial.reason = event.outcome, event.reason
         trial.verdict, trial.reward = event.verdict, event.reward
         trial.turn, trial.seconds = event.turns, event.seconds
-        if trial.outcome not in INFRASTRUCTURE and trial.outcome is not Outcome.CANCELLED:
+        if not event.outcome.infrastructure and trial.outcome is not Outcome.CANCELLED:
             self._remember_duration(trial, event.seconds, now)
         if task := state.tasks.get(trial.task):
             task.live -= 1
             if event.reward is None:
                 task.unscored += 1
-                task.lost += event.outcome in INFRASTRUCTURE
+                task.lost += event.outcome.infrastructure
             else:
                 task.scored += 1
                 task.reward_sum += event.reward

@@ -27,6 +27,8 @@ from tbtui.journal.events import (
     TrialFinished,
     TrialQueued,
     TurnSampled,
+    decode,
+    encode,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
@@ -91,7 +93,7 @@ def test_an_evaluation_by_task_kind_and_k() -> None:
     assert event.pass_at[3].value == pytest.approx((0.75 + 1.0 + 0.0) / 3)
     for estimate in event.pass_at.values():
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
-    assert EvalFinished.model_validate_json(event.model_dump_json()) == event
+    assert decode("eval_finished", encode(event)) == event
 
 
 def test_an_evaluation_by_data_set_where_there_are_several() -> None:

@@ -40,16 +40,9 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import (
-    PolicyError,
-    PolicyLostError,
-    PolicyStatus,
-    Sample,
-    SampleRequest,
-    ServerState,
-    ServerStatus,
-)
+from tbtui.policies.base import PolicyError, PolicyLostError, PolicyStatus, Sample, SampleRequest
 from tbtui.rollout.messages import TrialSpec
+from tbtui.server_status import ServerState, ServerStatus
 from tests.events import events_of
 
 from .conftest import Bench, until
@@ -89,7 +82,7 @@ class ServedPolicy(RotePolicy):
         return await super().sample(request)
 
     def status(self) -> PolicyStatus:
-        server = ServerStatus(self.server.state, "why", self.server.since, (), 0, 0, 0)
+        server = ServerStatus(self.server.state, "why", self.server.since)
         return PolicyStatus(0, 0, len(self.requests), 0, (), "idle", server=server)
 
 
@@ -509,7 +502,7 @@ def says(monkeypatch: pytest.MonkeyPatch, fate: Fate, state: ServerState, until_
 
     def status(self: FatedPolicy) -> PolicyStatus:
         now: ServerState = state if len(fate.made) < until_made else "active"
-        server = ServerStatus(now, "why", time.time(), (), 0, 0, 0)
+        server = ServerStatus(now, "why", time.time())
         return PolicyStatus(0, 0, 0, 0, (), "idle", server=server)
 
     monkeypatch.setattr(FatedPolicy, "status", status)

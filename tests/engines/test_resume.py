@@ -62,6 +62,7 @@ from tbtui.journal.events import (
     TrialPhase,
     TrialQueued,
     TrialRetried,
+    encode,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
@@ -390,7 +391,7 @@ async def test_a_reward_beyond_all_bounds_in_an_older_journal_is_none(
     copy = whole.cut(tmp_path / "copy", first)
     ends = [e for e in copy.entries() if isinstance(e.event, TrialFinished)]
     for entry, reward in zip(ends, (1e308, -1e308, 1e20, 1e308), strict=False):
-        body = json.loads(entry.event.model_dump_json()) | {"reward": reward}
+        body = json.loads(encode(entry.event)) | {"reward": reward}
         spoil(copy.directory, entry.seq, json.dumps(body))
     await copy.resume()
     assert [e.step for e in copy.events(StepFinished)] == [1, 2]

@@ -15,7 +15,6 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy
 from tbtui.rollout.messages import EnvironmentSpec
-from tbtui.rollout.outcome import is_infrastructure
 from tbtui.rollout.pool import SILENCE_SEC, WorkerPool
 
 SANDBOX = EnvironmentSpec(None, "tbtui.rollout.environments.sandbox:SandboxEnvironment")
@@ -38,7 +37,7 @@ def trial_runner(
 ) -> TrialRunner[WorkerPool]:
     """A runner whose pool isn't started yet. It never halts, and trains on whatever the policy
     did, so that every reward there is comes to light."""
-    scored = (o for o in Outcome if not is_infrastructure(o) and o is not Outcome.CANCELLED)
+    scored = (o for o in Outcome if not o.infrastructure and o is not Outcome.CANCELLED)
     settings = TrialSettings(
         trials_dir=directory.trials,
         environment=environment,

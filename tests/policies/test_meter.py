@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.policies.base import RequestStatus
 from tbtui.policies.meter import LATENCIES_KEPT, RequestMeter
 from tbtui.policies.tinker.sdk_log import sdk_log_to
+from tbtui.server_status import RequestStatus
 
 
 class Clock:

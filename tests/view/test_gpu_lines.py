@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tbtui.console import HumanLines
-from tbtui.journal.events import (
-    AnyEvent,
-    GpuMeasured,
-    GpusMeasured,
-    PolicyMeasured,
-    ServerMeasured,
-)
+from tbtui.journal.events import AnyEvent, GpuMeasured, GpusMeasured, PolicyMeasured, decode, encode
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
+from tbtui.server_status import ServerStatus
 from tbtui.view.fold import Fold
 
 from .story import entries
@@ -50,7 +46,7 @@ def test_a_machine_is_told_of_once_and_when_something_happens_to_it() -> None:
 
 
 def preempted(count: int | None) -> PolicyMeasured:
-    server = ServerMeasured(
+    server = ServerStatus(
         **{"state": "active", "reason": "", "since": 0.0, "requests": (), "retries": 0},
         **{"prompt_tokens": 0, "cached_tokens": 0},
         kv_cache_use=0.99,
@@ -88,9 +84,11 @@ def test_gpus_come_back_from_the_journal_by_machine(tmp_path: Path) -> None:
 
 
 def test_an_older_measurement_of_a_server_can_be_read() -> None:
-    old = preempted(None).model_dump(mode="json")
+    old = json.loads(encode(preempted(None)))
     for name in ("kv_cache_use", "preemptions", "latencies"):
         del old["server"][name]
-    server = PolicyMeasured.model_validate(old).server
+    measured = decode("policy_measured", json.dumps(old))
+    assert isinstance(measured, PolicyMeasured)
+    server = measured.server
     assert server is not None
     assert (server.kv_cache_use, server.preemptions, server.latencies) == (None, None, ())

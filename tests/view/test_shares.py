@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -48,7 +49,7 @@ def test_shares_are_those_of_the_loss(normalizer: Normalizer) -> None:
 
     run = started()
     events = [
-        run.model_copy(update={"settings": {**run.settings, "loss_normalizer": normalizer}}),
+        msgspec.structs.replace(run, settings={**run.settings, "loss_normalizer": normalizer}),
         StepStarted(step=1, groups=dict.fromkeys(groups, "copy-01")),
     ]
     for name, members in groups.items():

@@ -19,7 +19,6 @@ from tbtui.engines.grpo.outages import Obstacle, Outages
 from tbtui.journal.events import CompletionRetried
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
-    DOWN,
     ContextOverflowError,
     Policy,
     PolicyError,
@@ -27,9 +26,9 @@ from tbtui.policies.base import (
     PolicyRefusedError,
     Sample,
     SampleRequest,
-    ServerStatus,
 )
 from tbtui.rollout.budget import Budget
+from tbtui.server_status import DOWN, ServerStatus
 
 TRIES = 3
 """How often one completion is asked for before its trial is given up."""

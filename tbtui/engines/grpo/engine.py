@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
@@ -62,7 +64,6 @@ from tbtui.journal.events import (
 from tbtui.journal.held_out import HeldOut, pass_rates_in_words
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, PolicyError, PolicyLostError
-from tbtui.rollout.outcome import is_infrastructure
 
 _WAITING = (RunPhase.SAMPLING, RunPhase.REVIEWING)
 """Phases in which the next step waits to be trained."""
@@ -334,7 +335,7 @@ class GrpoEngine:
             not_tried=len(self._split.heldout) - len(groups),
         )
         consumed = self._spending.evaluation(batch.tokens())
-        self._tell(summary.model_copy(update={"metrics": consumed}))
+        self._tell(msgspec.structs.replace(summary, metrics=consumed))
         progress, rate = self._progress(), summary.pass_rate
         await self._kept(lambda: self._keeper.evaluated(progress, rate))
         return summary
@@ -424,7 +425,7 @@ class GrpoEngine:
         """Journal what was measured, and what looks wrong about it."""
         # What is not a number has no place in JSON, nor in a chart; it may be what looks wrong.
         finite = {name: value for name, value in event.metrics.items() if math.isfinite(value)}
-        self._journal.append(event.model_copy(update={"metrics": finite}))
+        self._journal.append(msgspec.structs.replace(event, metrics=finite))
         for alarm in self._watch(event):
             self._journal.append(alarm)
             if alarm.action == "pause":
@@ -495,7 +496,7 @@ class GrpoEngine:
         """
         usable = [r for r in rollouts if r.plan.task.name not in self._unusable]
         # One that somebody gave a reward has run well enough for them.
-        if usable and all(is_infrastructure(r.outcome) and r.reward is None for r in usable):
+        if usable and all(r.outcome.infrastructure and r.reward is None for r in usable):
             last = usable[-1]
             raise HaltError(
                 f"none of {len(usable)} trials could be run; the last one: {last.outcome}:"

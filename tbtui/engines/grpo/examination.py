@@ -8,7 +8,6 @@ from tbtui.algorithm.suspects import ExaminedTrial, suspects
 from tbtui.engines.grpo.places import BatchGroup
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.journal.events import Outcome, Suspicion
-from tbtui.rollout.outcome import is_infrastructure
 
 
 def suspicions(groups: Sequence[BatchGroup]) -> dict[str, tuple[Suspicion, ...]]:
@@ -23,7 +22,7 @@ def suspicions(groups: Sequence[BatchGroup]) -> dict[str, tuple[Suspicion, ...]]
 def examined(rollout: Rollout) -> ExaminedTrial:
     return ExaminedTrial(
         trial=rollout.trial,
-        outcome_is_infrastructure=is_infrastructure(rollout.outcome),
+        outcome_is_infrastructure=rollout.outcome.infrastructure,
         human_touched=rollout.outcome is Outcome.HUMAN_TOUCHED,
         reward=rollout.reward,
         verdict=rollout.verdict,

@@ -27,4 +27,4 @@ _EVENTS: tuple[type[events.AnyEvent], ...] = (
     events.TrialRelabelled,
     events.TrialRetried,
 )
-HISTORY_KINDS = tuple(str(event.model_fields["kind"].default) for event in _EVENTS)
+HISTORY_KINDS = tuple(event.kind for event in _EVENTS)

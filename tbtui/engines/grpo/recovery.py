@@ -41,7 +41,6 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
-from tbtui.rollout.outcome import is_infrastructure
 
 
 class UnrecoverableError(UserError):
@@ -297,7 +296,7 @@ class _PastPlace:
             return last.finished.outcome is not Outcome.CANCELLED
         if last.verbs & {"stop", "cancel"}:
             return True
-        if is_infrastructure(last.finished.outcome):
+        if last.finished.outcome.infrastructure:
             return given_up
         match outcomes[last.finished.outcome]:
             case "halt":
@@ -353,7 +352,7 @@ class _PastPlace:
                 for sample, turn in zip(calls, turns, strict=False)
             ),
             turns=end.turns,
-            seconds=sum(end.seconds.model_dump().values()) - end.seconds.queue,
+            seconds=end.seconds.total - end.seconds.queue,
             spent=self._spent(),
             tokens=self.tokens(reader),
             verdict=end.verdict,
@@ -375,14 +374,13 @@ class _PastPlace:
 
     def _spent(self) -> PhaseSeconds:
         """Of all attempts; waiting to try again is time in the queue."""
-        total = dict.fromkeys(PhaseSeconds.model_fields, 0.0)
+        total = PhaseSeconds()
         for attempt in self.attempts:
             if attempt.finished is not None:
-                for phase, seconds in attempt.finished.seconds.model_dump().items():
-                    total[phase] += seconds
+                total += attempt.finished.seconds
             if attempt.retried is not None:
-                total["queue"] += attempt.retried.wait_sec
-        return PhaseSeconds(**total)
+                total += PhaseSeconds(queue=attempt.retried.wait_sec)
+        return total
 
 
 def _sampled(events: Sequence[Entry]) -> list[TurnSampled]:

@@ -66,7 +66,7 @@ class Spending:
         """What the server has held for us since this was asked last."""
         if not self._costs.counts_storage:
             return
-        now, server = time.monotonic(), self._policy.status().server
-        if server is not None and server.stored_bytes is not None:
-            self._costs.stored(server.stored_bytes, now - self._stored_since)
+        now, stored = time.monotonic(), self._policy.status().stored_bytes
+        if stored is not None:
+            self._costs.stored(stored, now - self._stored_since)
         self._stored_since = now

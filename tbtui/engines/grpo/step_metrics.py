@@ -64,7 +64,7 @@ def waited_for(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
     A step's sampling is over when its last trial is: `time/wait/*` is that trial's breakdown,
     earlier attempts and time in the queue included. `time/trials/*` is the sum over all trials.
     """
-    spent = [rollout.spent.model_dump() for group in groups for rollout in group]
+    spent = [rollout.spent.by_phase() for group in groups for rollout in group]
     longest = max(spent, key=lambda phases: sum(phases.values()))
     return {f"time/wait/{phase}": seconds for phase, seconds in longest.items()} | {
         f"time/trials/{phase}": sum(phases[phase] for phases in spent) for phase in longest

@@ -7,6 +7,8 @@ import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from tbtui.algorithm.costs import Tokens, sampled_tokens
 from tbtui.config import RunConfig
 from tbtui.engines.events_of import turn_event
@@ -64,7 +66,7 @@ from tbtui.rollout.messages import (
     TurnUnderstood,
     WorkerReady,
 )
-from tbtui.rollout.outcome import Decision, decide, is_infrastructure, lost_with_worker
+from tbtui.rollout.outcome import Decision, decide, lost_with_worker
 from tbtui.rollout.pool import WorkerId, WorkerLostInfo, WorkerRecycledInfo
 
 _LARGEST_SHARE = 0.8
@@ -154,7 +156,7 @@ class TrialRunner[P: Pool]:
             while True:
                 rollout = await self._attempt(place, attempt, spent, tokens)
                 spent, tokens = rollout.spent, rollout.tokens
-                broken = is_infrastructure(rollout.outcome)
+                broken = rollout.outcome.infrastructure
                 outage = broken and await self.in_outage()
                 if broken and not outage and place.end is not None:
                     self._count_failure(rollout, place.end)
@@ -188,7 +190,7 @@ class TrialRunner[P: Pool]:
                 if wait:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(place.final.wait(), wait)
-                    spent = _add(spent, PhaseSeconds(queue=wait))
+                    spent = spent + PhaseSeconds(queue=wait)
         finally:
             self._attempts.close_place(place)
 
@@ -325,8 +327,8 @@ class TrialRunner[P: Pool]:
         # did it.
         alone = outcome is not Outcome.HUMAN_TOUCHED
         scored = action == "train" or (place.plan.purpose == "eval" and alone)
-        seconds = (facts.seconds if facts else PhaseSeconds()).model_copy(
-            update={"queue": queue_seconds}
+        seconds = msgspec.structs.replace(
+            facts.seconds if facts else PhaseSeconds(), queue=queue_seconds
         )
         rollout = Rollout(
             plan=place.plan,
@@ -337,8 +339,8 @@ class TrialRunner[P: Pool]:
             reward=decision.reward if scored else None,
             calls=calls,
             turns=facts.turns if facts else len(calls),
-            seconds=_total(seconds) - queue_seconds,
-            spent=_add(spent, seconds),
+            seconds=seconds.total - queue_seconds,
+            spent=spent + seconds,
             verdict=decision.verdict,
             verifier_output=facts.verifier_output if facts else "",
             verifying_sec=seconds.verifying,
@@ -360,7 +362,7 @@ class TrialRunner[P: Pool]:
         if action == "halt":
             raise HaltError(f"{trial}: {outcome}: {reason} (on_outcome.{outcome}=halt)")
         self.unusable.tried(place.plan.task.name)
-        if not is_infrastructure(outcome) and outcome is not Outcome.CANCELLED:
+        if not outcome.infrastructure and outcome is not Outcome.CANCELLED:
             self._streak.worked()
         place.end = end
         return rollout
@@ -490,15 +492,6 @@ class TrialRunner[P: Pool]:
         for task in answering:
             task.cancel()
         await asyncio.gather(*answering, return_exceptions=True)
-
-
-def _add(one: PhaseSeconds, other: PhaseSeconds) -> PhaseSeconds:
-    mine, theirs = one.model_dump(), other.model_dump()
-    return PhaseSeconds(**{phase: mine[phase] + theirs[phase] for phase in mine})
-
-
-def _total(seconds: PhaseSeconds) -> float:
-    return float(sum(seconds.model_dump().values()))
 
 
 def _unfinished(trial: str, why: str) -> TrialFinished:

@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tbtui.policies.base import ServerState
 from tbtui.policies.meter import RequestMeter, StateSource
 from tbtui.policies.tinker.errors import GATEWAY_STATUSES, server_words
+from tbtui.server_status import ServerState
 
 if TYPE_CHECKING:
     import tinker

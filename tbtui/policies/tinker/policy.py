@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -245,8 +244,8 @@ class TinkerPolicy:
         in_flight = len(self._unanswered)
         # Which of them the server works on, it doesn't tell.
         stored = None if self._run is None else self._run.stored_bytes
-        server = dataclasses.replace(self._meter.status(), stored_bytes=stored)
-        return self._work.status(in_flight, running=in_flight, server=server)
+        server = self._meter.status()
+        return self._work.status(in_flight, running=in_flight, server=server, stored_bytes=stored)
 
     async def close(self, ended: Ended = "success") -> None:
         """End the session; what is still in flight fails with `PolicyError`."""

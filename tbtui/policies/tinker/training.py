@@ -18,7 +18,6 @@ from tbtui.policies.base import (
     OptimSettings,
     PolicyError,
     PolicyLostError,
-    RequestKind,
     StepResult,
 )
 from tbtui.policies.meter import RequestMeter
@@ -35,6 +34,7 @@ from tbtui.policies.tinker.data import (
     policy_data,
 )
 from tbtui.policies.tinker.errors import policy_error
+from tbtui.server_status import RequestKind
 
 if TYPE_CHECKING:
     import tinker

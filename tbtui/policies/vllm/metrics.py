@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from tbtui.policies.base import InferenceStatus, LatencyKind, LatencyStatus
 from tbtui.policies.vllm.histograms import Histogram, HistogramWindow, added_up
+from tbtui.server_status import LatencyKind, LatencyStatus, ServerStatus
 
 WINDOW_SEC = 60.0
 """Latencies are of so long: a few seconds see too few requests end, and an hour ago is over."""
@@ -93,6 +93,23 @@ def of_all(servers: Iterable[VllmMetrics]) -> VllmMetrics:
 def _add(values: dict[str, float], name: str, value: float) -> None:
     before = values.get(name, 0.0)
     values[name] = max(before, value) if name == "kv_cache_usage_perc" else before + value
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceStatus:
+    """What a server's inference engines tell of themselves, as in `ServerStatus`."""
+
+    kv_cache_use: float | None
+    preemptions: int
+    latencies: tuple[LatencyStatus, ...]
+
+    def added_to(self, server: ServerStatus) -> ServerStatus:
+        return replace(
+            server,
+            kv_cache_use=self.kv_cache_use,
+            preemptions=self.preemptions,
+            latencies=self.latencies,
+        )
 
 
 class InferenceWindow:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 import time
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from tbtui.policies.base import (
     Datum,
     Ended,
     GradientResult,
-    InferenceStatus,
     LossSettings,
     OptimSettings,
     PolicyError,
@@ -34,7 +32,7 @@ from tbtui.policies.meter import RequestMeter
 from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.vllm.completions import PATH, completion_body, read_completion
 from tbtui.policies.vllm.connection import Connection
-from tbtui.policies.vllm.metrics import InferenceWindow, read_metrics
+from tbtui.policies.vllm.metrics import InferenceStatus, InferenceWindow, read_metrics
 from tbtui.policies.vllm.served import (
     PROBE,
     context_limit,
@@ -153,8 +151,8 @@ class VllmPolicy:
         # The server counts everybody's requests, and ours are no more than that.
         running = in_flight if self._running is None else min(in_flight, self._running)
         server = self._meter.status()
-        if time.monotonic() - self._looked_at < _LATELY_SEC:
-            server = dataclasses.replace(server, inference=self._inference)
+        if self._inference and time.monotonic() - self._looked_at < _LATELY_SEC:
+            server = self._inference.added_to(server)
         return self._work.status(in_flight, running, server=server)
 
     async def close(self, ended: Ended = "success") -> None:

@@ -10,6 +10,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from tbtui.journal.vocabulary import RunPhase
+from tbtui.server_status import ServerStatus
 from tbtui.ui.drawing.charts import reward_bins
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, clip, clock_time, level, number, rate
@@ -27,7 +28,6 @@ from tbtui.view.current import active_seconds, attempts, tallies
 from tbtui.view.curves import STALENESS, held_out_rates
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.needs import Need, NeedKind, needs
-from tbtui.view.server import ServerView
 from tbtui.view.tasks import dataset_name
 from tbtui.view.waiting import doing, duration, retry_wait, stage, verb_words, waiting_for
 from tbtui.view.waits import in_words, step_wait
@@ -250,9 +250,9 @@ class Summary(Line):
         else:
             spans += [(now.activity, palette.text), ("  ", None)]
         spans += [(f"{now.in_flight}", palette.text), (" in flight  ", palette.muted)]
-        oldest = now.server.oldest_at if now.server is not None else None
+        oldest = now.age(now.server.oldest_sec, frame.now) if now.server is not None else None
         if oldest is not None:
-            spans += [("oldest ", palette.muted), (clock_time(frame.now - oldest), palette.text)]
+            spans += [("oldest ", palette.muted), (clock_time(oldest), palette.text)]
             spans.append(("  ", None))
         elif now.p50_sec is not None:
             spans += [("p50 ", palette.muted), (number(now.p50_sec), palette.text)]
@@ -265,7 +265,7 @@ class Summary(Line):
             right = [(f"{tokens:,.0f}", palette.text), (" tok/s ", palette.muted)]
         return split_row(width, spans, right)
 
-    def _server(self, frame: Frame, server: ServerView) -> list[Span]:
+    def _server(self, frame: Frame, server: ServerStatus) -> list[Span]:
         glyph = server_glyph(server, frame.palette)
         spans: list[Span] = [(f"{glyph.char} {server.words}", glyph.style)]
         if server.held_up:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from textual.strip import Strip
 
+from tbtui.server_status import RequestStatus, ServerStatus
 from tbtui.ui.drawing.charts import bar
 from tbtui.ui.drawing.rows import Span, pair, reason, row, split_row
 from tbtui.ui.drawing.text import clock_time, number
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.theme.glyphs import server_glyph
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.server import NEARLY_FULL, PolicyView, RequestsView, ServerView
+from tbtui.view.server import NEARLY_FULL, PolicyView
 from tbtui.view.waiting import duration
 
 TABLE_WIDTH = 60
@@ -31,10 +32,10 @@ _LATENCY_NAMES = {
 """In full, and where there is little room."""
 
 
-def server_rows(now: PolicyView, server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
+def server_rows(now: PolicyView, server: ServerStatus, frame: Frame, width: int) -> Iterator[Strip]:
     yield from _state(server, frame, width)
     if server.requests or not server.is_vllm:
-        yield from _requests(server, frame, width)
+        yield from _requests(now, server, frame, width)
     elif server.state == "active":
         # It counts everybody's requests, and of no kind.
         yield _running(now, frame.palette, width)
@@ -42,7 +43,7 @@ def server_rows(now: PolicyView, server: ServerView, frame: Frame, width: int) -
     yield from _latencies(server, frame.palette, width)
 
 
-def _state(server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
+def _state(server: ServerStatus, frame: Frame, width: int) -> Iterator[Strip]:
     """And since when, and what it says of it."""
     palette = frame.palette
     glyph = server_glyph(server, palette)
@@ -65,11 +66,11 @@ def _running(now: PolicyView, palette: Palette, width: int) -> Strip:
     )
 
 
-def _requests(server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
+def _requests(now: PolicyView, server: ServerStatus, frame: Frame, width: int) -> Iterator[Strip]:
     """Rows of the requests in flight by kind, with the age of the oldest."""
     palette = frame.palette
     if width >= TABLE_WIDTH:
-        yield from _table(server, frame, width)
+        yield from _table(now, server, frame, width)
         return
     if not server.in_flight:
         yield pair(width, palette, "in flight", ("0", palette.text))
@@ -80,11 +81,11 @@ def _requests(server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
         yield split_row(
             width,
             [(f" {each.in_flight:3,} ", palette.text), (name, palette.muted)],
-            [(f"{_oldest(each, frame.now)} ", palette.text)],
+            [(f"{_oldest(now, each, frame)} ", palette.text)],
         )
 
 
-def _table(server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
+def _table(now: PolicyView, server: ServerStatus, frame: Frame, width: int) -> Iterator[Strip]:
     palette = frame.palette
     heads = f" {'requests':<17}{'in flight':>9}{'oldest':>8}{'done':>8}{'failed':>8}"
     yield row(width, (f"{heads}{'p50':>5}{'p95':>6} s", palette.faint))
@@ -94,14 +95,14 @@ def _table(server: ServerView, frame: Frame, width: int) -> Iterator[Strip]:
             width,
             (f" {each.kind:<17}", palette.muted),
             (f"{each.in_flight:9,}", palette.text),
-            (f"{_oldest(each, frame.now):>8}", palette.text),
+            (f"{_oldest(now, each, frame):>8}", palette.text),
             (f"{each.completed:8,}", palette.text),
             (f"{each.failed:8,}", failed),
             (f"{_seconds(each.p50_sec):>5}{_seconds(each.p95_sec):>6}", palette.text),
         )
 
 
-def _cache(server: ServerView, palette: Palette, width: int) -> Iterator[Strip]:
+def _cache(server: ServerStatus, palette: Palette, width: int) -> Iterator[Strip]:
     """What vLLM keeps of earlier tokens, and whether there is room for more."""
     if (use := server.kv_cache_use) is not None:
         style = palette.attention if use >= NEARLY_FULL else palette.accent
@@ -112,7 +113,7 @@ def _cache(server: ServerView, palette: Palette, width: int) -> Iterator[Strip]:
         yield pair(width, palette, "preemptions", (f"{server.preemptions:,}", palette.text))
 
 
-def _latencies(server: ServerView, palette: Palette, width: int) -> Iterator[Strip]:
+def _latencies(server: ServerStatus, palette: Palette, width: int) -> Iterator[Strip]:
     if not server.latencies:
         return
     heads = f"{'p50':>6}{'p95':>7} "
@@ -124,8 +125,9 @@ def _latencies(server: ServerView, palette: Palette, width: int) -> Iterator[Str
         yield split_row(width, [(f" {name}", palette.muted)], [(numbers, palette.text)])
 
 
-def _oldest(requests: RequestsView, now: float) -> str:
-    return "" if requests.oldest_at is None else clock_time(now - requests.oldest_at)
+def _oldest(now: PolicyView, requests: RequestStatus, frame: Frame) -> str:
+    age = now.age(requests.oldest_sec, frame.now)
+    return "" if age is None else clock_time(age)
 
 
 def _age(since: float, now: float) -> str:

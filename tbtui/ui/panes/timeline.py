@@ -15,8 +15,8 @@ from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.estimate import remaining_sec, time_left
-from tbtui.view.state import RunState
-from tbtui.view.timeline import ACTIVITIES, Activity, StepTimes, step_times
+from tbtui.view.state import ACTIVITIES, Activity, RunState
+from tbtui.view.timeline import StepTimes, step_times
 from tbtui.view.waiting import duration, waiting_for
 
 _MARKS: dict[Activity, str] = {

@@ -16,7 +16,6 @@ from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, TYPIST_MARK
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.state import INFRASTRUCTURE
 from tbtui.view.transcript import PERSON, Transcript, TurnView
 
 if TYPE_CHECKING:
@@ -291,7 +290,7 @@ def _verdict(transcript: Transcript, palette: Palette, width: int) -> Iterable[S
     style = palette.reward(finished.reward)
     if finished.reward is not None:
         glyph = "✓" if finished.reward >= 1 else "✗" if finished.reward <= 0 else "◐"
-    elif finished.outcome in INFRASTRUCTURE:
+    elif finished.outcome.infrastructure:
         glyph = "!"
     else:
         glyph, style = ("–" if finished.outcome == "cancelled" else LEFT_OUT_MARK), palette.muted

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.style import Style
 
 from tbtui.journal.vocabulary import TrialPhase
+from tbtui.server_status import ServerStatus
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.server import ServerView
 from tbtui.view.state import Spending, TrialView
 
 HELD_OUT_MARK = "◇"
@@ -102,7 +102,7 @@ def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
             return Glyph(char, palette.muted)
 
 
-def server_glyph(server: ServerView, palette: Palette) -> Glyph:
+def server_glyph(server: ServerStatus, palette: Palette) -> Glyph:
     """The one character that says how the policy's server stands."""
     if server.state == "active":
         return Glyph("●", palette.good)

@@ -11,7 +11,6 @@ import pytest
 
 from tbtui.policies.base import (
     ContextOverflowError,
-    InferenceStatus,
     LossSettings,
     Message,
     OptimSettings,
@@ -25,6 +24,7 @@ from tbtui.policies.local.shipped import SHIPPED
 from tbtui.policies.vllm import policy as policy_module
 from tbtui.policies.vllm.metrics import read_metrics
 from tbtui.policies.vllm.policy import VllmPolicy
+from tbtui.server_status import ServerStatus
 from tests.policies.served.conftest import MakePolicy
 from tests.policies.served.server import VllmServer
 
@@ -181,7 +181,7 @@ async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
     assert first is not None
     assert (first.kv_cache_use, first.preemptions, first.latencies) == (0.25, 3, ())
     vllm_server.served.first_tokens = (8, 10, 10)
-    await until(lambda: of_inference(policy) != first)
+    await until(lambda: (now := of_inference(policy)) is not None and bool(now.latencies))
     later = of_inference(policy)
     assert later is not None
     (latency,) = later.latencies
@@ -193,10 +193,10 @@ async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
     assert of_inference(policy) is None
 
 
-def of_inference(policy: VllmPolicy) -> InferenceStatus | None:
+def of_inference(policy: VllmPolicy) -> ServerStatus | None:
     server = policy.status().server
     assert server is not None
-    return server.inference
+    return server if server.is_vllm else None
 
 
 def test_metrics_are_read_or_not_there() -> None:

@@ -12,7 +12,6 @@ import pytest
 import tinker
 from tinker.lib.public_interfaces import service_client
 
-from tbtui.policies.base import ServerState, ServerStatus
 from tbtui.policies.meter import RequestMeter, StateSource
 from tbtui.policies.tinker.hooks import (
     watch_beginning,
@@ -22,6 +21,7 @@ from tbtui.policies.tinker.hooks import (
     watch_training,
 )
 from tbtui.policies.tinker.session import open_session
+from tbtui.server_status import ServerState, ServerStatus
 from tests.tinker_server.server import TinkerServer, serving
 
 

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from tbtui.config import ConfigError, to_json
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
@@ -265,7 +267,7 @@ def started_event(prepared: PreparedLaunch) -> RunStarted:
         changes["environment_reason"] = prepared.environment.reason
     if prepared.split is not None:
         changes["tasks"] = task_records(prepared.split)
-    return _told(prepared).model_copy(update=changes)
+    return msgspec.structs.replace(_told(prepared), **changes)
 
 
 def _settings_of(prepared: PreparedLaunch) -> dict[str, Any]:

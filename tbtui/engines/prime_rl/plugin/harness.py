@@ -142,7 +142,7 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
             "verdict": decision.verdict,
             "reward": decision.reward,
             "turns": facts.turns if facts is not None else 0,
-            "seconds": facts.seconds.model_dump() if facts is not None else {},
+            "seconds": facts.seconds.by_phase() if facts is not None else {},
         }
         _tell(trace)
         if decision.reward is None:

@@ -8,6 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import msgspec
+
 from tbtui.engines.events_of import issued, turn_event
 from tbtui.engines.grpo.admission import Slot
 from tbtui.engines.prime_rl.plugin.endpoint import Refused
@@ -163,7 +165,7 @@ class HostedTrial:
                 verdict=end.decision.verdict,
                 reward=end.decision.reward,
                 turns=facts.turns if facts is not None else 0,
-                seconds=seconds.model_copy(update={"queue": queued_sec}),
+                seconds=msgspec.structs.replace(seconds, queue=queued_sec),
                 verifier_output=facts.verifier_output if facts is not None else "",
             )
         )

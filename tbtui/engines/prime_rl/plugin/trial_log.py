@@ -26,7 +26,7 @@ from pathlib import Path
 
 import psutil
 
-from tbtui.journal.events import AnyEvent, TurnSampled
+from tbtui.journal.events import AnyEvent, TurnSampled, fields_of
 from tbtui.rollout.messages import Completion, SampleWanted
 
 FOLDER = "events"
@@ -79,7 +79,7 @@ class TrialLog:
 
     def append(self, event: AnyEvent) -> None:
         # In ASCII: no reader can take a character of the text for the end of the line.
-        line = {"time": self._clock(), "event": event.model_dump(mode="json")}
+        line = {"time": self._clock(), "event": fields_of(event)}
         if self._server is not None:
             line["server"], self._server = asdict(self._server), None
         self._file.write(json.dumps(line).encode() + b"\n")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator
 
+import msgspec
+
 from tbtui.engines.prime_rl.watch.commands import Commands
 from tbtui.engines.prime_rl.watch.hosted_state import HostedState, pairs
 from tbtui.engines.prime_rl.watch.identity import Ended, identity_of
@@ -247,12 +249,11 @@ class HostedTrials:
         """With what Prime-RL has said of it; mostly nothing yet."""
         self._attempts[event.task] += 1
         who = self._dispatched.pop(_key_of(event.trial), None)
-        return event.model_copy(
-            update={
-                "label": f"{event.task}/{self._attempts[event.task]}",
-                "group": who.group if who is not None else "",
-                "step": who.step if who is not None else self._batch(event.purpose, at),
-            }
+        return msgspec.structs.replace(
+            event,
+            label=f"{event.task}/{self._attempts[event.task]}",
+            group=who.group if who is not None else "",
+            step=who.step if who is not None else self._batch(event.purpose, at),
         )
 
     def _find_lost(self) -> None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from pydantic import ValidationError
 
 from tbtui.engines.prime_rl.plugin.trial_log import FOLDER, ServerProcess
 from tbtui.engines.prime_rl.watch.tails import Tails
-from tbtui.journal.events import EVENT, AnyEvent
+from tbtui.journal.events import AnyEvent, EventError, decode_any
 
 _LOOKS_AFTER_CHANGE = 8
 """A file system may tell of a change with a clock too coarse for the next one."""
@@ -83,7 +82,7 @@ class PluginLogs:
     def _parse(self, line: bytes) -> Logged | None:
         try:
             record = _LINE.decode(line)
-            return Logged(record.time, EVENT.validate_json(bytes(record.event)), record.server)
-        except (msgspec.DecodeError, ValidationError, UnicodeDecodeError):
+            return Logged(record.time, decode_any(bytes(record.event)), record.server)
+        except (msgspec.DecodeError, EventError, UnicodeDecodeError):
             self.bad_lines += 1
             return None

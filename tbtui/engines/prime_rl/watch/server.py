@@ -9,10 +9,10 @@ from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 
-from tbtui.engines.monitor import latency_measured
 from tbtui.errors import UserError
-from tbtui.journal.events import LatencyMeasured, PolicyMeasured, ServerMeasured
+from tbtui.journal.events import PolicyMeasured
 from tbtui.policies.vllm.metrics import InferenceWindow, VllmMetrics, of_all, read_metrics
+from tbtui.server_status import LatencyStatus, ServerState, ServerStatus
 
 _TIMEOUT_SEC = 5.0
 _MAX_BYTES = 16 << 20
@@ -45,14 +45,13 @@ class ServerMetrics:
         totals = of_all(found)
         counted = {name: n for name, n in totals.values.items() if name.endswith("_total")}
         self._counted = VllmMetrics(counted, {})
-        latencies = tuple(map(latency_measured, inference.latencies))
-        return self._measured(totals, latencies, "active", "")
+        return self._measured(totals, inference.latencies, "active", "")
 
     def _measured(
         self,
         totals: VllmMetrics,
-        latencies: tuple[LatencyMeasured, ...],
-        state: str,
+        latencies: tuple[LatencyStatus, ...],
+        state: ServerState,
         reason: str,
     ) -> PolicyMeasured:
         if state != self._state:
@@ -70,12 +69,10 @@ class ServerMetrics:
             sampled_tokens=totals.whole("generation_tokens_total"),
             p50_sec=None if whole is None else whole.p50_sec,
             p95_sec=None if whole is None else whole.p95_sec,
-            server=ServerMeasured(
+            server=ServerStatus(
                 state=state,
                 reason=reason,
                 since=self._since,
-                requests=(),
-                retries=0,
                 # vLLM counts the tokens of the prompts that it looks up in its cache.
                 prompt_tokens=totals.whole("prefix_cache_queries_total"),
                 cached_tokens=totals.whole("prefix_cache_hits_total"),
