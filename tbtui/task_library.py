@@ -17,7 +17,7 @@ from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.config import RunConfig
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.task_history import RunHistory, TaskHistory, read_history
+from tbtui.journal.summaries import RunHistory, TaskHistory, read_history
 from tbtui.journal.vocabulary import category_of
 from tbtui.ui.library import (
     LibraryError,

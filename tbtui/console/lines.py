@@ -18,8 +18,6 @@ from tbtui.console.texts import (
     line,
     run_lines,
 )
-from tbtui.journal.costs import dollars
-from tbtui.journal.downtime import Downtime
 from tbtui.journal.events import (
     AlarmRaised,
     BestCheckpoint,
@@ -60,12 +58,11 @@ from tbtui.journal.events import (
     WorkerLost,
     WorkerRecycled,
 )
-from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.figures import Downtime, dollars, planned_steps
 from tbtui.view.ending import Ending
-from tbtui.view.gpu_lines import GpuLines
-from tbtui.view.server_lines import ServerLines
+from tbtui.view.status_lines import GpuLines, ServerLines
+from tbtui.view.times import in_words, measured_wait
 from tbtui.view.waiting import duration
-from tbtui.view.waits import in_words, measured_wait
 
 
 @dataclass(slots=True)

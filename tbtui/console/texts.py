@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tbtui.journal.events import AlarmRaised, Estimate, EvalFinished, RunContinued, RunStarted
-from tbtui.journal.held_out import HeldOut, pass_rates_in_words
+from tbtui.journal.figures import HeldOut, pass_rates_in_words
 from tbtui.terminal import visible
 from tbtui.view.waiting import number_range
 

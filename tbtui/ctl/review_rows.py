@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tbtui.ctl.rows import Row
 from tbtui.journal.events import GroupUnderReview
-from tbtui.view.review import ReviewView
+from tbtui.view.state import ReviewView
 from tbtui.view.waiting import duration
 
 GROUP_COLUMNS = ("step", "group", "would be", "rewards", "suspects (* undecided), others")

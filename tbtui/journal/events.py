@@ -11,6 +11,7 @@ import json
 import numbers
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import PurePath
 from typing import Any, ClassVar, Literal, get_args
 
@@ -757,8 +758,17 @@ def _plain(value: object) -> object:
 
 _UNREADABLE = (msgspec.DecodeError, RecursionError, TypeError, ValueError)
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
-_DECODERS = {kind: msgspec.json.Decoder(event) for kind, event in EVENT_TYPES.items()}
-_ANY: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+# Made at their first use: no first frame waits for all of them.
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[AnyEvent]:
+    return msgspec.json.Decoder(EVENT_TYPES[kind])
+
+
+@cache
+def _decoder_of_any() -> msgspec.json.Decoder[AnyEvent]:
+    return msgspec.json.Decoder(AnyEvent)
 
 
 class EventError(ValueError):
@@ -796,7 +806,7 @@ def decode(kind: str, body: str | bytes) -> AnyEvent:
         EventError: there is no such kind, or that is no event of it.
     """
     try:
-        return _DECODERS[kind].decode(body)
+        return _decoder(kind).decode(body)
     except (KeyError, *_UNREADABLE) as error:
         raise EventError(f"no {kind}: {error}") from error
 
@@ -808,7 +818,7 @@ def decode_any(line: bytes) -> AnyEvent:
         EventError: it is none.
     """
     try:
-        return _ANY.decode(line)
+        return _decoder_of_any().decode(line)
     except _UNREADABLE as error:
         raise EventError(str(error)) from error
 

@@ -11,7 +11,7 @@ from tbtui.journal.database import Database, JournalError, in_body, is_time
 from tbtui.journal.events import EVENT_TYPES, Entry, Noted, decode
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, unpack_floats, unpack_ids, unpack_texts
-from tbtui.journal.times import EventTimes
+from tbtui.journal.timeline import EventTimes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from tbtui.ui.theme.palette import Palette
     from tbtui.ui.user import User
     from tbtui.view.listing import Listing
-    from tbtui.view.review import ReviewView
-    from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
-    from tbtui.view.state import TrialView
+    from tbtui.view.review import ReviewedGroup, ReviewedTrial
+    from tbtui.view.state import ReviewView, TrialView
 
 
 class ScopedScreen(BufferedScreen[None]):

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from tbtui.ui.context import ControllerContext
     from tbtui.ui.screens.review_dialogs import Relabelling
     from tbtui.ui.steering import Steering
-    from tbtui.view.review import ReviewView
-    from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
-    from tbtui.view.state import TrialView
+    from tbtui.view.review import ReviewedGroup, ReviewedTrial
+    from tbtui.view.state import ReviewView, TrialView
 
 
 class ReviewDecisions:

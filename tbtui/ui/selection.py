@@ -9,7 +9,7 @@ from tbtui.view.current import last_attempt
 from tbtui.view.state import TrialView
 
 if TYPE_CHECKING:
-    from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
+    from tbtui.view.review import ReviewedGroup, ReviewedTrial
 
 LINGER_SEC = 1.5
 """While following, a finished trial is shown this long before a running one takes over."""

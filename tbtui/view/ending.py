@@ -19,8 +19,7 @@ from tbtui.journal.events import (
     SettingsChanged,
     StepFinished,
 )
-from tbtui.journal.held_out import HeldOut, pass_rates_in_words
-from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.figures import HeldOut, pass_rates_in_words, planned_steps
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 

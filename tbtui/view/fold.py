@@ -43,22 +43,22 @@ from tbtui.journal.events import (
     WorkerRecycled,
     WorkerStarted,
 )
-from tbtui.journal.held_out import HeldOut
+from tbtui.journal.figures import HeldOut
 from tbtui.journal.vocabulary import category_of
-from tbtui.view.review import ClosedReview, ReviewView
+from tbtui.view.review import signal
 from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView
-from tbtui.view.shares import signal
 from tbtui.view.state import (
     AlarmView,
     CommandView,
     EvalView,
     GroupView,
     Note,
+    ReviewView,
     RunState,
     StepView,
     TaskView,
 )
-from tbtui.view.timeline import cut_off, note
+from tbtui.view.times import cut_off, note_activity
 from tbtui.view.trial_fold import TrialFold
 from tbtui.view.waiting import duration, number_range, verb_words
 
@@ -90,7 +90,7 @@ class Fold:
         state.version = entry.seq
         self._apply(entry.event, entry.time)
         if type(entry.event) in _TURNING_POINTS:
-            note(state, entry.time)
+            note_activity(state, entry.time)
 
     def pass_over(self, seq: int) -> None:
         """The events up to number `seq` that were not applied change nothing."""
@@ -137,9 +137,10 @@ class Fold:
                 if review := state.reviews.get(event.step):
                     review.groups, review.undecided = event.groups, event.undecided
             case ReviewClosed():
-                state.reviews.pop(event.step, None)
-                state.review_closed = ClosedReview(event, now)
-                self._note(now, "info", f"step {event.step} goes on: {state.review_closed.words}")
+                review = state.reviews.pop(event.step, None) or ReviewView(event.step, now)
+                review.closed, review.closed_at = event, now
+                state.review_closed = review
+                self._note(now, "info", f"step {event.step} goes on: {review.ending}")
             case StepFinished():
                 state.step, state.weights_version = event.step, event.weights_version
                 self._consumed(event.metrics)

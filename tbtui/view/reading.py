@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.view.comparison import Comparison, compare
+from tbtui.view.comparison import KINDS, Comparison, Tally, compare
 from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_FINISHED_TRIALS, RunState
-from tbtui.view.tally import KINDS, Tally
 
 _BITE = 200
 """Events read at once: about 5 ms of work."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tbtui.view.fold import Fold
+from tbtui.view.fold import Fold
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Seconds of the run in a second of the clock on the wall."""
@@ -87,9 +85,6 @@ class Snapshots:
 
     def before(self, seq: int) -> Fold:
         """The last fold of no later event than `seq`; an empty one where there is none."""
-        # It brings every class of event along: not before a replay's first frame.
-        from tbtui.view.fold import Fold
-
         place = bisect_right(self._seqs, seq)
         if not place:
             return Fold()

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from tbtui.journal.downtime import Downtime
-from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.events import (
+    Estimate,
+    GpusMeasured,
+    GroupUnderReview,
+    PhaseSeconds,
+    ProcessMeasured,
+    ReviewClosed,
+)
+from tbtui.journal.figures import Downtime, planned_steps
 from tbtui.journal.vocabulary import AlarmName, CommandVerb, Purpose, RunPhase, TrialPhase
 from tbtui.outcomes import INFRASTRUCTURE, Outcome
-from tbtui.view.review import ClosedReview, ReviewView
 from tbtui.view.server import PolicyLostView, PolicyView
-
-if TYPE_CHECKING:
-    from tbtui.journal.events import Estimate, GpusMeasured, PhaseSeconds, ProcessMeasured
 
 MAX_FINISHED_TRIALS = 512
 MAX_STEPS = 4096
@@ -202,6 +205,51 @@ class GroupView:
 
 
 @dataclass(slots=True)
+class ReviewView:
+    """A step's stop before its optimiser step: what would be trained if it were accepted now."""
+
+    step: int
+    since: float
+    groups: tuple[GroupUnderReview, ...] = ()
+    undecided: tuple[str, ...] = ()
+    """Trials that nobody has decided upon, and for whose sake it waits."""
+    until: float | None = None
+    """When it closes by itself; later by as long as the run is paused."""
+    paused_at: float | None = None
+    """Since when its time stands still."""
+    closed: ReviewClosed | None = None
+    """None while it is open."""
+    closed_at: float = 0.0
+
+    def pause(self, now: float) -> None:
+        if self.paused_at is None:
+            self.paused_at = now
+
+    def resume(self, now: float) -> None:
+        if self.until is not None and self.paused_at is not None:
+            self.until += now - self.paused_at
+        self.paused_at = None
+
+    def left(self, now: float) -> float | None:
+        """Seconds until it closes by itself; None: it waits for ever."""
+        at = now if self.paused_at is None else self.paused_at
+        return None if self.until is None else max(0.0, self.until - at)
+
+    @property
+    def ending(self) -> str:
+        """`accepted by ada`; empty while it is open."""
+        if self.closed is None:
+            return ""
+        match self.closed.how:
+            case "accepted":
+                return f"accepted by {self.closed.actor}"
+            case "rules":
+                return "decided by its rules"
+            case "timeout":
+                return "nobody came in time"
+
+
+@dataclass(slots=True)
 class StepView:
     step: int
     started_at: float
@@ -340,7 +388,7 @@ class RunState:
     groups: dict[str, GroupView] = field(default_factory=dict)
     reviews: dict[int, ReviewView] = field(default_factory=dict)
     """Open ones, by step; the step that is trained first comes first."""
-    review_closed: ClosedReview | None = None
+    review_closed: ReviewView | None = None
     """The last one that was."""
     steps: deque[StepView] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     timeline: deque[Stretch] = field(default_factory=lambda: deque(maxlen=MAX_STRETCHES))

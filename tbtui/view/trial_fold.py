@@ -29,7 +29,6 @@ from tbtui.journal.events import (
     TurnStarted,
 )
 from tbtui.view.current import active_seconds, batches_under_way
-from tbtui.view.spending import spend, spending_of
 from tbtui.view.state import (
     MAX_FINISHED_TRIALS,
     RECENT_REWARDS,
@@ -39,6 +38,7 @@ from tbtui.view.state import (
     StepView,
     TrialView,
 )
+from tbtui.view.times import spend, spending_of
 
 
 class TrialFold:

@@ -67,7 +67,7 @@ def test_every_command_is_built_under_the_name_that_it_is_listed_by() -> None:
         assert name in get_group(part).commands
 
 
-def test_a_replay_and_a_joined_run_bring_no_classes_of_events_before_the_first_frame() -> None:
+def test_a_replay_and_a_joined_run_import_little_before_the_first_frame() -> None:
     modules = imported_by(
         "import tbtui.commands.replay, tbtui.commands.attach, tbtui.ctl.targets, tbtui.show_run\n"
         "import tbtui.ui.app, tbtui.ui.runs"

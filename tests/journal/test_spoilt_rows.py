@@ -12,8 +12,7 @@ from tbtui.journal.database import JournalError
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import search
-from tbtui.journal.summaries import summarise
-from tbtui.journal.task_history import read_history
+from tbtui.journal.summaries import read_history, summarise
 from tbtui.journal.timeline import Timeline
 from tbtui.journal.writer import JournalWriter
 from tbtui.view.reading import state_at_end

@@ -18,9 +18,10 @@ from tbtui.ui.panes.tokens import flow, heat_level, surprising
 from tbtui.ui.runs import LiveRun
 from tbtui.ui.selection import LINGER_SEC, Selection
 from tbtui.ui.terminal.recordings import Recordings
-from tbtui.view.current import active_seconds, current_trials, time_shares
+from tbtui.view.current import active_seconds, current_trials
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.tasks import task_tree
+from tbtui.view.times import time_shares
 from tests.ui.synthetic import START, write_run
 
 

@@ -23,12 +23,12 @@ from tbtui.journal.events import (
     TrialPhaseChanged,
     WorkerStarted,
 )
-from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.figures import planned_steps
 from tbtui.view.current import active_seconds, attempts, awaited, current_trials
 from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
-from tbtui.view.waits import step_wait
+from tbtui.view.times import step_wait
 
 from .story import entries, finished, queued, started
 

@@ -18,7 +18,7 @@ from tbtui.journal.events import (
 )
 from tbtui.view.current import siblings
 from tbtui.view.fold import Fold
-from tbtui.view.reviewed import reviewed_groups
+from tbtui.view.review import reviewed_groups
 from tbtui.view.state import RunState
 
 from .story import entries, finished, queued, started
@@ -98,4 +98,4 @@ def test_a_change_shows_at_once_and_a_closed_review_is_remembered() -> None:
     state = folded(opened, changed, ReviewClosed(step=1, how="accepted", actor="ada"))
     assert not state.reviews
     assert state.review_closed is not None
-    assert state.review_closed.closed.actor == "ada"
+    assert state.review_closed.ending == "accepted by ada"

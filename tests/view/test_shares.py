@@ -14,7 +14,7 @@ from tbtui.algorithm.segments import Call, merge
 from tbtui.algorithm.whatif import RecordedTrial, StepSettings, step_effect
 from tbtui.journal.events import GroupScored, StepStarted, TrialScore
 from tbtui.view.fold import Fold
-from tbtui.view.shares import gradient_share, group_share
+from tbtui.view.review import gradient_share, group_share
 
 from .story import entries, queued, started
 

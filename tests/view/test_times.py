@@ -22,9 +22,8 @@ from tbtui.journal.events import (
 )
 from tbtui.view.estimate import Outlook, remaining_sec, time_left
 from tbtui.view.fold import Fold
-from tbtui.view.spending import breakdown
 from tbtui.view.state import Duration, RunState
-from tbtui.view.waits import in_words, step_wait
+from tbtui.view.times import breakdown, in_words, step_wait
 
 from .story import entries, finished, queued, started
 

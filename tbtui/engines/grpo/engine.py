@@ -49,7 +49,6 @@ from tbtui.engines.grpo.step_metrics import (
 )
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
-from tbtui.journal.costs import dollars
 from tbtui.journal.events import (
     AlarmRaised,
     EvalFinished,
@@ -61,7 +60,7 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
 )
-from tbtui.journal.held_out import HeldOut, pass_rates_in_words
+from tbtui.journal.figures import HeldOut, dollars, pass_rates_in_words
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, PolicyError, PolicyLostError
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tbtui.algorithm.costs import Costs, Spent, Tokens
 from tbtui.config import RunConfig
 from tbtui.engines.prices import price_list
-from tbtui.journal.costs import dollars
+from tbtui.journal.figures import dollars
 from tbtui.policies.base import Policy
 
 

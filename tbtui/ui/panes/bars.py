@@ -29,8 +29,8 @@ from tbtui.view.curves import STALENESS, held_out_rates
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.needs import Need, NeedKind, needs
 from tbtui.view.tasks import dataset_name
+from tbtui.view.times import in_words, step_wait
 from tbtui.view.waiting import doing, duration, retry_wait, stage, verb_words, waiting_for
-from tbtui.view.waits import in_words, step_wait
 
 _KEYS: dict[NeedKind, str] = {"review": "review", "trial": "pause", "paused": "pause-run"}
 """Ids of the keys that meet a need."""

@@ -13,11 +13,10 @@ from tbtui.ui.drawing.text import Name, visible_lines, wrap
 from tbtui.ui.panes.bars import with_key
 from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane, Pane
 from tbtui.ui.theme.glyphs import ALARM_MARK
-from tbtui.view.current import time_shares
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.needs import needs
 from tbtui.view.state import SPENDINGS, Spending
-from tbtui.view.waits import StepWait, step_wait
+from tbtui.view.times import StepWait, step_wait, time_shares
 
 
 class TimesPane(Pane):

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 
 from textual.strip import Strip
 
-from tbtui.journal.costs import dollars
+from tbtui.journal.figures import dollars
 from tbtui.journal.vocabulary import TrialPhase
 from tbtui.ui.drawing.rows import Span, pair, reason, row, split_row
 from tbtui.ui.drawing.text import clock_time, number, short_count, wrap

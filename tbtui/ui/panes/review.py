@@ -17,8 +17,8 @@ from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.selection import ReviewCursor
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SUSPECT_MARK, trial_glyph
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.review import ReviewView
-from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
+from tbtui.view.review import ReviewedGroup, ReviewedTrial
+from tbtui.view.state import ReviewView
 from tbtui.view.waiting import duration
 
 _NOTHING = {
@@ -199,8 +199,8 @@ def _nothing(frame: Frame, width: int) -> list[Strip]:
     setting = str(state.settings.get("review", "off"))
     texts: list[tuple[str, Style]] = [("No step waits for a review.", palette.strong)]
     if (last := state.review_closed) is not None:
-        stamp = time.strftime("%H:%M:%S", time.localtime(last.time))
-        texts.append((f"Step {last.closed.step} went on at {stamp}: {last.words}.", palette.text))
+        stamp = time.strftime("%H:%M:%S", time.localtime(last.closed_at))
+        texts.append((f"Step {last.step} went on at {stamp}: {last.ending}.", palette.text))
     texts += [
         ("", palette.muted),
         (

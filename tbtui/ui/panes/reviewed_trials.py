@@ -17,7 +17,7 @@ from tbtui.ui.panes.review import reward_cell
 from tbtui.ui.selection import ReviewCursor
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SUSPECT_MARK
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.reviewed import ReviewedTrial
+from tbtui.view.review import ReviewedTrial
 from tbtui.view.waiting import doing
 
 _LABEL, _OUTCOME = 14, 15

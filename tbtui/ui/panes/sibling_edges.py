@@ -16,7 +16,7 @@ from tbtui.ui.panes.pane import Frame
 from tbtui.ui.panes.siblings import Spread
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
 from tbtui.view.current import active_seconds, siblings
-from tbtui.view.shares import gradient_share, group_share
+from tbtui.view.review import gradient_share, group_share
 from tbtui.view.state import GroupView, TrialView
 from tbtui.view.waiting import doing
 

@@ -16,7 +16,7 @@ from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.state import ACTIVITIES, Activity, RunState
-from tbtui.view.timeline import StepTimes, step_times
+from tbtui.view.times import StepTimes, step_times
 from tbtui.view.waiting import duration, waiting_for
 
 _MARKS: dict[Activity, str] = {

@@ -16,8 +16,8 @@ from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SPENDING_MARKS
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.current import active_seconds, attempts, siblings
 from tbtui.view.estimate import remaining_sec, time_left
-from tbtui.view.spending import breakdown
 from tbtui.view.state import Spending, TrialView
+from tbtui.view.times import breakdown
 from tbtui.view.waiting import doing, duration, retry_wait, verb_words
 
 _COLUMN = 20

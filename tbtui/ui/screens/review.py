@@ -16,9 +16,8 @@ from tbtui.ui.panes.review import ReviewGroups
 from tbtui.ui.panes.reviewed_trials import ReviewedTrials
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.selection import ReviewCursor
-from tbtui.view.review import ReviewView
-from tbtui.view.reviewed import reviewed_groups
-from tbtui.view.state import RunState
+from tbtui.view.review import reviewed_groups
+from tbtui.view.state import ReviewView, RunState
 
 
 class ReviewScreen(LiveScreen):

@@ -23,9 +23,9 @@ from tbtui.ui.services import TrialToolError
 from tbtui.ui.terminal.recordings import Scrub
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Columns
-from tbtui.view.command_tokens import command_tokens
 from tbtui.view.current import attempts
 from tbtui.view.exports import ExportFormat
+from tbtui.view.transcript import command_tokens
 
 _COPIED = {"terminal": "the terminal", "turns": "the turn", "tokens": "the tokens"}
 
