@@ -86,9 +86,9 @@ class ServerStatus:
     retries: int = 0
     """Requests sent again, by the client library or by us."""
     prompt_tokens: int = 0
-    """Of answered sampling requests."""
+    """Tokens of the prompts of answered sampling requests."""
     cached_tokens: int = 0
-    """Of those, how many the server had in its cache."""
+    """How many of those the server had in its cache."""
     kv_cache_use: float | None = None
     """Share of its memory for histories that is in use, from 0 to 1; of several inference engines,
     the fullest one's. Only vLLM tells."""
@@ -96,7 +96,7 @@ class ServerStatus:
     """Requests of anybody that were put back because that memory was full, since its start (vLLM).
     """
     latencies: tuple[LatencyStatus, ...] = ()
-    """Of everybody's requests (vLLM); empty where there was nothing to measure of late."""
+    """Latencies of everybody's requests (vLLM); empty where there were none of late."""
 
     @property
     def words(self) -> str:
@@ -110,7 +110,7 @@ class ServerStatus:
 
     @property
     def is_vllm(self) -> bool:
-        """It tells of itself as vLLM does."""
+        """It reports what only vLLM does."""
         return self.preemptions is not None
 
     @property

@@ -43,7 +43,7 @@ class Event(
     tag_field="kind",
     tag=_kind,
 ):
-    """What all events are. Read and written as JSON alone: nothing is checked when one is made."""
+    """Base of all events. Types are checked when one is read, not when one is made."""
 
     kind: ClassVar[str]
     """The class, as journals name it."""
@@ -108,7 +108,7 @@ class RunContinued(Event, frozen=True, kw_only=True):
     checkpoint: str | None
     """Relative to the run directory; None: from the start."""
     step: int
-    """Of the checkpoint."""
+    """The checkpoint's."""
     replayed: tuple[int, ...]
     """Steps after it that are trained again."""
     reused: int
@@ -189,7 +189,7 @@ class TurnSampled(TrialEvent, frozen=True, kw_only=True):
     purpose: str = "turn"
     """As in `TurnStarted`."""
     sample: int | None
-    """None: only the trainer has the tokens; `TrialTraced` tells of them, or nobody does."""
+    """None: only the trainer has the tokens; they come with `TrialTraced`, or never."""
     text: str
     """What the agent reads."""
     thinking: str = ""
@@ -202,7 +202,7 @@ class TurnSampled(TrialEvent, frozen=True, kw_only=True):
     stop_reason: Literal["stop", "length"]
     weights_version: int | None
     cached_tokens: int | None = None
-    """Of the prompt, in the sampler's cache; None where it doesn't tell."""
+    """Prompt tokens in the sampler's cache; None where it doesn't report them."""
     seconds: float
 
 
@@ -220,7 +220,7 @@ class TurnParsed(TrialEvent, frozen=True, kw_only=True):
     commands: tuple[AgentCommand, ...]
     task_complete: bool
     error: str | None = None
-    """What the parser could not read; the agent is told and tries again."""
+    """What the parser could not read; the agent sees it and tries again."""
     warning: str | None = None
 
 
@@ -283,7 +283,7 @@ class TrialFinished(TrialEvent, frozen=True, kw_only=True):
 
 
 class CallTraced(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tokens of one model call tell, as in `TurnSampled`."""
+    """The tokens of one model call in figures, as in `TurnSampled`."""
 
     turn: int
     purpose: str = "turn"
@@ -296,14 +296,14 @@ class CallTraced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialTraced(TrialEvent, frozen=True, kw_only=True):
-    """A trainer that isn't ours told what it knows of a trial that ran under our eyes."""
+    """Another trainer (Prime-RL) reports the tokens of a trial whose turns are journalled."""
 
     group: str
     step: int
     """Whose batch it came back for."""
     weights_version: int
     calls: tuple[CallTraced, ...]
-    """Of those calls in the trial's `TurnSampled` events whose tokens it has, in their order."""
+    """In the order of the trial's `TurnSampled` events; only those whose tokens it has."""
 
 
 class TrialRetried(TrialEvent, frozen=True, kw_only=True):
@@ -320,7 +320,7 @@ class CompletionRetried(TrialEvent, frozen=True, kw_only=True):
 
     turn: int
     tries: int
-    """How often it has been asked for in vain."""
+    """Failed requests so far."""
     reason: str
     wait_sec: float
 
@@ -413,7 +413,7 @@ class ReviewOpened(Event, frozen=True, kw_only=True):
     groups: tuple[GroupUnderReview, ...]
     """In the order in which they are trained on."""
     undecided: tuple[str, ...] = ()
-    """Trials for whose sake it waits: no rule has decided upon them."""
+    """Trials that it waits for: no rule has decided upon them."""
     timeout_sec: float | None = None
     """Seconds after which it closes by itself."""
 
@@ -475,7 +475,7 @@ class EvalFinished(Event, frozen=True, kw_only=True):
     unscored: int
     by_kind: dict[str, float]
     by_dataset: dict[str, float] = {}
-    """Of a run that has several."""
+    """Empty where the run has one data set."""
     pass_at: dict[int, Estimate] = {}
     """k -> share of tasks that k attempts solve at least once; mean over tasks."""
     by_task: dict[str, float] = {}
@@ -664,7 +664,7 @@ class GpuMeasured(msgspec.Struct, frozen=True, kw_only=True):
     processes: int | None = None
     """That compute on it."""
     own_processes: int | None = None
-    """Of those, how many this run has started."""
+    """How many of those this run has started."""
     problem: str = ""
     """Why it can't be measured at all."""
 
@@ -679,7 +679,7 @@ class GpusMeasured(Event, frozen=True, kw_only=True):
 
 
 class Noted(Event, frozen=True, kw_only=True):
-    """Something a person should know that is no other event."""
+    """A message for a person that is no other event."""
 
     level: Literal["info", "warning", "error"]
     text: str

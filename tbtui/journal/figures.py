@@ -47,7 +47,7 @@ class Downtime:
 
     seconds: float = 0.0
     gaps: tuple[Gap, ...] = ()
-    """Of the last time that it went on."""
+    """Before the process that runs it now, or ran it last."""
     _latest: float = 0.0
     _process: tuple[str, int] = ("", 0)
     _starts: list[Gap] = field(default_factory=list)

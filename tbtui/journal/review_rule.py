@@ -49,9 +49,9 @@ class When:
     task: tuple[str, ...] = ()
     """Names and globs, one of which is its task's."""
     kind: tuple[str, ...] = ()
-    """Of its task."""
+    """Kinds of its task."""
     reward: Between | None = None
-    """Of the verdict; a trial without a reward is never between."""
+    """The verdict's; a trial without a reward is never between."""
     turns: Between | None = None
 
 
@@ -63,7 +63,7 @@ class Rule:
     verb: RuleVerb
     when: When = When()
     reward: float | None = None
-    """Of `relabel`, and only of it."""
+    """With `relabel` alone."""
     reason: str = ""
     """Never empty where a reward is given."""
 

@@ -31,7 +31,7 @@ class RunSummary:
     started_at: float | None = None
     """Seconds since the epoch, as all times."""
     last_at: float | None = None
-    """Of its last event."""
+    """Time of its last event."""
     policy: str = ""
     model_name: str = ""
     engine: str = ""
@@ -184,9 +184,9 @@ def _body(
     try:
         fields = json.loads(body)
     except ValueError as error:
-        raise db.spoilt(seq, kind) from error
+        raise db.corrupt(seq, kind) from error
     if not isinstance(fields, dict) or not fields.keys() >= set(needed):
-        raise db.spoilt(seq, kind)
+        raise db.corrupt(seq, kind)
     return seq, time, fields
 
 
@@ -246,7 +246,7 @@ class RunHistory:
 
 
 def read_history(run: RunDirectory) -> RunHistory | None:
-    """What the journal tells so far; None before the run has begun, and of runs of solutions,
+    """How the tasks have gone so far; None before the run has begun, and of runs of solutions,
     which say nothing of a policy.
 
     Raises:

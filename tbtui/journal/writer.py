@@ -1,4 +1,4 @@
-"""The one hand that writes a run's journal."""
+"""Writes a run's journal, as the only one that does."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ class JournalWriter:
         self.blocked = ""
         """Why nothing can be written for now; empty while all is well."""
         self.on_blocked: Callable[[], None] | None = None
-        """Whoever sees to `flush`; without one an outage raises `JournalError` too."""
+        """Sees to it that `flush` is called; without it an outage raises `JournalError` too."""
         self._backlog: list[_Statement] = []
         self._tails: dict[str, tuple[int, ...]] = {}
-        """Of running trials: the tokens so far. A trial never goes on in another process."""
+        """Running trial -> its tokens so far. A trial never goes on in another process."""
         with contextlib.ExitStack() as undo:
             try:
                 self._lock = undo.enter_context(RunLock(run))

@@ -172,7 +172,7 @@ class PolicyStatus:
     in_flight: int
     """Sampling requests handed in and not answered."""
     running: int
-    """Of those, how many are being computed now."""
+    """How many of those are being computed now."""
     completed: int
     """Requests answered since the start."""
     sampled_tokens: int
@@ -202,7 +202,7 @@ class Renderer(Protocol):
         """Token ids of a whole conversation of which the first `known` messages, the last of them
         the assistant's, have been before the policy as `history`, token for token.
 
-        The result starts with `history`, but for a renderer that is told to leave something of it
+        The result starts with `history`, but for a renderer that is set to leave something of it
         out (an earlier turn's thinking).
         """
         ...
@@ -275,5 +275,5 @@ class Policy(Protocol):
 
     async def close(self, ended: Ended = "success") -> None:
         """Let go of everything, within seconds and without an error, started or not; what is
-        still in flight fails with `PolicyError`. A server is told how it `ended`."""
+        still in flight fails with `PolicyError`. A server learns how it `ended`."""
         ...

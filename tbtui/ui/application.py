@@ -397,7 +397,7 @@ class TbtuiApp(BaseApp[int]):
             return  # it can't be opened, which has been said
         if (replay := self.live_run.replay) is not None:
             replay.playback.playing = False
-            replay.playback.go_to(replay.timeline.told(hit.seq, hit.time))
+            replay.playback.go_to(replay.timeline.replay_time(hit.seq, hit.time))
             self.moved()
         self._open_trial(hit.trial, hit.turn)
 

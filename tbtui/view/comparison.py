@@ -11,7 +11,7 @@ from tbtui.view.curves import Points, held_out_rates, training_rates
 from tbtui.view.state import RunState, TaskView
 
 KINDS = (TrialQueued.kind, TrialFinished.kind)
-"""Of the events that it needs."""
+"""Kinds of events that `Tally` needs."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,8 @@ class Tally:
     """Fold every event of `KINDS` in."""
 
     steps: dict[tuple[Purpose, int], dict[str, Rewards]] = field(default_factory=dict)
-    """Of scored trials: of training at its step, or of the evaluation after it; by task."""
+    """Purpose and step -> task -> rewards of its scored trials; an evaluation comes after its step.
+    """
     _live: dict[str, tuple[Purpose, int, str]] = field(default_factory=dict)
 
     def see(self, entry: Entry) -> None:

@@ -70,7 +70,7 @@ class Tally:
 
 
 def tallies(trials: Iterable[TrialView], state: RunState) -> list[Tally]:
-    """Of each batch that these are of; the one that the run goes on with next comes first."""
+    """How far each batch of these trials is; the one that the run goes on with next comes first."""
     batches: dict[tuple[int, Purpose], list[TrialView]] = {}
     for trial in trials:
         batches.setdefault((trial.step, trial.purpose), []).append(trial)

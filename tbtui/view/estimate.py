@@ -57,7 +57,7 @@ class Outlook:
 
     @cached_property
     def holding_up(self) -> list[TrialView]:
-        """The live trials of the batch under way, whoever is expected to end last first.
+        """The live trials of the batch under way, the one that is expected to end last first.
 
         A trial that has already outlasted all that is known comes before any estimate; without
         estimates it is the oldest first. What is still queued comes last, what is paused not at

@@ -369,11 +369,11 @@ class Fold:
     def _command_done(self, event: CommandDone, now: float) -> None:
         state = self.state
         view = state.pending.pop(event.command, None)
-        told = event.result
+        result = event.result
         if view is not None:
             # By the name that the trial has on every screen.
-            told = told.replace(view.target, view.label) if view.target else told
-            view.done_at, view.ok, view.result = now, event.ok, told
+            result = result.replace(view.target, view.label) if view.target else result
+            view.done_at, view.ok, view.result = now, event.ok, result
             if view.verb == "type" and not event.ok:
                 self._list(view)
             if trial := state.trials.get(view.target):
@@ -385,8 +385,8 @@ class Fold:
                 trial.pending = others[-1].verb if others and trial.live else ""
         if not event.ok:
             what = "" if view is None else f"{verb_words(view.verb)} refused: "
-            # Whoever asked is told at once; nobody else has to do anything about it.
-            self._note(now, "info", f"{what}{told}")
+            # The person who asked sees it at once; nobody else has to do anything about it.
+            self._note(now, "info", f"{what}{result}")
 
     def _list(self, command: CommandView) -> None:
         self.state.commands.append(command)

@@ -46,7 +46,7 @@ class Filter:
     kind: str = ""
     task: str = ""
     rewards: RewardRange | None = None
-    """Of the trials in the reward histogram, instead of those under way."""
+    """Trials in the reward histogram, instead of those under way."""
 
     def __bool__(self) -> bool:
         return self != Filter()

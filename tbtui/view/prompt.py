@@ -68,7 +68,7 @@ def with_pieces(parts: Sequence[PromptPart], pieces: Pieces) -> list[PromptPart]
 
 
 def _first(parts: Sequence[PromptPart], count: int) -> list[PromptPart]:
-    """Of the parts, the first `count` tokens."""
+    """The first `count` tokens of the parts."""
     kept: list[PromptPart] = []
     for part in parts:
         if count <= 0:

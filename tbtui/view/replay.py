@@ -1,4 +1,4 @@
-"""A clock that people hold in their hands, and folds to go back to. Pure."""
+"""A replay's clock, and snapshots of the fold to go back to. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ some thousand events do."""
 
 @dataclass(slots=True)
 class Playback:
-    """Where in a recorded run one is, in seconds since the epoch, and how it goes on."""
+    """Position in a recorded run, in seconds since the epoch, and speed."""
 
     start: float
     end: float
@@ -30,7 +30,7 @@ class Playback:
     """How often somebody has moved it to another place."""
 
     def pass_time(self, seconds: float, stop: float | None = None) -> None:
-        """`seconds` have gone by on the wall. It stands still at `stop`, and at the end."""
+        """Go on by `seconds` of the wall clock. It stands still at `stop`, and at the end."""
         if not self.playing:
             return
         limit = self.end if stop is None or self.position >= stop else min(stop, self.end)
@@ -49,13 +49,13 @@ class Playback:
         self.playing = not self.playing
 
     def change_speed(self, steps: int) -> None:
-        """So many steps faster, or slower."""
+        """Play faster by so many `SPEEDS`, or slower."""
         index = SPEEDS.index(self.speed) + steps
         self.speed = SPEEDS[min(len(SPEEDS) - 1, max(0, index))]
 
     @property
     def share(self) -> float:
-        """Of the run that lies behind, from 0 to 1."""
+        """Share of the run that lies behind, from 0 to 1."""
         length = self.end - self.start
         return (self.position - self.start) / length if length > 0 else 1.0
 

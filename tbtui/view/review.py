@@ -18,7 +18,7 @@ def signal(advantage: float | None, tokens: int, segments: int, normalizer: str)
     A is its advantage, w the weight that `loss_normalizer` gives a token (the table in
     `tbtui.algorithm.batch`): 1, or 1 / tokens of its segment, or 1 / tokens of its trial. The
     divisor of the batch is left out, which all trials have in common. The ratio of the trainer's
-    probabilities to the sampler's is taken as 1, so that what is clipped is not told apart.
+    probabilities to the sampler's is taken as 1, so that clipping is left out.
     """
     if advantage is None or not tokens:
         return 0.0
@@ -62,9 +62,9 @@ class ReviewedTrial:
     """None: it is not over yet."""
     suspicions: tuple[Suspicion, ...]
     undecided: bool
-    """The step waits for its sake."""
+    """The step waits for a decision upon it."""
     share: float | None
-    """Of the step's gradient, from 0 to 1; None: it has no part in training."""
+    """Share of the step's gradient, from 0 to 1; None: it has no part in training."""
 
     @property
     def label(self) -> str:
@@ -88,7 +88,7 @@ class ReviewedGroup:
 
     @property
     def share(self) -> float:
-        """Of the step's gradient, from 0 to 1."""
+        """Share of the step's gradient, from 0 to 1."""
         return sum(each.share or 0.0 for each in self.trials)
 
     @property
@@ -109,7 +109,7 @@ class ReviewedGroup:
 
     @property
     def suspects(self) -> Counter[str]:
-        """How many trials have what odd about them."""
+        """Suspect -> trials that have it."""
         return Counter(each.suspect for trial in self.trials for each in trial.suspicions)
 
     @property

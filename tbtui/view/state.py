@@ -149,7 +149,8 @@ class TrialView:
 
     @property
     def mean_logprob(self) -> float | None:
-        """None too while only the trainer has the tokens."""
+        """Mean log-probability of its tokens, nats; None without any, or while only the trainer
+        has them."""
         known = self.samples and self.completion_tokens
         return self.logprob_sum / self.completion_tokens if known else None
 
@@ -167,7 +168,7 @@ class TaskView:
     reward_sum: float = 0.0
     unscored: int = 0
     lost: int = 0
-    """Of the unscored, those that infrastructure has ended."""
+    """How many of the unscored infrastructure has ended."""
     live: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=16))
     """Latest rewards, oldest first."""
@@ -186,7 +187,7 @@ class TaskView:
 
     @property
     def recent_rate(self) -> float | None:
-        """Over the latest rewards: how it goes now, not how it went long ago."""
+        """Mean of the latest rewards."""
         return sum(self.recent) / len(self.recent) if self.recent else None
 
 
@@ -212,7 +213,7 @@ class ReviewView:
     since: float
     groups: tuple[GroupUnderReview, ...] = ()
     undecided: tuple[str, ...] = ()
-    """Trials that nobody has decided upon, and for whose sake it waits."""
+    """Trials that nobody has decided upon, and which it waits for."""
     until: float | None = None
     """When it closes by itself; later by as long as the run is paused."""
     paused_at: float | None = None
@@ -256,13 +257,13 @@ class StepView:
     finished_at: float | None = None
     groups: list[str] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    """Of the trials that have a part in training."""
+    """Rewards of the trials that have a part in training."""
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     constant_groups: int = 0
     queued: int = 0
     """Attempts at its trials so far."""
     ended: int = 0
-    """Of those."""
+    """How many of those have ended."""
     signals: dict[str, float] = field(default_factory=dict)
     """Scored group -> sum of its trials' signals."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -274,7 +275,7 @@ class StepView:
 
 @dataclass(slots=True)
 class Stretch:
-    """The run did one thing."""
+    """Time in which the run did one thing."""
 
     activity: Activity
     step: int
@@ -301,7 +302,7 @@ class EvalView:
 
 @dataclass(frozen=True, slots=True)
 class AlarmView:
-    """Training looked wrong at a step."""
+    """An alarm: training looked wrong at a step."""
 
     alarm: AlarmName
     step: int
@@ -331,7 +332,7 @@ class CommandView:
     verb: CommandVerb
     target: str
     label: str
-    """Of the target, for people."""
+    """The target's, for people."""
     actor: str
     reason: str
     time: float
@@ -354,9 +355,9 @@ class RunState:
 
     version: int = 0
     seq: int = 0
-    """Of the last event."""
+    """The last event's."""
     time: float = 0.0
-    """Of the last event."""
+    """The last event's."""
     run: str = ""
     started_at: float | None = None
     downtime: Downtime = field(default_factory=Downtime)
@@ -404,7 +405,7 @@ class RunState:
     unusable: dict[str, str] = field(default_factory=dict)
     """Task -> why no trial of it starts."""
     held_out_rates: dict[str, float] = field(default_factory=dict)
-    """Of each task that the latest evaluation has scored."""
+    """Task -> pass rate in the latest evaluation, if that has scored it."""
     trials_finished: int = 0
     rollouts: int = 0
     """Training trials finished; cut off and cancelled ones are none."""
@@ -432,12 +433,12 @@ class RunState:
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     """Finished training trials that have no part in training, by why."""
     durations: deque[Duration] = field(default_factory=lambda: deque(maxlen=RECENT_DURATIONS))
-    """Of the latest trials that ended by themselves."""
+    """Durations of the latest trials that ended by themselves."""
     task_durations: dict[str, deque[Duration]] = field(default_factory=dict)
     """The same by task."""
 
     def seconds(self, now: float) -> float:
-        """Since its start, without the time in which no process ran it."""
+        """Seconds since its start, without the time in which no process ran it."""
         return 0.0 if self.started_at is None else now - self.started_at - self.downtime.seconds
 
     @property
@@ -449,7 +450,7 @@ class RunState:
 
     @property
     def rewards(self) -> list[float]:
-        """Of the latest scored training trials, oldest first."""
+        """Rewards of the latest scored training trials, oldest first."""
         return [reward for _, reward in self.rewarded]
 
     def step_view(self, step: int) -> StepView | None:
@@ -462,7 +463,7 @@ class RunState:
         return sorted(unfinished, key=lambda step: step.step)
 
     def latest_metric(self, name: str) -> float | None:
-        """Of the last finished step that has it."""
+        """The metric's value in the last finished step that has it."""
         finished = (step for step in reversed(self.steps) if name in step.metrics)
         return next((step.metrics[name] for step in finished), None)
 

@@ -14,7 +14,7 @@ WORTH_TELLING_SEC = 3.0
 
 
 class Preempted:
-    """Counts the requests that a full KV cache has put back: told of at 1, 2, 4, ... of them."""
+    """Counts the requests that a full KV cache has put back: a line at 1, 2, 4, ... of them."""
 
     def __init__(self) -> None:
         self._before: int | None = None
@@ -35,39 +35,39 @@ class Preempted:
 
 
 class ServerLines:
-    """Fold every event of the journal in: that of any other kind tells that time has passed."""
+    """Fold every event of the journal in: one of any other kind shows that time has passed."""
 
     def __init__(self) -> None:
         self._now: ServerStatus | None = None
-        self._told: ServerStatus | None = None
-        """As it was told of last."""
+        self._last: ServerStatus | None = None
+        """As it was in the last line."""
         self._preempted = Preempted()
 
     def lines(self, entry: Entry) -> Iterator[str]:
-        """What is to be told now: `paused: no capacity (pool full), for 3s so far`."""
+        """Lines due now: `paused: no capacity (pool full), for 3s so far`."""
         if isinstance(entry.event, PolicyMeasured) and entry.event.server is not None:
             yield from self._preempted.lines(entry.event.server.preemptions)
         match entry.event:
             case PolicyMeasured(server=None) | PolicyLost() | RunContinued():
-                self._now = self._told = None
+                self._now = self._last = None
             case PolicyMeasured(server=measured) if measured is not None:
                 self._now = measured
             case _:
                 pass
-        now, told = self._now, self._told
+        now, last = self._now, self._last
         if now is None:
             return
         reason = f" ({now.reason})" if now.reason else ""
         if now.held_up:
             lasted = entry.time - now.since
-            if lasted >= WORTH_TELLING_SEC and (told is None or told.state != now.state):
-                self._told = now
+            if lasted >= WORTH_TELLING_SEC and (last is None or last.state != now.state):
+                self._last = now
                 yield f"{now.words}{reason}, for {duration(lasted)} so far"
-        elif told is not None and told.held_up:
-            self._told = now
-            yield f"{now.words}{reason} after {duration(now.since - told.since)}"
-        elif now.state == "unknown" and reason and (told is None or told.reason != now.reason):
-            self._told = now
+        elif last is not None and last.held_up:
+            self._last = now
+            yield f"{now.words}{reason} after {duration(now.since - last.since)}"
+        elif now.state == "unknown" and reason and (last is None or last.reason != now.reason):
+            self._last = now
             yield f"{now.words}{reason}"
 
 
@@ -75,19 +75,19 @@ class GpuLines:
     """Fold every event of the journal in."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._last: dict[str, str] = {}
         """Machine -> what was said of it last."""
 
     def lines(self, entry: Entry) -> Iterator[str]:
-        """What is to be told now: `node-1: 2 x NVIDIA H100 80GB HBM3`, `node-2: Connection
-        refused`. Each machine is told of when it is seen first, and when that has changed."""
+        """Lines due now: `node-1: 2 x NVIDIA H100 80GB HBM3`, `node-2: Connection refused`. Each
+        machine has one when it is seen first, and when that has changed."""
         match entry.event:
             case RunContinued():
-                self._told.clear()
+                self._last.clear()
             case GpusMeasured() as measured:
                 said = _said(measured)
-                if self._told.get(measured.host) != said:
-                    self._told[measured.host] = said
+                if self._last.get(measured.host) != said:
+                    self._last[measured.host] = said
                     yield f"{measured.host}: {said}"
             case _:
                 pass

@@ -32,7 +32,7 @@ _SPENDING: dict[TrialPhase, Spending] = {
 
 
 def spending_of(phase: TrialPhase, detail: str) -> Spending:
-    """What the time of a phase counts as; set-up is told apart by its detail."""
+    """What the time of a phase counts as; set-up is distinguished by its detail."""
     if phase is TrialPhase.SETUP:
         return "build" if detail == "sandbox" else "setup"
     return _SPENDING[phase]
@@ -103,7 +103,7 @@ class StepTimes:
 
 
 def step_times(stretches: deque[Stretch], now: float, latest: int) -> list[StepTimes]:
-    """Of the latest steps, the last one last."""
+    """Times of the latest steps, the last one last."""
     steps: dict[int, dict[Activity, float]] = {}
     live = -1
     for stretch in reversed(stretches):
@@ -121,7 +121,7 @@ def step_times(stretches: deque[Stretch], now: float, latest: int) -> list[StepT
 
 
 def note_activity(state: RunState, now: float) -> None:
-    """After anything that may have changed what the run does."""
+    """Begin another stretch if the run does something else now."""
     doing = _doing(state)
     open_stretch = state.timeline[-1] if state.timeline else None
     if open_stretch is not None and open_stretch.until is None:
@@ -133,7 +133,7 @@ def note_activity(state: RunState, now: float) -> None:
 
 
 def cut_off(state: RunState, gaps: Iterable[tuple[float, float]]) -> None:
-    """In the `gaps` there was no process, without a word; another one goes on."""
+    """End the stretches where a `gap` without a process began."""
     for since, until in gaps:
         for stretch in reversed(state.timeline):
             if stretch.until is not None and stretch.until <= since:
@@ -185,7 +185,7 @@ class StepWait:
 
     step: int
     seconds: dict[Spending, float]
-    """Of the critical path, by what they went to, in the order of a trial's life."""
+    """Seconds of the critical path by what they went to, in the order of a trial's life."""
     live: bool
     """The step is still being sampled."""
 
@@ -224,7 +224,7 @@ def in_words(wait: StepWait, most: int = 2) -> str:
 
 
 def measured_wait(step: int, metrics: dict[str, float]) -> StepWait | None:
-    """The wait that a finished step's metrics tell of, if they do."""
+    """The wait in a finished step's metrics, if it is there."""
     seconds: dict[Spending, float] = {
         name: metrics[METRIC + name] for name in SPENDINGS if metrics.get(METRIC + name, 0) > 0
     }

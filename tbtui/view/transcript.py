@@ -39,7 +39,7 @@ class TurnView:
     text: str = ""
     prompt_tokens: int = 0
     cached_tokens: int | None = None
-    """Of the prompt; None where the sampler doesn't tell."""
+    """Prompt tokens in the sampler's cache; None where it doesn't report them."""
     completion_tokens: int = 0
     mean_logprob: float | None = None
     model_seconds: float = 0.0
@@ -72,7 +72,7 @@ class Transcript:
     turns: list[TurnView] = field(default_factory=list)
     finished: TrialFinished | None = None
     seq: int = 0
-    """Of the last event seen."""
+    """The last event's."""
 
     def turn_at(self, time: float) -> int | None:
         """The place of the turn that was under way at a time; None: before the first one."""

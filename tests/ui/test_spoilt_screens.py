@@ -76,4 +76,4 @@ async def test_tokens_that_are_spoilt_are_not_shown(
         for key in ("t", "escape", "p"):
             await pilot.press(key)
             await settle(app)
-        assert "(a model call's tokens) is spoilt" in styled_text(app)
+        assert "(a model call's tokens) is corrupt" in styled_text(app)

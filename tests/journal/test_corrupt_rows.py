@@ -44,10 +44,10 @@ def test_whichever_row_is_spoilt_it_is_named_and_the_others_are_shown(
 
         with pytest.raises(JournalError) as refused:
             JournalReader(copy).read(0)
-        assert str(refused.value).startswith(f"{copy.database}: {row} is spoilt; put ")
+        assert str(refused.value).startswith(f"{copy.database}: {row} is corrupt; put ")
         reader, lines = JournalReader(copy, lenient=True), HumanLines()
         assert state_at_end(reader).seq == len(whole)
-        assert reader.trouble == f"{row} of {copy.database} is spoilt, and left out here"
+        assert reader.trouble == f"{row} of {copy.database} is corrupt, and left out here"
         shown = [line for each in reader.read(0) for line in lines.lines(each)]
         assert sum(f"row {entry.seq} of the journal" in line for line in shown) == 1
         others = [each for each in whole if each.seq != entry.seq]
@@ -71,7 +71,7 @@ def test_a_search_goes_on_past_it_and_says_so(run: RunDirectory) -> None:
     (observed,) = [e for e in entries_of(run) if e.event.kind == "turn_observed"]
     spoil(run, observed.seq, '{"observation": "The file')
     hits = []
-    with pytest.raises(JournalError, match=rf"row {observed.seq} \(turn_observed\) is spoilt"):
+    with pytest.raises(JournalError, match=rf"row {observed.seq} \(turn_observed\) is corrupt"):
         for progress in search(run, "The file"):
             hits += progress.hits
     assert [hit.where for hit in hits] == ["said"]
