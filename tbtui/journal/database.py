@@ -1,4 +1,4 @@
-"""The database that a journal is, for all who read it."""
+"""A journal's SQLite database, opened for reading and distrusted."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Database:
         return self._found(query, values, sqlite3.Cursor.fetchall)
 
     def row(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> Any:
-        """The first one; None: there is none."""
+        """First row of a query's result; None: it has none."""
         return self._found(query, values, sqlite3.Cursor.fetchone)
 
     def last_seq(self) -> int:
@@ -146,7 +146,7 @@ class Database:
         return None if row is None else self.corrupt(*row)
 
     def corrupt(self, seq: int, what: str) -> JournalError:
-        """The row of an event, or of a model call, does not hold what was written there."""
+        """An error: the row of an event, or of a model call, is not what was written there."""
         return JournalError(
             f"{self._file}: row {seq} ({what}) is corrupt; put a sound copy of run.db in its place"
         )
@@ -207,7 +207,7 @@ def distrust(db: sqlite3.Connection) -> None:
 
 
 def _files(run: RunDirectory) -> list[Path]:
-    """All that SQLite opens."""
+    """Files that SQLite opens."""
     name = run.database.name
     return [run.database.with_name(name + end) for end in ("", "-wal", "-shm", "-journal")]
 

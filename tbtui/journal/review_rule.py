@@ -41,7 +41,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """What has to hold of a trial, all of it; a condition that is empty or None always holds."""
+    """Conditions on a trial, all of which have to hold; one that is empty or None always does."""
 
     suspect: tuple[SuspectName | Literal["any"], ...] = ()
     """One of these is suspected of it, and for `accept` nothing else; `any`: something is."""

@@ -147,7 +147,7 @@ class JournalWriter:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """All that is written within is there for readers at once, or not at all."""
+        """Write all that is appended within as one transaction."""
         before = self._seq, self._sample
         collected, self._collected = self._collected, []
         try:
@@ -232,7 +232,7 @@ class JournalWriter:
         return db
 
     def _write(self, *statements: _Statement) -> None:
-        """All of them at once; later, while the disk refuses."""
+        """Execute the statements in one transaction; keep them while the disk refuses."""
         if self._collected is not None:
             self._collected.extend(statements)
         elif self.blocked:
@@ -261,7 +261,7 @@ class JournalWriter:
             raise
 
     def _refused(self, error: sqlite3.Error) -> None:
-        """Take up why nothing can be written for now.
+        """Remember why nothing can be written for now.
 
         Raises:
             JournalError: it is nothing that passes.
@@ -271,7 +271,7 @@ class JournalWriter:
         self.blocked = str(error)
 
     def forget(self, trial: str) -> None:
-        """The trial is over: no further sample of it will come."""
+        """Drop the tokens of a trial that is over: no further sample of it will come."""
         self._tails.pop(trial, None)
 
     def close(self) -> None:

@@ -10,8 +10,8 @@ from tbtui.journal.events import Entry, Purpose, TrialFinished, TrialQueued
 from tbtui.view.curves import Points, held_out_rates, training_rates
 from tbtui.view.state import RunState, TaskView
 
-KINDS = (TrialQueued.kind, TrialFinished.kind)
-"""Kinds of events that `Tally` needs."""
+REWARD_KINDS = (TrialQueued.kind, TrialFinished.kind)
+"""Kinds of events that `TaskRewards` needs."""
 
 
 @dataclass(slots=True)
@@ -25,8 +25,8 @@ class Rewards:
 
 
 @dataclass(slots=True)
-class Tally:
-    """Fold every event of `KINDS` in."""
+class TaskRewards:
+    """Rewards of a run's tasks, by step. Fold every event of `REWARD_KINDS` in."""
 
     steps: dict[tuple[Purpose, int], dict[str, Rewards]] = field(default_factory=dict)
     """Purpose and step -> task -> rewards of its scored trials; an evaluation comes after its step.
@@ -153,7 +153,7 @@ class Comparison:
 def compare(
     first: RunState,
     second: RunState,
-    tallies: tuple[Tally, Tally],
+    tallies: tuple[TaskRewards, TaskRewards],
     names: tuple[str, str] | None = None,
 ) -> Comparison:
     """`names`: what to call them, if not what they were called when they began."""
@@ -192,7 +192,7 @@ def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Setti
 def _tasks(
     first: Mapping[str, TaskView],
     second: Mapping[str, TaskView],
-    tallies: tuple[Tally, Tally],
+    tallies: tuple[TaskRewards, TaskRewards],
     common: Common,
 ) -> list[TaskDifference]:
     trained = range(1, common.trained + 1)

@@ -89,7 +89,7 @@ class Ending:
 
     @property
     def steps(self) -> int:
-        """That the run is to take; 0: it only evaluates, or is known to have no end."""
+        """Steps that the run is to take; 0: it only evaluates, or is known to have no end."""
         return planned_steps(self._settings, self._train_tasks)
 
     def lines(self, name: str = "") -> Iterator[Line]:
@@ -148,7 +148,7 @@ def name_to_type(run: RunDirectory, logs_dir: Path) -> str:
 
 
 def read_ending(run: RunDirectory) -> Ending:
-    """Raises `JournalError`."""
+    """Read how far a run has come. Raises `JournalError`."""
     ending, after = Ending(), 0
     with closing(JournalReader(run, lenient=True)) as reader:
         while entries := reader.read_kinds(_KINDS, after):

@@ -15,7 +15,7 @@ _ENOUGH = 2
 
 
 def remaining_sec(trial: TrialView, state: RunState, now: float) -> float | None:
-    """Active seconds until a running trial is expected to end; None when nothing tells.
+    """Active seconds until a running trial is expected to end; None where nothing is known.
 
     The mean of those finished trials that took longer than this one has taken so far and made at
     least as many turns: of its own task where there are enough, else of all. A trial with a

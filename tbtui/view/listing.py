@@ -38,7 +38,7 @@ class RewardRange:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a trial has to be; all of it."""
+    """Conditions on a trial, all of which it has to meet."""
 
     words: str = ""
     """Each of them is part of its task, group, state, outcome, kind or purpose."""

@@ -70,7 +70,7 @@ def _needs(outlook: Outlook) -> Iterator[Need]:
 
 
 def _asked_to_pause(state: RunState) -> bool:
-    """Somebody did it, who knows."""
+    """Whether a person paused the run, who then knows that it waits."""
     asked = [each.verb for each in state.commands if each.target == RUN]
     return [verb for verb in asked if verb in ("pause", "resume")][-1:] == ["pause"]
 

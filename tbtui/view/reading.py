@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.view.comparison import KINDS, Comparison, Tally, compare
+from tbtui.view.comparison import REWARD_KINDS, Comparison, TaskRewards, compare
 from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_FINISHED_TRIALS, RunState
 
@@ -48,7 +48,7 @@ class Reading:
 
     @property
     def complete(self) -> bool:
-        """Nothing was passed over that a fold would have to know: it may be kept and gone on."""
+        """Whether the fold has seen all that it needs, so that it may be kept and gone on with."""
         return self.fold.state.seq >= self._shortcut.until
 
     @property
@@ -117,9 +117,9 @@ def compare_runs(first: RunDirectory, second: RunDirectory) -> Comparison:
     return replace(comparison, troubles=troubles)
 
 
-def _tally(reader: JournalReader) -> Tally:
-    tally, after = Tally(), 0
-    while entries := reader.read_kinds(KINDS, after):
+def _tally(reader: JournalReader) -> TaskRewards:
+    tally, after = TaskRewards(), 0
+    while entries := reader.read_kinds(REWARD_KINDS, after):
         after = entries[-1].seq
         for entry in entries:
             tally.see(entry)

@@ -67,7 +67,7 @@ class TurnView:
 
 @dataclass(slots=True)
 class Transcript:
-    """`apply` it to more entries of the same trial as they come."""
+    """A trial's turns and its end. `apply` further entries of the trial as they come."""
 
     turns: list[TurnView] = field(default_factory=list)
     finished: TrialFinished | None = None

@@ -99,7 +99,7 @@ class TrialFold:
         return True
 
     def requeue(self, trials: Iterable[str], now: float) -> None:
-        """These were cut off with their process: their places in the groups get new attempts.
+        """Queue these again, which were cut off with their process.
 
         When the process died nobody knows, so none of their time is shown.
         """
