@@ -29,6 +29,11 @@ from tbtui.journal.vocabulary import is_reward
 from tbtui.outcomes import Outcome as Outcome
 from tbtui.server_status import ServerStatus
 
+RunStatus = Literal["finished", "failed", "interrupted"]
+Disposition = Literal["trained", "constant", "short"]
+"""What becomes of a group. `constant`: all rewards equal, nothing to learn; `short`: too few
+members left."""
+
 
 def _kind(name: str) -> str:
     """`RunStarted` -> `run_started`."""
@@ -136,7 +141,7 @@ class RunResumed(Event, frozen=True, kw_only=True):
 
 
 class RunFinished(Event, frozen=True, kw_only=True):
-    status: Literal["finished", "failed", "interrupted"]
+    status: RunStatus
     reason: str
 
 
@@ -382,8 +387,7 @@ class GroupScored(Event, frozen=True, kw_only=True):
     step: int
     group: str
     task: str
-    disposition: Literal["trained", "constant", "short"]
-    """`constant`: all rewards equal, nothing to learn; `short`: too few members left."""
+    disposition: Disposition
     baseline: float | None
     trials: dict[str, TrialScore]
 
@@ -399,7 +403,7 @@ class GroupUnderReview(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     task: str
-    disposition: Literal["trained", "constant", "short"]
+    disposition: Disposition
     baseline: float | None
     trials: dict[str, TrialScore]
     suspects: dict[str, tuple[Suspicion, ...]] = {}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import sqrt
-from typing import Literal
 
-from tbtui.journal.events import GroupUnderReview, Suspicion, TrialScore
+from tbtui.journal.events import Disposition, GroupUnderReview, Suspicion, TrialScore
 from tbtui.view.current import places
 from tbtui.view.state import ReviewView, RunState, TrialView
 
@@ -81,7 +80,7 @@ class ReviewedGroup:
 
     group: str
     task: str
-    disposition: Literal["trained", "constant", "short"]
+    disposition: Disposition
     baseline: float | None
     trials: tuple[ReviewedTrial, ...]
     """In the order in which they were queued; a fresh attempt has the place of the one before."""

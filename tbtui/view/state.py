@@ -12,12 +12,14 @@ from itertools import takewhile
 from typing import Any, Literal, get_args
 
 from tbtui.journal.events import (
+    Disposition,
     Estimate,
     GpusMeasured,
     GroupUnderReview,
     PhaseSeconds,
     ProcessMeasured,
     ReviewClosed,
+    RunStatus,
 )
 from tbtui.journal.figures import Downtime, planned_steps
 from tbtui.journal.vocabulary import AlarmName, CommandVerb, Purpose, RunPhase, TrialPhase
@@ -197,7 +199,7 @@ class GroupView:
     task: str
     step: int
     trials: list[str] = field(default_factory=list)
-    disposition: Literal["trained", "constant", "short"] | None = None
+    disposition: Disposition | None = None
     baseline: float | None = None
     refilled: int = 0
     """Trials that took the place of members lost to other causes than the policy."""
@@ -380,7 +382,7 @@ class RunState:
     step: int = 0
     """Optimiser steps done."""
     weights_version: int = 0
-    status: Literal["finished", "failed", "interrupted"] | None = None
+    status: RunStatus | None = None
     reason: str = ""
     tasks: dict[str, TaskView] = field(default_factory=dict)
     trials: dict[str, TrialView] = field(default_factory=dict)
