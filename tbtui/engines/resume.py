@@ -22,9 +22,9 @@ from tbtui.config import (
 from tbtui.config.trust import remember
 from tbtui.config.values import lacks_password
 from tbtui.engines.fixed_settings import FIXED
-from tbtui.engines.grpo.history_kinds import HISTORY_KINDS
 from tbtui.engines.honoured import require_consistent
 from tbtui.engines.request import RunRequest
+from tbtui.journal import events
 from tbtui.journal.events import (
     RunContinued,
     RunFinished,
@@ -40,6 +40,40 @@ from tbtui.journal.rundir import (
     require_no_writer,
     require_writable_within,
 )
+from tbtui.view.reading import state_by_kinds
+from tbtui.view.state import RunState
+
+
+def _kinds(*classes: type[events.AnyEvent]) -> tuple[str, ...]:
+    return tuple(str(event.model_fields["kind"].default) for event in classes)
+
+
+HISTORY_KINDS = _kinds(
+    events.CommandDone,
+    events.CommandIssued,
+    events.EvalFinished,
+    events.EvalStarted,
+    events.GroupAdded,
+    events.GroupRefilled,
+    events.GroupScored,
+    events.ReviewClosed,
+    events.ReviewOpened,
+    events.RunContinued,
+    events.RunPaused,
+    events.RunResumed,
+    events.RunStarted,
+    events.StepFinished,
+    events.StepStarted,
+    events.TasksSetAside,
+    events.TrialExcluded,
+    events.TrialFinished,
+    events.TrialQueued,
+    events.TrialRelabelled,
+    events.TrialRetried,
+)
+"""Events that a run that goes on is put together from (`grpo/history.py`)."""
+_PROGRESS_KINDS = _kinds(RunStarted, RunContinued, RunFinished, StepFinished)
+"""Events that say how far a run is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +107,11 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     try:
         # Told now, not when the policy is loaded.
         reader.require_sound(HISTORY_KINDS)
-        progress = _Progress.read(reader)
+        run_so_far = state_by_kinds(reader, _PROGRESS_KINDS)
     finally:
         reader.close()
     if new.engine == "grpo":  # Prime-RL's own file says how long the run is
-        progress.require_work(new, directory)
+        _require_work(run_so_far, new, directory)
     remember(new, directory.path)
     return ResumeRequest(new, directory)
 
@@ -103,10 +137,7 @@ def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConf
 
 def _changed_live(directory: RunDirectory) -> dict[str, str]:
     """What was set while the run was live, since `config.toml` was written: name -> value."""
-    kinds = [
-        str(event.model_fields["kind"].default)
-        for event in (RunStarted, RunContinued, SettingsChanged)
-    ]
+    kinds = _kinds(RunStarted, RunContinued, SettingsChanged)
     changed: dict[str, str] = {}
     after = 0
     reader = JournalReader(directory)
@@ -151,52 +182,21 @@ def _tasks(config: RunConfig) -> Path | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """How far a run is."""
-
-    steps: int
-    complete: bool
-    tasks: int
-    """To train on; 0: it ended before it had told."""
-
-    @classmethod
-    def read(cls, reader: JournalReader) -> _Progress:
-        kinds = [
-            str(event.model_fields["kind"].default)
-            for event in (RunStarted, RunContinued, RunFinished, StepFinished)
-        ]
-        steps, complete, tasks, after = 0, False, 0, 0
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                match entry.event:
-                    case StepFinished(step=steps):
-                        pass
-                    case RunStarted(tasks=records):
-                        tasks = sum(record.split == "train" for record in records)
-                    case RunFinished(status=status):
-                        complete = status == "finished"
-                    case _:
-                        complete = False
-        return cls(steps, complete, tasks)
-
-    def require_work(self, config: RunConfig, directory: RunDirectory) -> None:
-        """Raise `ConfigError` when there is nothing to do."""
-        if not self.tasks:
-            return
-        last = total_steps(config.step_limit, config.n_epochs, self.tasks, config.batch_size)
-        name = "n_epochs" if config.step_limit is None else "max_steps"
-        value = config.n_epochs if config.step_limit is None else config.step_limit
-        if self.complete and last <= self.steps:
-            raise ConfigError(
-                f"{directory.name} is finished: {self.steps} steps; to go on, give a larger"
-                f" {name} than {value}"
-            )
-        if last < self.steps:
-            raise ConfigError(
-                f"{name}={value}: {directory.name} has done {self.steps} steps already"
-            )
+def _require_work(run: RunState, config: RunConfig, directory: RunDirectory) -> None:
+    """Raise `ConfigError` when there is nothing left to do in a run."""
+    tasks = sum(task.split == "train" for task in run.tasks.values())
+    if not tasks:  # it ended before it had told
+        return
+    last = total_steps(config.step_limit, config.n_epochs, tasks, config.batch_size)
+    name = "n_epochs" if config.step_limit is None else "max_steps"
+    value = config.n_epochs if config.step_limit is None else config.step_limit
+    if run.status == "finished" and last <= run.step:
+        raise ConfigError(
+            f"{directory.name} is finished: {run.step} steps; to go on, give a larger"
+            f" {name} than {value}"
+        )
+    if last < run.step:
+        raise ConfigError(f"{name}={value}: {directory.name} has done {run.step} steps already")
 
 
 def keep_settings(directory: RunDirectory, config: RunConfig) -> None:

@@ -16,13 +16,13 @@ from typing import IO, Any, Protocol
 
 from tbtui.config import ConfigError
 from tbtui.engines.beginning import started_event, trial_settings, warnings_of
-from tbtui.engines.continuation import continue_run, newest
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.grpo.alarms import AlarmWatch, alarm_actions
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.outages import Outages
 from tbtui.engines.grpo.recorded import StartingPoint
+from tbtui.engines.grpo.recovery import continue_run, newest
 from tbtui.engines.grpo.steering import Pool
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.engines.grpo.unusable_tasks import UnusableTasks

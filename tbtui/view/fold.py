@@ -356,7 +356,14 @@ class Fold:
         trial = state.trials.get(event.target)
         label = trial.label if trial else event.target
         view = CommandView(
-            event.command, event.verb, event.target, label, event.actor, event.reason, now
+            event.command,
+            event.verb,
+            event.target,
+            label,
+            event.actor,
+            event.reason,
+            now,
+            arguments=event.arguments,
         )
         if event.verb != "type":
             # Of keys only those are listed that were refused: there are too many of them.

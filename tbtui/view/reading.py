@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -97,6 +98,15 @@ def state_at_end(reader: JournalReader) -> RunState:
     while reading.fold.state.seq < target:
         reading.bite(target)
     return reading.fold.state
+
+
+def state_by_kinds(reader: JournalReader, kinds: Sequence[str]) -> RunState:
+    """The state that the journal's events of these kinds lead to, all others passed over."""
+    fold, after = Fold(), 0
+    while entries := reader.read_kinds(kinds, after):
+        fold.apply_all(entries)
+        after = entries[-1].seq
+    return fold.state
 
 
 def compare_runs(first: RunDirectory, second: RunDirectory) -> Comparison:

@@ -283,6 +283,7 @@ class CommandView:
     ok: bool | None = None
     """None while it is under way."""
     result: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ import pytest
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config import settings as known_settings
-from tbtui.engines.continuation import continue_run
 from tbtui.engines.fixed_settings import FIXED
 from tbtui.engines.grpo.checkpoint_state import STATE_FILE
 from tbtui.engines.grpo.checkpoints import (
@@ -30,7 +29,7 @@ from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.plan import task_order
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST, RUN_WAS_KILLED
-from tbtui.engines.grpo.recovery import Recovery, UnrecoverableError, recover
+from tbtui.engines.grpo.recovery import Recovery, UnrecoverableError, continue_run, recover
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.resume import keep_settings, request_resume
 from tbtui.journal.database import JournalError

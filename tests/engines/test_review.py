@@ -14,9 +14,9 @@ import pytest
 
 from tbtui.catalog.split import Split
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.examination import examined
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.recovery import recover
+from tbtui.engines.grpo.review import examined
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AgentCommand,

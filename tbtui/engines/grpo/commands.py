@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tbtui.config import ConfigError
 from tbtui.engines.control.run_verbs import answered_outside
 from tbtui.engines.events_of import issued
-from tbtui.engines.grpo.groups import Batch
+from tbtui.engines.grpo.batch import Batch
 from tbtui.engines.grpo.outages import Outages
 from tbtui.engines.grpo.pausing import Pause
 from tbtui.engines.grpo.steering import Steering

@@ -18,16 +18,16 @@ from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.trust import remember
-from tbtui.engines.grpo.batches import BatchPlanner
+from tbtui.engines.grpo.batch import Batch
 from tbtui.engines.grpo.checkpoints import CheckpointError, CheckpointKeeper, Progress
 from tbtui.engines.grpo.commands import RunCommands
 from tbtui.engines.grpo.evaluation import summarize
 from tbtui.engines.grpo.failures import HaltError, one_cause
-from tbtui.engines.grpo.groups import Batch
+from tbtui.engines.grpo.group import BatchRules
 from tbtui.engines.grpo.learning import LearningStep
 from tbtui.engines.grpo.live_settings import changed_config, differences, in_words
 from tbtui.engines.grpo.pausing import Pause, comes_before, running
-from tbtui.engines.grpo.places import BatchRules
+from tbtui.engines.grpo.planner import BatchPlanner
 from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
@@ -239,7 +239,7 @@ class GrpoEngine:
         started, config = time.monotonic(), self._config
         self._reviewing_sec = 0.0
         self._enter(self._waiting_phase())
-        batch, recorded = self._sampling[step], self._start.batches.get(step, RecordedBatch(()))
+        batch, recorded = self._sampling[step], self._start.batches.get(step, RecordedBatch())
 
         def scored(group: ScoredGroup) -> None:
             if group.group not in recorded.scored:

@@ -1,4 +1,4 @@
-"""Which trials a step consists of: pure, seeded, and the same whatever happens while it runs."""
+"""Which trials a step consists of: seeded, and the same whatever happens while it runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tbtui.catalog.tasks import TaskInfo
+from tbtui.config import RunConfig
 from tbtui.journal.events import Purpose
 
 
@@ -113,3 +114,31 @@ def plan_groups(
         trials = tuple(trial_plan(first, index) for index in range(1, size + 1))
         groups.append(GroupPlan(group, task, trials))
     return tuple(groups)
+
+
+def training_groups(
+    tasks: Sequence[TaskInfo], step: int, config: RunConfig
+) -> tuple[GroupPlan, ...]:
+    """The groups of a training batch, one for each of its tasks, oversampling included."""
+    return plan_groups(
+        tasks,
+        step=step,
+        size=config.group_size + config.oversample,
+        purpose="train",
+        temperature=config.temperature,
+        seed=config.seed,
+    )
+
+
+def evaluation_groups(
+    tasks: Sequence[TaskInfo], step: int, config: RunConfig
+) -> tuple[GroupPlan, ...]:
+    """The groups of an evaluation after `step`; the seeds are the same at every step."""
+    return plan_groups(
+        tasks,
+        step=step,
+        size=config.eval_group_size,
+        purpose="eval",
+        temperature=config.eval_temperature,
+        seed=config.seed,
+    )

@@ -9,16 +9,15 @@ trains exactly what the last event of the review says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tbtui.algorithm.segments import Segment, merge
+from tbtui.algorithm.suspects import ExaminedTrial, suspects
 from tbtui.config import ConfigError, RunConfig
-from tbtui.engines.grpo.decisions import Decisions
-from tbtui.engines.grpo.examination import suspicions
+from tbtui.engines.grpo.group import BatchGroup, Decisions
 from tbtui.engines.grpo.pausing import unpaused
-from tbtui.engines.grpo.places import BatchGroup
 from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.review_rules import Decision, ReviewRules, TrialFacts, load_rules
@@ -29,12 +28,14 @@ from tbtui.journal.events import (
     CommandVerb,
     GroupUnderReview,
     Noted,
+    Outcome,
     ReviewChanged,
     ReviewClosed,
     ReviewOpened,
     Suspicion,
 )
 from tbtui.journal.writer import JournalWriter
+from tbtui.rollout.outcome import is_infrastructure
 
 
 class UnderReview(Protocol):
@@ -83,7 +84,7 @@ class ReviewGate:
 
     def review(self, step: int, recorded: RecordedBatch | None) -> Review | None:
         """None: its groups are trained on as they come."""
-        return None if self.config().stream else Review(self, step, recorded or RecordedBatch(()))
+        return None if self.config().stream else Review(self, step, recorded or RecordedBatch())
 
     def rules(self) -> ReviewRules | None:
         """As the file has them now; one that can't be read leaves those before in force."""
@@ -106,23 +107,14 @@ class Review:
     def __init__(self, gate: ReviewGate, step: int, recorded: RecordedBatch) -> None:
         self._gate = gate
         self._step = step
-        before = recorded.review
-        self.begun = before.begun
-        """Rules have decided something, or people were asked."""
+        self.progress = recorded.review
+        """Goes on from what an interrupted run had of it: time waited then isn't given again."""
         self.waits = False
         """For somebody to accept the step."""
-        self.closed = before.closed
-        """Somebody has accepted it: nothing is decided any more."""
-        self.passed = before.closed
+        self.passed = self.progress.closed
         """The step may be trained."""
         self._was_scored = bool(recorded.scored) or recorded.finished
         """It had been handed over, reviewed or not, when the run was interrupted."""
-        self._opened = before.opened
-        self._waited_sec = before.waited_sec
-        """For somebody, before this process or this policy: that time isn't given again."""
-        self._refilled = set(before.refilled)
-        """Groups that rules had refilled: once each, so that it ends."""
-        self._to_refill = dict(before.to_refill)
         self._wanting: frozenset[str] = frozenset()
         """Trials that it opened for, decided upon since or not."""
         self._suspicions: dict[str, tuple[Suspicion, ...]] = {}
@@ -138,7 +130,7 @@ class Review:
         if self.waits or self.passed:
             return
         config = self._gate.config()
-        if self._was_scored or (config.review == "off" and not self.begun):
+        if self._was_scored or (config.review == "off" and not self.progress.begun):
             self.passed = True
             return
         if config.review == "off":  # it has been switched off meanwhile
@@ -153,20 +145,20 @@ class Review:
         self._wanting = frozenset(
             trial for trial in members if always or trial in held or trial in self._suspicions
         )
-        if self._opened or self._undecided(batch):
+        if self.progress.opened or self._undecided(batch):
             self._open(batch)
-        elif self.begun:
+        elif self.progress.begun:
             self._close("rules", "rules")
         else:
             self.passed = True
 
     def changed(self, batch: UnderReview) -> None:
         """Somebody decided something, or asked for fresh trials."""
-        if self.closed:
+        if self.progress.closed:
             return
         if batch.running:
             self.passed = False  # they are looked at too
-        if not self._opened:
+        if not self.progress.opened:
             return
         if self.waits and batch.running:
             self._stop_waiting()
@@ -191,7 +183,7 @@ class Review:
         held: set[str] = set()
         rules = self._gate.rules()
         for group in batch.groups:
-            refills = self._to_refill.pop(group.name, None)
+            refills = self.progress.to_refill.pop(group.name, None)
             for rollout in group.members():
                 if rules is None or rollout.trial in batch.decisions.decided:
                     continue
@@ -201,13 +193,13 @@ class Review:
                 if decision.verb == "hold":
                     held.add(rollout.trial)
                     continue
-                self.begun = True
+                self.progress.begun = True
                 batch.ask(_command(decision, rollout.trial))
                 if decision.verb == "refill":
                     refills = refills or decision.actor
-            if refills is not None and group.name not in self._refilled:
-                self.begun = True
-                self._refilled.add(group.name)
+            if refills is not None and group.name not in self.progress.refilled:
+                self.progress.begun = True
+                self.progress.refilled.add(group.name)
                 batch.ask(Command("refill", group.name, refills))
         return held
 
@@ -224,10 +216,10 @@ class Review:
     # Waiting
 
     def _open(self, batch: UnderReview) -> None:
-        self.begun = self._opened = self.waits = True
+        self.progress.begun = self.progress.opened = self.waits = True
         timeout = self._gate.config().review_timeout_sec
         if timeout is not None:
-            timeout = max(0.0, timeout - self._waited_sec)
+            timeout = max(0.0, timeout - self.progress.waited_sec)
         self._told = groups, undecided = self._groups(batch), self._undecided(batch)
         self._gate.journal.append(
             ReviewOpened(step=self._step, groups=groups, undecided=undecided, timeout_sec=timeout)
@@ -251,14 +243,14 @@ class Review:
         self, how: Literal["accepted", "rules", "timeout"], actor: str, reason: str = ""
     ) -> None:
         self._stop_waiting()
-        self.closed = self.passed = True
+        self.progress.closed = self.passed = True
         self._gate.journal.append(
             ReviewClosed(step=self._step, how=how, actor=actor, reason=reason)
         )
 
     def _stop_waiting(self) -> None:
         self.waits = False
-        self._waited_sec = 0.0  # what it opens for next is new
+        self.progress.waited_sec = 0.0  # what it opens for next is new
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -314,3 +306,27 @@ def _command(decision: Decision, trial: str) -> Command:
         case "exclude" | "accept":
             verb, arguments = decision.verb, {}
     return Command(verb, trial, decision.actor, decision.reason, arguments)
+
+
+def suspicions(groups: Sequence[BatchGroup]) -> dict[str, tuple[Suspicion, ...]]:
+    """Trial -> what is odd about it, by its verdict; what was decided since has no part in it."""
+    return {
+        trial: tuple(Suspicion(suspect=suspect, why=why) for suspect, why in found)
+        for group in groups
+        for trial, found in suspects([examined(rollout) for rollout in group.members()]).items()
+    }
+
+
+def examined(rollout: Rollout) -> ExaminedTrial:
+    return ExaminedTrial(
+        trial=rollout.trial,
+        outcome_is_infrastructure=is_infrastructure(rollout.outcome),
+        human_touched=rollout.outcome is Outcome.HUMAN_TOUCHED,
+        reward=rollout.reward,
+        verdict=rollout.verdict,
+        turns=rollout.turns,
+        verifying_sec=rollout.verifying_sec,
+        commands=rollout.commands,
+        verifier_output=rollout.verifier_output,
+        completions=tuple(call.completion_ids for call in rollout.calls),
+    )

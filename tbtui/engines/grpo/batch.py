@@ -1,4 +1,4 @@
-"""The groups of one batch while their trials run: who fills a group, and when it is complete."""
+"""A batch while its trials run: starts them, completes its groups, and hands these to training."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 from tbtui.algorithm.costs import Tokens
 from tbtui.engines.events_of import issued
-from tbtui.engines.grpo.decisions import Decisions
 from tbtui.engines.grpo.failures import one_cause
+from tbtui.engines.grpo.group import BatchGroup, BatchRules, Decisions, GroupPlace
 from tbtui.engines.grpo.pausing import unpaused
-from tbtui.engines.grpo.places import BatchGroup, BatchRules, GroupPlace
 from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, trial_plan
 from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import RecordedBatch
@@ -57,7 +56,7 @@ class Batch:
         self._recipe = recipe
         self._runner = runner
         self._journal = journal
-        self._recorded = recorded or RecordedBatch(())
+        self._recorded = recorded or RecordedBatch()
         self.decisions = Decisions(journal, self._recorded, train_touched=rules.train_touched)
         self.groups = [BatchGroup(plan, rules, self.decisions) for plan in groups]
         self._spare = spare
@@ -191,8 +190,8 @@ class Batch:
         known = self._recorded.places.get(plan.key)
         if known is None or not known.attempts:
             return await self._runner.run(plan)
-        if known.rollout is not None:
-            return known.rollout
+        if (rollout := known.rollout) is not None:
+            return rollout
         if known.seed is not None:
             plan = dataclasses.replace(plan, seed=known.seed)
         attempt = known.attempts + 1
@@ -244,12 +243,12 @@ class Batch:
     @property
     def _reviewed(self) -> bool:
         """People or rules see to its groups now, or have."""
-        return self._review is not None and self._review.begun
+        return self._review is not None and self._review.progress.begun
 
     @property
     def _closed(self) -> bool:
         """It goes on to be trained as it is."""
-        return self._review is not None and self._review.closed
+        return self._review is not None and self._review.progress.closed
 
     def _refill(self, group: BatchGroup, missing: int) -> None:
         group.refilled = True

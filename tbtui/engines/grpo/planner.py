@@ -10,8 +10,13 @@ from tbtui.algorithm.schedule import total_steps
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.places import BatchRules
-from tbtui.engines.grpo.plan import GroupPlan, plan_groups, task_order
+from tbtui.engines.grpo.group import BatchRules
+from tbtui.engines.grpo.plan import (
+    GroupPlan,
+    evaluation_groups,
+    task_order,
+    training_groups,
+)
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
 from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 
@@ -33,7 +38,7 @@ class BatchPlanner:
         """How many tasks an epoch has. Those that turn out in trials don't shorten the run."""
         taken = Counter(start.tasks_taken)
         for batch in start.batches.values():
-            taken.update(name for _, name in batch.groups)
+            taken.update(batch.groups.values())
         self._order = task_order(split.train, config.seed)
         # All that was taken before the interruption is at the front of the order; what lies
         # between was passed over, and a task that once was is never taken again.
@@ -68,8 +73,8 @@ class BatchPlanner:
         if recorded is None:
             tasks = list(itertools.islice(self._usable(), self._config.batch_size))
         else:
-            tasks = [self._tasks[name] for _, name in recorded.groups]
-        return list(self._plan(tasks, step))
+            tasks = [self._tasks[name] for name in recorded.groups.values()]
+        return list(training_groups(tasks, step, self._config))
 
     def spare(self, step: int, groups: list[GroupPlan]) -> Callable[[], GroupPlan]:
         """Plans the next group that joins the batch of `groups`."""
@@ -77,20 +82,9 @@ class BatchPlanner:
 
         def plan() -> GroupPlan:
             tasks.append(next(self._usable()))
-            return self._plan(tasks, step)[-1]
+            return training_groups(tasks, step, self._config)[-1]
 
         return plan
-
-    def _plan(self, tasks: list[TaskInfo], step: int) -> tuple[GroupPlan, ...]:
-        config = self._config
-        return plan_groups(
-            tasks,
-            step=step,
-            size=config.group_size + config.oversample,
-            purpose="train",
-            temperature=config.temperature,
-            seed=config.seed,
-        )
 
     def rules(self) -> BatchRules:
         config = self._config
@@ -107,13 +101,6 @@ class BatchPlanner:
         )
 
     def evaluation(self, step: int) -> tuple[GroupPlan, ...]:
-        """The held-out tasks that can be used; the seeds are the same at every step."""
-        config = self._config
-        return plan_groups(
-            [task for task in self._split.heldout if task.name not in self._unusable],
-            step=step,
-            size=config.eval_group_size,
-            purpose="eval",
-            temperature=config.eval_temperature,
-            seed=config.seed,
-        )
+        """The groups of the held-out tasks that can be used."""
+        usable = [task for task in self._split.heldout if task.name not in self._unusable]
+        return evaluation_groups(usable, step, self._config)
