@@ -133,7 +133,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class HeldOutResult:
     """Held-out trials: `passed` of `scored` (a sum of rewards, so not always whole)."""
 
     step: int
@@ -297,7 +297,7 @@ def truncated(history: Sequence[Step]) -> Finding | None:
     return f"{found}; {why}", numbers | {"answers": answers}
 
 
-def below_base(first: Evaluation, latest: Evaluation) -> Finding | None:
+def below_base(first: HeldOutResult, latest: HeldOutResult) -> Finding | None:
     """Held-out tasks are solved less often than before training."""
     n0, n1 = first.scored + 2, latest.scored + 2
     p0, p1 = (first.passed + 1) / n0, (latest.passed + 1) / n1
@@ -332,7 +332,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._history: deque[Step] = deque(maxlen=HISTORY)
-        self._base: dict[float, Evaluation] = {}
+        self._base: dict[float, HeldOutResult] = {}
         """The first evaluation, by temperature: others are not comparable."""
         self._clear: dict[AlarmName, int] = {}
         """Raised alarms that are not armed again -> steps since their condition went."""
@@ -349,7 +349,7 @@ class Watch:
             if (alarm := self._raise(name, step, finding, REARM_STEPS))
         ]
 
-    def evaluation(self, evaluation: Evaluation) -> list[Alarm]:
+    def evaluation(self, evaluation: HeldOutResult) -> list[Alarm]:
         """An evaluation has finished; one without a scored trial says nothing."""
         if not evaluation.scored:
             return []

@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.algorithm.advantages import GroupAdvantages, Method, advantages
-from tbtui.algorithm.batch import (
+from tbtui.algorithm.losses import LossSettings, clipped_tokens, policy_loss
+from tbtui.algorithm.segments import Call, merge
+from tbtui.algorithm.step import (
     BatchSettings,
+    Datum,
     Normalizer,
     ScoredTrial,
     divided,
     divisor,
     trial_data,
 )
-from tbtui.algorithm.datum import Datum
-from tbtui.algorithm.losses import LossSettings, clipped_tokens, policy_loss
-from tbtui.algorithm.segments import Call, merge
 
 
 @dataclass(frozen=True, slots=True)

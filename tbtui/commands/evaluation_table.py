@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tbtui.algorithm.evaluation import Attempts, Rate, attempts, pass_rate, pass_rates
+from tbtui.algorithm.evaluation import Rate, TaskAttempts, attempts, pass_rate, pass_rates
 from tbtui.engines.grpo.checkpoint_state import entries_of
 from tbtui.journal.events import (
     EvalFinished,
@@ -29,7 +29,7 @@ class Evaluation:
     """What the journal says of a run's last evaluation."""
 
     summary: EvalFinished
-    tasks: Mapping[str, Attempts]
+    tasks: Mapping[str, TaskAttempts]
     kinds: Mapping[str, str]
     """Task -> kind."""
 
@@ -89,12 +89,12 @@ def print_evaluation(directory: RunDirectory, what: str) -> None:
         console.print(line, markup=False)
 
 
-def _rows(evaluation: Evaluation) -> list[tuple[str, list[Attempts], bool]]:
+def _rows(evaluation: Evaluation) -> list[tuple[str, list[TaskAttempts], bool]]:
     """(name, its tasks, whether it is part of the row above)."""
-    by_kind: dict[str, dict[str, Attempts]] = {}
+    by_kind: dict[str, dict[str, TaskAttempts]] = {}
     for task, tried in sorted(evaluation.tasks.items()):
         by_kind.setdefault(evaluation.kinds.get(task, task), {})[task] = tried
-    rows: list[tuple[str, list[Attempts], bool]] = []
+    rows: list[tuple[str, list[TaskAttempts], bool]] = []
     for kind, tasks in sorted(by_kind.items()):
         if len(tasks) > 1:
             rows.append((kind, list(tasks.values()), False))
@@ -106,7 +106,7 @@ def _rows(evaluation: Evaluation) -> list[tuple[str, list[Attempts], bool]]:
     return rows
 
 
-def _cells(tasks: Sequence[Attempts], k: int) -> list[str]:
+def _cells(tasks: Sequence[TaskAttempts], k: int) -> list[str]:
     passed, scored = sum(task.passed for task in tasks), sum(task.scored for task in tasks)
     if not scored:
         return ["unscored"]

@@ -10,8 +10,13 @@ import typer
 from tbtui.catalog.places import find_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig, defaults_for, to_json
-from tbtui.engines.grpo.alarms import MEANINGS, AlarmActions, alarm_actions
-from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
+from tbtui.engines.grpo.outcome_policy import (
+    ALARM_MEANINGS,
+    AlarmActions,
+    OutcomePolicy,
+    alarm_actions,
+    outcome_policy,
+)
 from tbtui.engines.grpo.review_rules import ReviewRules, load_rules
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.task_fitness import choose_for_tasks, offer
@@ -172,7 +177,7 @@ def _alarm_lines(config: RunConfig, actions: AlarmActions) -> Iterator[str]:
     yield ""
     yield "What an alarm leads to (on_alarm.NAME=ACTION changes it; * changed):"
     yield ""
-    for name, meaning in MEANINGS.items():
+    for name, meaning in ALARM_MEANINGS.items():
         changed = "*" if name in config.on_alarm else " "
         yield f"{changed} {name:<17} {actions[name]:<7} {meaning}"
     yield ""

@@ -7,13 +7,13 @@ import os
 import socket
 
 from tbtui.config import to_json
+from tbtui.engines.events_of import task_records
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.honoured import require_consistent, require_honoured
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.task_fitness import offer
-from tbtui.engines.task_records import task_records
 from tbtui.journal.events import RunStarted
 from tbtui.policies.base import Policy
 from tbtui.rollout.messages import EnvironmentSpec

@@ -11,8 +11,7 @@ from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
-from tbtui.engines.grpo.alarms import alarm_actions
-from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.outcome_policy import alarm_actions, outcome_policy
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest

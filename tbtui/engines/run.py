@@ -12,13 +12,18 @@ from tbtui.config import ConfigError
 from tbtui.engines.control.run_verbs import answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.failures import Losses
+from tbtui.engines.grpo.failures import PolicyRestartLimit
 from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
-from tbtui.engines.make_policy import PolicyFactory
-from tbtui.engines.make_policy import make_policy as make_policy
 from tbtui.engines.prepare import PreparedRun
-from tbtui.engines.session import Makers, PoolFactory, Session, worker_pool
+from tbtui.engines.session import (
+    Makers,
+    PolicyFactory,
+    PoolFactory,
+    Session,
+    make_policy,
+    worker_pool,
+)
 from tbtui.engines.trackers import close_all, trackers_for
 from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command, RunEnd
@@ -102,7 +107,7 @@ class Run:
 
     async def _train(self, journal: JournalWriter) -> str:
         prepared = self._prepared
-        losses = Losses(prepared.config.policy_restarts, prepared.directory.name)
+        losses = PolicyRestartLimit(prepared.config.policy_restarts, prepared.directory.name)
         logs = prepared.directory.path / "logs"
         logs.mkdir(exist_ok=True)
         async with contextlib.AsyncExitStack() as stack:
@@ -139,7 +144,7 @@ class Run:
     async def _wait_after(
         self,
         loss: PolicyLostError,
-        losses: Losses,
+        losses: PolicyRestartLimit,
         trained: int,
         journal: JournalWriter,
         *,

@@ -15,9 +15,9 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.algorithm.datum import Datum as Datum
 from tbtui.algorithm.losses import LossName as LossName
 from tbtui.algorithm.losses import LossSettings as LossSettings
+from tbtui.algorithm.step import Datum as Datum
 from tbtui.errors import UserError
 
 Role = Literal["system", "user", "assistant"]

@@ -9,7 +9,7 @@ def signal(advantage: float | None, tokens: int, segments: int, normalizer: str)
     """Sum over a trial's action tokens of |w A|: how strongly it pulls at the weights.
 
     A is its advantage, w the weight that `loss_normalizer` gives a token (the table in
-    `tbtui.algorithm.batch`): 1, or 1 / tokens of its segment, or 1 / tokens of its trial. The
+    `tbtui.algorithm.step`): 1, or 1 / tokens of its segment, or 1 / tokens of its trial. The
     divisor of the batch is left out, which all trials have in common. The ratio of the trainer's
     probabilities to the sampler's is taken as 1, so that what is clipped is not told apart.
     """

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.algorithm.advantages import GroupAdvantages
-from tbtui.algorithm.rewards import RewardSettings, longest_context, shaped
 from tbtui.algorithm.segments import Call
+from tbtui.algorithm.step import RewardSettings, longest_context, shaped
 from tbtui.algorithm.whatif import RecordedTrial
 from tbtui.config import RunConfig, read_config, settings
 from tbtui.errors import UserError

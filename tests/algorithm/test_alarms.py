@@ -14,7 +14,7 @@ from tbtui.algorithm.alarms import (
     REARM_STEPS,
     WINDOW,
     Alarm,
-    Evaluation,
+    HeldOutResult,
     Watch,
 )
 
@@ -165,7 +165,7 @@ def evaluated(*rates: float, trials: int = 48) -> list[Alarm]:
     return [
         alarm
         for number, rate in enumerate(rates)
-        for alarm in watch.evaluation(Evaluation(number * 10, rate * trials, trials))
+        for alarm in watch.evaluation(HeldOutResult(number * 10, rate * trials, trials))
     ]
 
 
@@ -180,9 +180,9 @@ def test_below_the_base_model_beyond_noise() -> None:
 
 def test_other_temperatures_are_not_compared() -> None:
     watch = Watch()
-    watch.evaluation(Evaluation(0, 48, 48, temperature=0.1))
-    assert watch.evaluation(Evaluation(10, 10, 48, temperature=1.0)) == []
-    assert watch.evaluation(Evaluation(20, 0, 0, temperature=0.1)) == []
+    watch.evaluation(HeldOutResult(0, 48, 48, temperature=0.1))
+    assert watch.evaluation(HeldOutResult(10, 10, 48, temperature=1.0)) == []
+    assert watch.evaluation(HeldOutResult(20, 0, 0, temperature=0.1)) == []
 
 
 def test_an_alarm_is_raised_again_only_after_it_was_gone_for_a_while() -> None:

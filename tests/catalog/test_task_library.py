@@ -10,7 +10,7 @@ from tbtui.catalog.sets import load_set
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig
-from tbtui.engines.task_records import task_records
+from tbtui.engines.events_of import task_records
 from tbtui.journal.events import Entry
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary

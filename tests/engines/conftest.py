@@ -11,13 +11,13 @@ from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
-from tbtui.engines.grpo.engine import GrpoEngine, Watch
+from tbtui.engines.grpo.engine import AlarmCheck, GrpoEngine
+from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.rollouts import TrialSettings
 from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.grpo.trials import TrialRunner
-from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.journal.events import AnyEvent
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
@@ -58,7 +58,7 @@ class Bench:
     policy: RotePolicy
     script: Callable[[FakePool, TrialSpec], object] | None = None
     start: StartingPoint | None = None
-    watch: Watch = field(default=lambda _: ())
+    watch: AlarmCheck = field(default=lambda _: ())
     heldout: int = 2
     """Tasks to evaluate on, at most 2."""
 

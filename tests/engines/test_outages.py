@@ -19,7 +19,7 @@ import pytest
 from tbtui.console.printing import Printer
 from tbtui.engines.grpo.completions import TRIES
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.failures import HaltError, Losses
+from tbtui.engines.grpo.failures import HaltError, PolicyRestartLimit
 from tbtui.engines.grpo.outages import Obstacle, Outages
 from tbtui.engines.storage import StorageGuard, obstacle_in
 from tbtui.journal.commands import RUN, Command
@@ -277,7 +277,7 @@ async def test_a_persons_own_pause_outlasts_the_outage(bench: Bench, served: Ser
 
 
 def test_a_policy_can_be_made_afresh_as_long_as_its_server_is_only_down() -> None:
-    losses = Losses(2, "run")
+    losses = PolicyRestartLimit(2, "run")
     waits = [losses.lost(3, "refused", server_down=True) for _ in range(50)]
     assert waits[0] < waits[1] <= waits[-1] == 300.0
     losses.lost(3, "it forgot")

@@ -347,7 +347,7 @@ async def test_rules_are_read_again_and_broken_ones_leave_those_before(bench: Be
             rules.write_text(broken if steps == 1 else exclude)
         return ()
 
-    engine._watch = watch
+    engine._check_alarms = watch
     await engine.run()
     assert [event.how for event in bench.events(ReviewClosed)] == ["rules"] * 3
     (warning,) = [note.text for note in bench.events(Noted) if note.level == "warning"]

@@ -11,7 +11,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from tbtui.algorithm.datum import Datum
+from tbtui.algorithm.step import Datum
 from tbtui.policies.base import (
     LossName,
     LossSettings,

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tbtui.algorithm.datum import Datum
+from tbtui.algorithm.step import Datum
 from tbtui.policies.base import (
     ContextOverflowError,
     LossSettings,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tbtui.algorithm.advantages import advantages
-from tbtui.algorithm.batch import Normalizer
 from tbtui.algorithm.segments import Call, merge
+from tbtui.algorithm.step import Normalizer
 from tbtui.algorithm.whatif import RecordedTrial, StepSettings, step_effect
 from tbtui.journal.events import GroupScored, StepStarted, TrialScore
 from tbtui.view.fold import Fold

@@ -8,16 +8,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from tbtui.algorithm.costs import Tokens
+from tbtui.algorithm.step import Recipe, shaped_reward
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.failures import one_cause
 from tbtui.engines.grpo.group import BatchGroup, BatchRules, Decisions, GroupPlace
 from tbtui.engines.grpo.pausing import unpaused
 from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, trial_plan
-from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.review import Review
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.grpo.scoring import shaped_reward
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (

@@ -10,16 +10,82 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.algorithm.batch import ScoredTrial, divided, divisor, trial_data
-from tbtui.algorithm.correction import reference_kl, truncated_importance, with_reference_kl
 from tbtui.algorithm.costs import Tokens
+from tbtui.algorithm.losses import LossSettings
 from tbtui.algorithm.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
-from tbtui.engines.grpo.recipe import Recipe
+from tbtui.algorithm.step import (
+    BatchSettings,
+    Datum,
+    Recipe,
+    RewardSettings,
+    ScoredGroup,
+    ScoredTrial,
+    divided,
+    divisor,
+    reference_kl,
+    score_groups,
+    trial_data,
+    truncated_importance,
+    with_reference_kl,
+)
+from tbtui.config import RunConfig
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.grpo.scoring import ScoredGroup, score_groups
-from tbtui.policies.base import Datum, GradientResult, OptimSettings, Policy, StepResult
+from tbtui.journal.events import GroupScored, TrialScore
+from tbtui.policies.base import GradientResult, OptimSettings, Policy, PolicyInfo, StepResult
 
 Logprobs = tuple[npt.NDArray[np.float32], ...]
+
+
+def recipe_of(config: RunConfig, info: PolicyInfo) -> Recipe:
+    """The algorithm that the settings ask for, with a policy of this context limit."""
+    return Recipe(
+        advantage=config.advantage_method,
+        min_group=config.min_group,
+        rewards=RewardSettings(
+            config.overlong_penalty, config.overlong_buffer, config.turn_penalty
+        ),
+        context_limit=config.context_limit or info.context_limit,
+        train_summaries=config.train_summaries,
+        normalisation=BatchSettings(
+            config.loss_normalizer,
+            config.remove_constant_reward_groups,
+            reference_kl=config.kl_penalty_coef > 0,
+        ),
+        loss=LossSettings(config.loss_fn, config.clip_low, config.clip_high, config.dro_beta),
+        kl_penalty_coef=config.kl_penalty_coef,
+        importance_cap=config.importance_cap,
+        substeps=config.num_substeps,
+        stream=config.stream,
+        grad_clip=config.grad_clip,
+    )
+
+
+def group_scored(step: int, group: ScoredGroup[Rollout]) -> GroupScored:
+    """A scored group as the journal has it."""
+    plan = group.rollouts[0].plan
+    return GroupScored(
+        step=step,
+        group=plan.group,
+        task=plan.task.name,
+        disposition=group.result.disposition,
+        baseline=group.result.baseline,
+        trials=trial_scores(group),
+    )
+
+
+def trial_scores(group: ScoredGroup[Rollout]) -> dict[str, TrialScore]:
+    """Trial -> what training makes of it."""
+    return {
+        rollout.trial: TrialScore(
+            reward=rollout.reward,
+            advantage=advantage,
+            tokens=sum(segment.action_tokens for segment in segments),
+            segments=sum(segment.action_tokens > 0 for segment in segments),
+        )
+        for rollout, segments, advantage in zip(
+            group.rollouts, group.segments, group.result.advantages, strict=True
+        )
+    }
 
 
 @dataclass(slots=True)
@@ -63,7 +129,7 @@ class LearningStep:
         policy: Policy,
         learning_rate: float,
         groups: int,
-        on_scored: Callable[[ScoredGroup], None],
+        on_scored: Callable[[ScoredGroup[Rollout]], None],
     ) -> None:
         """`groups`: how many are expected; `on_scored` is told of each group's advantages."""
         self._recipe = recipe
@@ -73,7 +139,7 @@ class LearningStep:
         self._on_scored = on_scored
         self._waiting: list[Sequence[Rollout]] = []
         self._substeps = [_Substep()]
-        self.scored: list[ScoredGroup] = []
+        self.scored: list[ScoredGroup[Rollout]] = []
         """All groups so far."""
 
     async def add(self, rollouts: Sequence[Rollout]) -> None:
@@ -110,14 +176,14 @@ class LearningStep:
         """A gradient has been computed: the policy is between two steps' weights."""
         return any(substep.gradients for substep in self._substeps)
 
-    def _score(self, groups: Sequence[Sequence[Rollout]]) -> list[ScoredGroup]:
+    def _score(self, groups: Sequence[Sequence[Rollout]]) -> list[ScoredGroup[Rollout]]:
         scored = score_groups(groups, self._recipe)
         self.scored += scored
         for group in scored:
             self._on_scored(group)
         return scored
 
-    def _data(self, substep: _Substep, groups: Sequence[ScoredGroup]) -> list[Datum]:
+    def _data(self, substep: _Substep, groups: Sequence[ScoredGroup[Rollout]]) -> list[Datum]:
         """What the groups' trials add to the substep, not divided by its normaliser."""
         data: list[Datum] = []
         for name, trial in (each for group in groups for each in group.trials()):
@@ -138,7 +204,7 @@ class LearningStep:
             )
             substep.gradients.append(gradient)
 
-    async def _accumulate(self, substep: _Substep, group: ScoredGroup) -> None:
+    async def _accumulate(self, substep: _Substep, group: ScoredGroup[Rollout]) -> None:
         """One group of a substep, undivided."""
         if data := await self._corrected(substep, self._data(substep, [group])):
             substep.gradients.append(await self._policy.accumulate(data, self._recipe.loss))

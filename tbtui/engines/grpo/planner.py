@@ -1,4 +1,4 @@
-"""Which groups each batch and each evaluation consists of: from the seed, or as it was recorded."""
+"""What a run is to do: its last step, each step's groups and learning rate, each evaluation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tbtui.algorithm.schedule import total_steps
+from tbtui.algorithm.schedule import learning_rate, total_steps
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.group import BatchRules
 from tbtui.engines.grpo.plan import (
     GroupPlan,
@@ -18,13 +19,13 @@ from tbtui.engines.grpo.plan import (
     training_groups,
 )
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
-from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 
 
 class BatchPlanner:
     """Takes the training tasks in the order that the seed gives them, each batch its share.
 
-    Tasks that can't be used are passed over.
+    Tasks that can't be used are passed over; a batch that was begun before an interruption has the
+    tasks that it had then.
     """
 
     def __init__(
@@ -51,6 +52,21 @@ class BatchPlanner:
     def last_step(self) -> int:
         config = self._config
         return total_steps(config.step_limit, config.n_epochs, self._trainable, config.batch_size)
+
+    def to_come(self, step: int) -> tuple[int, int]:
+        """How many steps and evaluations there are after `step`."""
+        last, every = self.last_step, self._config.eval_every
+        if step >= last or not self._split.heldout:
+            return last - step, 0
+        regular = last // every - step // every if every else 0
+        return last - step, regular + bool(not every or last % every)
+
+    def learning_rate(self, step: int) -> float:
+        """The rate of a step, by the schedule that ends with the run."""
+        config = self._config
+        return learning_rate(
+            config.learning_rate, config.lr_schedule, step, self.last_step, config.warmup_steps
+        )
 
     def _usable(self) -> Iterator[TaskInfo]:
         """The next tasks of the order.

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tbtui.algorithm.segments import Segment, merge
+from tbtui.algorithm.step import Recipe, score_groups
 from tbtui.algorithm.suspects import ExaminedTrial, suspects
 from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.grpo.group import BatchGroup, Decisions
+from tbtui.engines.grpo.learning import trial_scores
 from tbtui.engines.grpo.pausing import unpaused
-from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import RecordedBatch
-from tbtui.engines.grpo.review_rules import Decision, ReviewRules, TrialFacts, load_rules
+from tbtui.engines.grpo.review_rules import ReviewedTrial, ReviewRules, RuleDecision, load_rules
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.grpo.scoring import score_groups
 from tbtui.journal.commands import TIMEOUT, Command
 from tbtui.journal.events import (
     CommandVerb,
@@ -203,8 +203,8 @@ class Review:
                 batch.ask(Command("refill", group.name, refills))
         return held
 
-    def _facts(self, rollout: Rollout) -> TrialFacts:
-        return TrialFacts(
+    def _facts(self, rollout: Rollout) -> ReviewedTrial:
+        return ReviewedTrial(
             task=rollout.plan.task.name,
             kind=rollout.plan.task.kind,
             outcome=rollout.outcome,
@@ -273,7 +273,7 @@ class Review:
                 task=group.plan.task.name,
                 disposition=scored.result.disposition,
                 baseline=scored.result.baseline,
-                trials=scored.scores(),
+                trials=trial_scores(scored),
                 suspects={
                     each.trial: self._suspicions[each.trial]
                     for each in scored.rollouts
@@ -295,7 +295,7 @@ class Review:
         return self._segments[rollout.trial]
 
 
-def _command(decision: Decision, trial: str) -> Command:
+def _command(decision: RuleDecision, trial: str) -> Command:
     """What a rule asks for. The refill itself is its whole group's."""
     verb: CommandVerb
     match decision.verb:

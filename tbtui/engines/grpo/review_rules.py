@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class TrialFacts:
+class ReviewedTrial:
     """What rules can ask of a trial that is over."""
 
     task: str
@@ -38,7 +38,7 @@ class TrialFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RuleDecision:
     """What a rule says of a trial."""
 
     rule: str
@@ -60,11 +60,11 @@ class ReviewRules:
 
     rules: tuple[Rule, ...] = ()
 
-    def decide(self, facts: TrialFacts) -> Decision | None:
+    def decide(self, facts: ReviewedTrial) -> RuleDecision | None:
         """What the first rule that matches says; None: no rule does."""
         for rule in self.rules:
             if _matches(rule, facts):
-                return Decision(rule.name, rule.verb, rule.reward, rule.reason)
+                return RuleDecision(rule.name, rule.verb, rule.reward, rule.reason)
         return None
 
 
@@ -97,7 +97,7 @@ def append_rule(path: Path, rule: Rule) -> None:
         raise ConfigError(f"{path}: can't be written ({error.strerror})") from error
 
 
-def _matches(rule: Rule, facts: TrialFacts) -> bool:
+def _matches(rule: Rule, facts: ReviewedTrial) -> bool:
     when = rule.when
     return (
         _suspected(rule, facts.suspects)

@@ -13,7 +13,7 @@ from tbtui.engines.events_of import turn_event
 from tbtui.engines.grpo.admission import Admission, Slot
 from tbtui.engines.grpo.attempts import Attempt, Attempts, Place, TrialEnd
 from tbtui.engines.grpo.completions import Asker, Completions
-from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
+from tbtui.engines.grpo.failures import FailureStreak, HaltError, UnusableTasks, retry_wait
 from tbtui.engines.grpo.outages import Outages
 from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.plan import TrialPlan
@@ -21,7 +21,6 @@ from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
 from tbtui.engines.grpo.rollouts import Rollout, TrialSettings, sent
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns
 from tbtui.engines.grpo.steering import Pool, Steering
-from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.engines.grpo.waiting_commands import WaitingCommands
 from tbtui.journal.events import (
     Outcome,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tbtui.config import ConfigError, to_json
+from tbtui.engines.events_of import task_records
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.launch.failure import failure_of, last_line, submitted_job
@@ -25,7 +26,6 @@ from tbtui.engines.prime_rl.watch.run import SAVEPOINT, PreparedWatch, WatchOpti
 from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
 from tbtui.engines.resume import keep_settings
-from tbtui.engines.task_records import task_records
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import Noted, RunFinished, RunPhase, RunPhaseChanged, RunStarted

@@ -1,25 +1,63 @@
-"""The data of a step: the loss is a mean over action tokens, however it is cut up."""
+"""From rollouts to data: rewards, a loss that is a mean however it is cut up, corrections."""
 
 from __future__ import annotations
 
 import itertools
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.algorithm.batch import (
+from tbtui.algorithm.losses import LossSettings, policy_loss
+from tbtui.algorithm.segments import Call, Segment, merge
+from tbtui.algorithm.step import (
     BatchSettings,
+    Datum,
     Normalizer,
+    RewardSettings,
     ScoredTrial,
     build_data,
     divided,
     divisor,
+    longest_context,
+    reference_kl,
+    shaped,
     trial_data,
+    truncated_importance,
+    with_reference_kl,
 )
-from tbtui.algorithm.datum import Datum
-from tbtui.algorithm.segments import Call, Segment, merge
+
+# Rewards
+
+
+@pytest.mark.parametrize(
+    ("tokens", "penalty"),
+    [(0, 0.0), (600, 0.0), (700, 0.125), (800, 0.25), (1000, 0.5), (2000, 0.5)],
+)
+def test_the_overlong_penalty_rises_over_the_buffer(tokens: int, penalty: float) -> None:
+    settings = RewardSettings(overlong_penalty=0.5, overlong_buffer=400)
+    assert shaped(1.0, 3, tokens, 1000, settings) == pytest.approx(1.0 - penalty)
+
+
+def test_every_turn_costs() -> None:
+    assert shaped(1.0, 3, 10, 1000, RewardSettings(turn_penalty=0.1)) == pytest.approx(0.7)
+
+
+@given(st.floats(-1, 1), st.integers(0, 50), st.integers(0, 10_000))
+def test_without_penalties_a_reward_is_untouched(reward: float, turns: int, tokens: int) -> None:
+    assert shaped(reward, turns, tokens, 4096, RewardSettings()) == reward
+
+
+def test_the_longest_context_is_that_of_one_call() -> None:
+    none = np.zeros(0, np.float32)
+    calls = [Call((1, 2, 3), (4,), np.zeros(1, np.float32)), Call((1, 2), (), none)]
+    assert longest_context(calls) == 4
+    assert longest_context([]) == 0
+
+
+# Data
 
 
 def segment(context: int, actions: int) -> Segment:
@@ -171,3 +209,106 @@ def test_constant_groups_dampen_the_step_unless_removed(normalizer: Normalizer) 
 def test_an_empty_batch_divides_by_one() -> None:
     assert {divisor([], BatchSettings(normalizer)) for normalizer in NORMALIZERS} == {1.0}
     assert build_data([]) == []
+
+
+# Corrections by the log-probabilities of other weights
+
+Array = npt.NDArray[np.float32]
+
+
+def draw(seed: int, sizes: list[int]) -> tuple[list[Datum], list[Array]]:
+    """Data of so many trained tokens each, and another policy's log-probabilities of them."""
+    random = np.random.default_rng(seed)
+    data = []
+    for size in sizes:
+        mask = np.array([False] * 2 + [True, False] * size)
+        values = [random.normal(-1, 1, len(mask)).astype(np.float32) * mask for _ in range(3)]
+        data.append(Datum(np.arange(len(mask), dtype=np.int32), mask, *values))
+    return data, [random.normal(-1, 1, size).astype(np.float32) for size in sizes]
+
+
+cases = st.builds(draw, st.integers(0, 2**32), st.lists(st.integers(1, 6), min_size=1, max_size=5))
+Case = tuple[list[Datum], list[Array]]
+
+
+@given(cases, st.floats(0.01, 2))
+def test_the_reference_penalty_is_centred_on_the_batch(case: Case, coefficient: float) -> None:
+    data, reference = case
+    gaps = [
+        [float(s) - float(r) for s, r in zip(d.logprobs[d.mask], other, strict=True)]
+        for d, other in zip(data, reference, strict=True)
+    ]
+    mean = sum(map(sum, gaps)) / sum(map(len, gaps))
+    assert reference_kl(data, reference) == pytest.approx(mean, abs=1e-6)
+    penalised = with_reference_kl(data, reference, coefficient)
+    shift = 0.0
+    for before, after, gap in zip(data, penalised, gaps, strict=True):
+        expected = [
+            float(a) + coefficient * (mean - g)
+            for a, g in zip(before.advantages[before.mask], gap, strict=True)
+        ]
+        assert after.advantages[after.mask] == pytest.approx(expected, abs=1e-5)
+        assert not after.advantages[~after.mask].any()
+        shift += float((after.advantages - before.advantages).sum())
+    assert shift == pytest.approx(0, abs=1e-4)
+
+
+@given(cases)
+def test_a_policy_at_its_reference_is_not_penalised(case: Case) -> None:
+    data, _ = case
+    same = [d.logprobs[d.mask] for d in data]
+    for before, after in zip(data, with_reference_kl(data, same, 1.0), strict=True):
+        np.testing.assert_array_equal(before.advantages, after.advantages)
+    assert reference_kl([], []) == 0.0
+    assert with_reference_kl([], [], 1.0) == []
+
+
+@given(cases)
+def test_a_penalty_lowers_what_the_reference_would_not_have_said(case: Case) -> None:
+    data, reference = case
+    first = with_reference_kl(data, reference, 1.0)[0]
+    moved = (first.advantages - data[0].advantages)[first.mask]
+    gap = data[0].logprobs[first.mask] - reference[0]
+    assert np.argmin(moved) == np.argmax(gap)
+
+
+@given(cases, st.floats(0.1, 5))
+def test_truncated_importance_is_its_definition(case: Case, cap: float) -> None:
+    data, trainer = case
+    for before, after, now in zip(
+        data, truncated_importance(data, trainer, cap), trainer, strict=True
+    ):
+        mask = before.mask
+        ratio = np.minimum(np.exp(now.astype(np.float64) - before.logprobs[mask]), cap)
+        np.testing.assert_allclose(
+            after.weights[mask], before.weights[mask] * ratio, rtol=1e-4, atol=1e-6
+        )
+        np.testing.assert_array_equal(after.logprobs[mask], now)
+        np.testing.assert_array_equal(after.logprobs[~mask], 0)
+
+
+@given(cases)
+def test_without_truncation_importance_sampling_is_as_before(case: Case) -> None:
+    """The trainer's ratio to the sampler times the new weights' to the trainer is the whole."""
+    data, trainer = case
+    random = np.random.default_rng(0)
+    settings = LossSettings("importance_sampling")
+    corrected = truncated_importance(data, trainer, 1e6)
+    for plain, fixed in zip(data, corrected, strict=True):
+        mask = plain.mask
+        new = random.normal(-1, 1, int(mask.sum())).astype(np.float32)
+        losses = [
+            policy_loss(new, d.logprobs[mask], d.advantages[mask], d.weights[mask], settings)
+            for d in (plain, fixed)
+        ]
+        assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-3, abs=1e-4)
+        np.testing.assert_allclose(losses[0][1], losses[1][1], rtol=1e-3, atol=1e-5)
+
+
+def test_a_huge_gap_is_truncated_and_not_infinite() -> None:
+    (datum,), _ = draw(0, [1])
+    with np.errstate(all="raise"):
+        (after,) = truncated_importance([datum], [np.array([500.0], np.float32)], 2.0)
+    np.testing.assert_allclose(after.weights, datum.weights * 2, rtol=1e-6)
+    with pytest.raises(ValueError, match="must be positive"):
+        truncated_importance([datum], [np.zeros(1, np.float32)], 0.0)
