@@ -33,7 +33,7 @@ LARGEST_REWARD = 1e9
 
 @dataclass(frozen=True, slots=True)
 class GroupAdvantages:
-    """Of a group of G trials. `advantages` has length G; None: the trial has no part in it.
+    """The advantages of a group of G trials: length G; None: the trial has no part in it.
 
     `baseline` is the mean reward of the scored trials, whatever the method; None in a short group.
     """

@@ -83,7 +83,7 @@ class Recipe:
     loss: LossSettings
     kl_penalty_coef: float
     importance_cap: float
-    """Of truncated importance sampling; 0: there is none."""
+    """The cap of truncated importance sampling; 0: there is none."""
     substeps: int
     stream: bool
     grad_clip: float

@@ -1,6 +1,6 @@
 """Trials whose reward may not be what it seems, found by comparing a group's siblings. Pure.
 
-A suspicion is a reason to look, never a verdict: somebody, or a rule, decides what becomes of the
+A suspicion is a reason to look, never a verdict: a person, or a rule, decides what becomes of the
 trial. Limits and where they come from stand beside them; "measured" is a run of the embedded policy
 on the starter tasks (40 steps, held-out pass rate from .29 to .79): of its 1,328 trials none is
 suspected, though 992 have a sibling that said the same, token for token. By
@@ -77,7 +77,7 @@ class ExaminedTrial:
     outcome_is_infrastructure: bool
     human_touched: bool
     reward: float | None
-    """What the verdict led to, before anybody changed it. None: it has no part in its group, and
+    """What the verdict led to, before a person changed it. None: it has no part in its group, and
     is never suspicious."""
     verdict: float | None
     """The verifier's own word; None when it never spoke."""
@@ -158,8 +158,8 @@ def _tests_skipped(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
 
 
 def _flaky_verdict(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
-    """Of trials that said the same, token for token, those whose verdict is the rarer one (all of
-    them, where none is). What differs is the sandbox or the verifier, not the policy."""
+    """Among trials with the same completions, token for token, those whose verdict is the rarer
+    one (all of them, where none is): the sandbox or the verifier differs, not the policy."""
     if not any(trial.completions) or trial.verdict is None:
         return
     same = [

@@ -62,7 +62,7 @@ class TrialEffect:
     """Sum over its tokens of the absolute derivative of the batch's loss by the token's
     log-probability: |w A| / divisor at a ratio of 1, which is assumed where it is unknown."""
     share: float
-    """Of the signals of all trials; 0 where there is none."""
+    """Its part of the signals of all trials; 0 where there is none."""
     clip_fraction: float | None
     """Share of its trained tokens whose gradient clipping changed; None: unknown."""
 

@@ -31,8 +31,8 @@ from tbtui.config import (
     parse_settings,
 )
 from tbtui.config.trust import require_trusted
-from tbtui.engines.grpo.checkpoint_state import STATE_FILE
-from tbtui.engines.grpo.checkpoints import (
+from tbtui.engines.grpo.checkpoint_state import (
+    STATE_FILE,
     CheckpointError,
     LoadedCheckpoint,
     best,

@@ -1,4 +1,4 @@
-"""What a run tells of itself when it begins, and what its trials have in common."""
+"""The first event of a run, the settings of its trials, and the warnings that it begins with."""
 
 from __future__ import annotations
 

@@ -28,8 +28,6 @@ from tbtui.rollout.environments.choose import (
 if TYPE_CHECKING:
     from tbtui.rollout.messages import CheckZeros
 
-"""What `prepare_run` raises: each message is one line for whoever asked for the run."""
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
@@ -39,7 +37,7 @@ class PreparedRun:
     tasks_dir: Path
     split: Split
     defects: tuple[Defect, ...]
-    """Of tasks that are left out."""
+    """Defects of the tasks that are left out."""
     environment: EnvironmentChoice
     directory: RunDirectory
     resumed: bool = False

@@ -15,8 +15,6 @@ from tbtui.config.trust import remember
 from tbtui.engines.honoured import require_consistent
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
 
-"""What `request_run` raises: each message is one line for whoever asked for the run."""
-
 EMBEDDED_MODEL = "starter"
 
 ON_SERVER = "tinker://"
@@ -38,7 +36,7 @@ class RunRequest:
         """Remove the directory of a run that never began."""
         shutil.rmtree(self.directory.path, ignore_errors=True)
         if self.logs_dir_is_new:
-            with contextlib.suppress(OSError):  # somebody else uses it by now
+            with contextlib.suppress(OSError):  # another run uses it by now
                 self.directory.path.parent.rmdir()
 
 

@@ -85,7 +85,7 @@ class ResumeRequest(RunRequest):
 
 
 def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
-    """Find the run and check what is to be different from here on; nothing is written.
+    """Find the run and check the settings that change from here on; nothing is written.
 
     Args:
         run: a run directory, or the name of one in `logs_dir`.
@@ -105,7 +105,7 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     new = _same(old, absolute(new), directory)
     reader = JournalReader(directory)
     try:
-        # Told now, not when the policy is loaded.
+        # Refused now, not when the policy is loaded.
         reader.require_sound(HISTORY_KINDS)
         run_so_far = state_by_kinds(reader, _PROGRESS_KINDS)
     finally:
@@ -185,7 +185,7 @@ def _tasks(config: RunConfig) -> Path | None:
 def _require_work(run: RunState, config: RunConfig, directory: RunDirectory) -> None:
     """Raise `ConfigError` when there is nothing left to do in a run."""
     tasks = sum(task.split == "train" for task in run.tasks.values())
-    if not tasks:  # it ended before it had told
+    if not tasks:  # it ended before it had journalled them
         return
     last = total_steps(config.step_limit, config.n_epochs, tasks, config.batch_size)
     name = "n_epochs" if config.step_limit is None else "max_steps"

@@ -57,7 +57,7 @@ class Run:
         self._makers = Makers(policy, pool)
         self._sleep = sleep
         self._at_once = asyncio.Event()
-        """Somebody wants a lost policy made afresh now."""
+        """Set when a lost policy is to be made afresh now."""
         self._engine: GrpoEngine | None = None
         self._early: list[Command] = []
         """Commands that came while there was no engine to carry them out."""
@@ -113,7 +113,7 @@ class Run:
         async with contextlib.AsyncExitStack() as stack:
             log_file = stack.enter_context((logs / "policy.log").open("ab"))
             loss: PolicyLostError | None = None
-            told = False
+            warned = False
             while True:
                 session = Session(
                     self._prepared, self._makers, journal, log_file, self._take_commands
@@ -123,8 +123,8 @@ class Run:
                     async with session:
                         try:
                             warnings = await session.begin(after_loss=loss is not None)
-                            if not told:
-                                told = True
+                            if not warned:
+                                warned = True
                                 await stack.enter_async_context(self._tracking(journal))
                                 for text in warnings:
                                     journal.append(Noted(level="warning", text=text))
@@ -150,7 +150,7 @@ class Run:
         *,
         server_down: bool,
     ) -> None:
-        """Journal the loss and wait until a new policy may be made, or somebody resumes the run."""
+        """Journal the loss and wait until a new policy may be made, or a person resumes the run."""
         wait = losses.lost(trained, str(loss), server_down=server_down)
         step = losses.trained
         journal.append(PolicyLost(step=step, reason=str(loss), wait_sec=wait))
@@ -188,12 +188,12 @@ class Run:
     async def _tracking(self, journal: JournalWriter) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
 
-        def told(problem: str) -> None:
+        def warn(problem: str) -> None:
             # The run may be over by now; the log has it then.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(journal.append, Noted(level="warning", text=problem))
 
-        trackers = trackers_for(self._prepared.config, self._prepared.directory, told)
+        trackers = trackers_for(self._prepared.config, self._prepared.directory, warn)
         for tracker in trackers:
             tracker.start()
         try:
@@ -203,7 +203,7 @@ class Run:
 
 
 def _reason(error: BaseException) -> str:
-    """One line. Trials fail together, as a group of errors: the first one tells."""
+    """Why a run failed, in one line: of errors raised together, the first."""
     if isinstance(error, BaseExceptionGroup):
         return _reason(error.exceptions[0])
     if isinstance(error, UserError):

@@ -18,7 +18,10 @@ from typing import IO, Any, Protocol
 from tbtui.config import ConfigError, RunConfig
 from tbtui.engines.beginning import started_event, trial_settings, warnings_of
 from tbtui.engines.gpus.monitor import GpuMonitor
-from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
+from tbtui.engines.grpo.checkpoint_state import (
+    fixed_settings,
+)
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.outages import Outages
@@ -154,7 +157,7 @@ class Session:
         """
         Args:
             log_file: gets what the policy writes.
-            on_engine: is told who takes commands from now on.
+            on_engine: called with the engine that takes commands from now on, None for none.
         """
         self._prepared = prepared
         self._makers = makers
@@ -247,7 +250,7 @@ class Session:
             started_event(self._prepared, self.policy),
             policy_lost=after_loss,
         )
-        # What was raised alarms about before was said then.
+        # Alarms that these raise were journalled then.
         after = 0
         while entries := reader.read_kinds(["step_finished", "eval_finished"], after):
             after = entries[-1].seq
@@ -356,7 +359,7 @@ async def _running(pool: RunPool) -> AsyncIterator[RunPool]:
 async def _in_background(
     monitor: Monitor | GpuMonitor | StorageGuard, journal: JournalWriter
 ) -> AsyncIterator[None]:
-    """One that fails is missed, and said to be; the run goes on."""
+    """Run a monitor; if it fails the journal says so, and the run goes on without."""
 
     def over(task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
@@ -370,7 +373,7 @@ async def _in_background(
                 what = "the run directory is not looked after"
         log.error("%s any more", what, exc_info=error)
         text = f"{what} any more: {type(error).__name__}: {error} (see log.txt)"
-        with contextlib.suppress(JournalError):  # whoever trains meets that too
+        with contextlib.suppress(JournalError):  # the trainer meets that too
             journal.append(Noted(level="warning", text=text))
 
     task = asyncio.create_task(monitor.run())

@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.checkpoints import (
+from tbtui.engines.grpo.checkpoint_state import (
     CheckpointError,
-    CheckpointKeeper,
     Progress,
     best,
     fixed_settings,
@@ -28,6 +27,7 @@ from tbtui.engines.grpo.checkpoints import (
     load_checkpoint,
     require_same_settings,
 )
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.journal.events import (
     AnyEvent,
     BestCheckpoint,
@@ -407,7 +407,11 @@ SAVER = textwrap.dedent(
     import asyncio, os, sys
     from pathlib import Path
     from tbtui.config import RunConfig
-    from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress, fixed_settings
+    from tbtui.engines.grpo.checkpoint_state import (
+    Progress,
+    fixed_settings,
+)
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
     from tbtui.journal.rundir import RunDirectory
     from tbtui.journal.writer import JournalWriter
     from tests.engines.fakes import RotePolicy

@@ -21,8 +21,8 @@ from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config import settings as known_settings
 from tbtui.engines.fixed_settings import FIXED
-from tbtui.engines.grpo.checkpoint_state import STATE_FILE
-from tbtui.engines.grpo.checkpoints import (
+from tbtui.engines.grpo.checkpoint_state import (
+    STATE_FILE,
     CheckpointError,
 )
 from tbtui.engines.grpo.engine import GrpoEngine

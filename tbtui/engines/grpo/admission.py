@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class Slot:
-    """The right to have a trial running. Released once, by whoever comes first."""
+    """The right to have a trial running; releasing it twice does no harm."""
 
     def __init__(self, on_yield: Callable[[], None], on_leave: Callable[[], None]) -> None:
         self._on_yield = on_yield
@@ -61,7 +61,7 @@ class Admission:
         return self._open.is_set()
 
     def close(self) -> None:
-        """Nobody starts until `open`."""
+        """Start no trial until `open`."""
         self._open.clear()
 
     def open(self) -> None:

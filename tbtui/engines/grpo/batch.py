@@ -74,7 +74,7 @@ class Batch:
 
     @property
     def waits(self) -> bool:
-        """For its trials, or for somebody's review: it is not about to be trained."""
+        """It waits for its trials or its review: it is not about to be trained."""
         return not self.begun.is_set() or self.running or self.reviewing
 
     @property
@@ -89,11 +89,11 @@ class Batch:
 
     @property
     def reviewing(self) -> bool:
-        """Its review waits for somebody."""
+        """Its review waits for a person."""
         return self._review is not None and self._review.waits
 
     def tokens(self) -> Tokens:
-        """What the sampler read and wrote for it, for trials that nobody needed included."""
+        """What the sampler read and wrote for it, trials that were not needed included."""
         places = [place for group in self.groups for place in group.places]
         return sum((p.rollout.tokens for p in places if p.rollout), start=Tokens())
 

@@ -210,7 +210,7 @@ def _is_checkpoint_name(name: str) -> bool:
 
 
 def sweep(directory: RunDirectory) -> None:
-    """Put back what a crash left between two names. Only for a run that nobody is writing.
+    """Put back what a crash left between two names. Only for a run without a writer.
 
     Raises:
         CheckpointError: the file system refuses.

@@ -1,8 +1,8 @@
 """Asks the policy for completions: again after a failure, and through what its server goes through.
 
 A completion that fails is asked for again, with the same seed, before its trial is given up. While
-the server says that it is paused or can't be reached, or fails everybody, nobody's failure counts
-and no trial's time runs: one request at a time tries whether it is back, ever less often.
+the server says that it is paused or can't be reached, or fails every request, no failure counts and
+no trial's time runs: one request at a time tries whether it is back, ever less often.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TELL_SEC = 5.0
 """A silence that is over sooner is not worth a line."""
 _FIRST_TRY_SEC, _LONGEST_TRY_SEC = 1.0, 30.0
 _SILENT = 4
-"""Failures in a row, of two places at least, after which nobody is answered."""
+"""Failures in a row, of two places at least, after which the server counts as silent."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ class Asker:
     limit_sec: float
     """How long the policy may take for one answer; a pause of its server doesn't count."""
     delayed: Callable[[bool, float], None]
-    """Is told that there can't be an answer now, and since how many seconds; or that there can."""
+    """Called with True and the seconds waited when there can't be an answer now, with False when
+    there can again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +86,7 @@ class _Pending:
 
 
 class Completions:
-    """Of all trials of a session."""
+    """Asks the policy for the completions of all trials of a session."""
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class Completions:
             self._pending.discard(pending)
             if not self._pending and self._watching is not None:
                 self._watching.cancel()
-                self._up()  # nobody is left who could find that out
+                self._up()  # no request is left that could find that out
 
     # The server's state
 

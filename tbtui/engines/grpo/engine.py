@@ -19,7 +19,11 @@ from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.trust import remember
 from tbtui.engines.grpo.batch import Batch
-from tbtui.engines.grpo.checkpoints import CheckpointError, CheckpointKeeper, Progress
+from tbtui.engines.grpo.checkpoint_state import (
+    CheckpointError,
+    Progress,
+)
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.commands import RunCommands
 from tbtui.engines.grpo.failures import HaltError, one_cause, require_evidence
 from tbtui.engines.grpo.group import BatchRules
@@ -104,7 +108,7 @@ class GrpoEngine:
             self._recipe,
             keeper.directory.review_rules,
             journal,
-            # Who decided in time is heard, even if its time was up before there was an engine.
+            # A decision made in time counts, even if it came before there was an engine.
             lambda: runner.steering.open and self._commands.up_to_date,
             self._review_waits,
         )

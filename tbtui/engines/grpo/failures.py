@@ -68,7 +68,7 @@ class PolicyRestartLimit:
         self._down = 0
         """In a row, while its server was down."""
         self.trained = 0
-        """The last step that was ever trained, as `lost` heard last."""
+        """The last step that was ever trained, as of the last call of `lost`."""
 
     def lost(self, trained: int, reason: str, *, server_down: bool = False) -> float:
         """Seconds to wait before a new policy is made, doubling up to some minutes.
@@ -107,7 +107,7 @@ def require_evidence(rollouts: Sequence[Rollout], unusable: UnusableTasks) -> No
         HaltError: not one trial could be run.
     """
     usable = [rollout for rollout in rollouts if rollout.plan.task.name not in unusable]
-    # One that somebody gave a reward has run well enough for them.
+    # A trial that a person gave a reward has run well enough for them.
     if usable and all(is_infrastructure(r.outcome) and r.reward is None for r in usable):
         last = usable[-1]
         raise HaltError(

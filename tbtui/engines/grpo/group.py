@@ -120,7 +120,7 @@ class Decisions:
 
     @property
     def decided(self) -> Collection[str]:
-        """Trials that somebody has decided upon."""
+        """Trials that people or rules have decided upon."""
         return self._decided
 
     def reward(self, rollout: Rollout) -> float | None:

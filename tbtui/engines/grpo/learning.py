@@ -94,7 +94,7 @@ class _Substep:
 
     trials: list[ScoredTrial] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
-    """Of which trial each datum is."""
+    """The trial of each datum."""
     sampled: list[Datum] = field(default_factory=list)
     """As the sampler drew them: before any correction."""
     trained: list[Datum] = field(default_factory=list)
@@ -131,7 +131,7 @@ class LearningStep:
         groups: int,
         on_scored: Callable[[ScoredGroup[Rollout]], None],
     ) -> None:
-        """`groups`: how many are expected; `on_scored` is told of each group's advantages."""
+        """`groups`: how many are expected; `on_scored` gets each scored group."""
         self._recipe = recipe
         self._policy = policy
         self._learning_rate = learning_rate
@@ -149,7 +149,7 @@ class LearningStep:
         (group,) = self._score([rollouts])
         substep = self._substeps[-1]
         await self._accumulate(substep, group)
-        # The last substep is open for groups that nobody had expected.
+        # The last substep is open for groups beyond those expected.
         if len(self.scored) in self._ends[:-1]:
             await self._apply(substep)
             self._substeps.append(_Substep())
@@ -276,8 +276,8 @@ class LearningStep:
             metrics["optim/entropy"] = _mean(entropies)
         if kls := [kl for substep in taken for kl in substep.reference_kl]:
             metrics["optim/kl_policy_base"] = _mean(kls)
-        for told in (*(g.metrics for g in gradients), *(r.metrics for r in results)):
-            metrics |= {f"optim/{name}": value for name, value in told.items()}
+        for more in (*(g.metrics for g in gradients), *(r.metrics for r in results)):
+            metrics |= {f"optim/{name}": value for name, value in more.items()}
         return metrics
 
 

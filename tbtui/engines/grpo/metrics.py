@@ -193,12 +193,12 @@ class Spending:
         return metrics
 
     def evaluation(self, tokens: Tokens) -> dict[str, float]:
-        """The same of an evaluation."""
+        """The metrics of an evaluation that consumed `tokens`, and of the run with it."""
         self._count_storage()
         return self._costs.evaluation(tokens)
 
     def forecast_line(self) -> str | None:
-        """What the whole run will cost by its first step; None: that was said, or is unknown."""
+        """What the whole run will cost, by its steps so far; None: said before, or unknown."""
         forecast = self._costs.forecast(*self._to_come())
         if self._forecast_said or forecast is None:
             return None

@@ -1,8 +1,8 @@
 """What keeps a run from going on for a while, and the pause that it leads to.
 
 While something is out of order no failure is counted against the run. A pause that an outage began
-ends with the last outage, unless a person has paused the run themselves; a person who resumes it
-before has the obstacle tried at once, and is taken at their word until it is found again.
+ends with the last outage, unless a person has paused the run themselves. A person who resumes it
+before has the obstacle tried at once; the run goes on until it is found again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Pausable(Protocol):
 class _Outage:
     obstacle: Obstacle
     since: float
-    told: bool = False
+    journalled: bool = False
     pausing: bool = False
 
 
@@ -78,11 +78,12 @@ class Outages:
     def begin(
         self, what: OutageKind, obstacle: Obstacle, *, tell: bool = True, pause: bool = True
     ) -> None:
-        """It is out of order, or still is; `tell` and `pause` may come later."""
+        """Something is out of order, or still is. `tell` journals it, `pause` pauses the run:
+        either may come with a later call."""
         outage = self._outages.setdefault(what, _Outage(obstacle, time.monotonic()))
         self._none.clear()
-        if tell and (not outage.told or outage.obstacle.remedy != obstacle.remedy):
-            outage.told = True
+        if tell and (not outage.journalled or outage.obstacle.remedy != obstacle.remedy):
+            outage.journalled = True
             text, remedy = obstacle.text, obstacle.remedy
             self._journal.append(OutageBegan(what=what, text=text, remedy=remedy))
         outage.obstacle = obstacle
@@ -92,11 +93,11 @@ class Outages:
                 self._run.pause_for_outage(str(obstacle))
 
     def end(self, what: OutageKind, text: str = "") -> None:
-        """It is in order, or always was."""
+        """Something is in order, or always was."""
         outage = self._outages.pop(what, None)
         if outage is None:
             return
-        if outage.told:
+        if outage.journalled:
             seconds = time.monotonic() - outage.since
             self._journal.append(OutageEnded(what=what, seconds=seconds, text=text))
         if not any(other.pausing for other in self._outages.values()) and self._run is not None:

@@ -47,7 +47,7 @@ MEANINGS: Mapping[Outcome, str] = MappingProxyType(
     }
 )
 
-# There is no reward in these that anybody could train on.
+# These have no reward to train on.
 _NEVER_TRAINED = frozenset(outcome for outcome, action in DEFAULTS.items() if action == "retry") | {
     Outcome.CANCELLED
 }
@@ -135,7 +135,7 @@ def alarm_actions(exceptions: Mapping[str, AlarmAction]) -> AlarmActions:
 class AlarmWatch:
     """Sees a run's steps and evaluations in the journal's order.
 
-    For a resumed run it is shown those of the journal first; what it says of them was said then.
+    For a resumed run it sees those of the journal first; what they raised was journalled then.
     """
 
     def __init__(self, actions: AlarmActions) -> None:

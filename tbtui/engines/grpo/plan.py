@@ -48,7 +48,7 @@ class TrialPlan:
         return f"{self.group}-{self.index}{retry}"
 
     def again(self, attempt: int) -> TrialPlan:
-        """Somebody wants other draws from this attempt on: the same ones whichever were before."""
+        """The plan with other draws from this attempt on; they don't depend on earlier retries."""
         first = trial_plan(self, self.index)
         return dataclasses.replace(self, seed=derive_seed(first.seed, "again", attempt))
 

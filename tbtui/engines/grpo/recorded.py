@@ -28,7 +28,7 @@ RUN_ENDED_FIRST = "the run ended first"
 RUN_WAS_KILLED = "the run was killed first"
 POLICY_LOST_FIRST = "the policy was lost first"
 CUT_OFF = frozenset({RUN_ENDED_FIRST, RUN_WAS_KILLED, POLICY_LOST_FIRST})
-"""Why trials were cancelled that nobody cancelled: they are tried again when the run goes on."""
+"""Reasons of cancelled trials that no person cancelled: they are tried again on resume."""
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class RecordedPlace:
         )
 
     def _spent(self) -> PhaseSeconds:
-        """Of all attempts; waiting to try again is time in the queue."""
+        """Where the time of all attempts went; waiting to try again is time in the queue."""
         total = dict.fromkeys(PhaseSeconds.model_fields, 0.0)
         for attempt in self.made:
             if attempt.finished is not None:
@@ -168,7 +168,7 @@ class ReviewProgress:
     opened: bool = False
     """People were asked."""
     closed: bool = False
-    """Somebody has accepted the step: nothing is decided any more."""
+    """The step is accepted: nothing is decided any more."""
     waits_since: float | None = None
     """When it opened for the trials that it has now, on `history`'s clock."""
     waited_sec: float = 0.0
@@ -197,9 +197,9 @@ class RecordedBatch:
     refilled: set[str] = field(default_factory=set)
     """Groups that have got their fresh trials already."""
     excluded: set[str] = field(default_factory=set)
-    """Trials that somebody left out of training."""
+    """Trials that people or rules left out of training."""
     relabelled: dict[str, float] = field(default_factory=dict)
-    """Trial -> the reward that somebody gave it."""
+    """Trial -> the reward that people or rules gave it."""
     review: ReviewProgress = field(default_factory=ReviewProgress)
     scored: dict[str, GroupScored] = field(default_factory=dict)
     """Groups with their advantages, in the order in which they were trained on."""
@@ -214,7 +214,7 @@ class StartingPoint:
     """Where a run goes on. The default is the start of a new one."""
 
     step: int = 0
-    """Of the checkpoint that was loaded: batches trained."""
+    """Batches trained when the checkpoint was saved that was loaded."""
     weights_version: int = 0
     tasks_taken: Counter[str] = field(default_factory=Counter)
     """How often the batches up to `step` took each task from the training order."""

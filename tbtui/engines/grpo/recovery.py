@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig, to_json
-from tbtui.engines.grpo.checkpoints import (
+from tbtui.engines.grpo.checkpoint_state import (
     CheckpointError,
     LoadedCheckpoint,
     latest,
@@ -78,8 +78,8 @@ async def continue_run(
         policy: has started, with the weights that the run began with.
         reader: stays open as long as the starting point is used.
         started: what is journalled where the first part ended before it could say so itself.
-        policy_lost: the process goes on with a new policy. A run that is paused stays so then; one
-            that somebody resumes goes on.
+        policy_lost: the process goes on with a new policy. A run that is paused stays so then; a
+            run that a person resumes goes on.
 
     Raises:
         CheckpointError: it belongs to another model or other settings.
@@ -285,8 +285,8 @@ def _stands(
 ) -> bool:
     """Whether a place's last attempt is its outcome.
 
-    What infrastructure broke is not: an outage may have ended the run, and whoever resumes it has
-    seen to that. Each process has `max_retries` of its own.
+    What infrastructure broke is not: an outage may have ended the run, and is over when it is
+    resumed. Each process has `max_retries` of its own.
 
     Args:
         scored: its group was.
@@ -308,7 +308,7 @@ def _stands(
         return given_up
     match outcomes[last.finished.outcome]:
         case "halt":
-            return False  # That ended the run; whoever resumes it has seen to the cause.
+            return False  # That ended the run; its cause is gone when the run is resumed.
         case "retry":
             return _retries(attempts, outcomes) >= max_retries
         case _:

@@ -1,8 +1,8 @@
 """The gate between a batch's trials and its training, where people or rules have a last look.
 
 Once all trials of a batch are over, suspects are looked for, rules decide, and what they leave
-undecided waits for somebody. Every decision is a command that is journalled and carried out like a
-person's, so that an interrupted run finds all of them in its journal. Whoever accepts the step
+undecided waits for a person. Every decision is a command that is journalled and carried out like a
+person's, so that an interrupted run finds all of them in its journal. Accepting the step
 trains exactly what the last event of the review says.
 """
 
@@ -70,8 +70,8 @@ class ReviewGate:
         Args:
             config: the settings in force now.
             rules: the file of rules, if it is there, of settings that name none.
-            goes_on: the run is not paused, and nobody's decision waits to be carried out.
-            on_waiting: is told of a step whose review begins to wait, or waits no more because
+            goes_on: the run is not paused, and no decision waits to be carried out.
+            on_waiting: called with a step whose review begins to wait, or waits no more because
                 fresh trials are under way.
         """
         self.config = config
@@ -102,7 +102,7 @@ class ReviewGate:
 
 
 class Review:
-    """Of one batch. It looks again each time that fresh trials are over."""
+    """The review of one batch. It looks again each time that fresh trials are over."""
 
     def __init__(self, gate: ReviewGate, step: int, recorded: RecordedBatch) -> None:
         self._gate = gate
@@ -110,7 +110,7 @@ class Review:
         self.progress = recorded.review
         """Goes on from what an interrupted run had of it: time waited then isn't given again."""
         self.waits = False
-        """For somebody to accept the step."""
+        """For a person to accept the step."""
         self.passed = self.progress.closed
         """The step may be trained."""
         self._was_scored = bool(recorded.scored) or recorded.finished
@@ -119,11 +119,11 @@ class Review:
         """Trials that it opened for, decided upon since or not."""
         self._suspicions: dict[str, tuple[Suspicion, ...]] = {}
         self._segments: dict[str, list[Segment]] = {}
-        self._told: tuple[object, object] | None = None
+        self._journalled: tuple[object, object] | None = None
         self._timer: asyncio.Task[None] | None = None
 
     def look(self, batch: UnderReview) -> None:
-        """All trials are over: apply the rules; open, or close where nobody is needed.
+        """All trials are over: apply the rules; open, or close where no person is needed.
 
         Rules may have started fresh trials then; it is looked at again when they are over.
         """
@@ -153,7 +153,7 @@ class Review:
             self.passed = True
 
     def changed(self, batch: UnderReview) -> None:
-        """Somebody decided something, or asked for fresh trials."""
+        """A trial was decided upon, or fresh trials are asked for."""
         if self.progress.closed:
             return
         if batch.running:
@@ -164,8 +164,8 @@ class Review:
             self._stop_waiting()
             self._gate.on_waiting(self._step)
         groups, undecided = self._groups(batch), self._undecided(batch)
-        if (groups, undecided) != self._told:
-            self._told = groups, undecided
+        if (groups, undecided) != self._journalled:
+            self._journalled = groups, undecided
             self._gate.journal.append(
                 ReviewChanged(step=self._step, groups=groups, undecided=undecided)
             )
@@ -220,7 +220,7 @@ class Review:
         timeout = self._gate.config().review_timeout_sec
         if timeout is not None:
             timeout = max(0.0, timeout - self.progress.waited_sec)
-        self._told = groups, undecided = self._groups(batch), self._undecided(batch)
+        self._journalled = groups, undecided = self._groups(batch), self._undecided(batch)
         self._gate.journal.append(
             ReviewOpened(step=self._step, groups=groups, undecided=undecided, timeout_sec=timeout)
         )

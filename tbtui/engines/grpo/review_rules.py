@@ -45,7 +45,7 @@ class RuleDecision:
     """Its name."""
     verb: RuleVerb
     reward: float | None
-    """Of `relabel`, and only of it."""
+    """What `relabel` gives; None for other verbs."""
     reason: str
 
     @property

@@ -58,10 +58,10 @@ class Rollout:
     tokens: Tokens = field(default_factory=Tokens)
     """What the sampler read and wrote, of all attempts: given up or not, they are billed."""
     verdict: float | None = None
-    """What the verifier said, untouched; None when it never spoke."""
+    """What the verifier said, untouched; None when there is no verdict."""
     verifier_output: str = ""
     verifying_sec: float = 0.0
-    """Of the last attempt."""
+    """How long the verifier took, in the last attempt."""
     commands: tuple[str, ...] = ()
     """Keystrokes that the agent sent, in order, of the last attempt."""
 
