@@ -323,7 +323,7 @@ _STEP_DETECTORS: tuple[tuple[AlarmName, Detector], ...] = (
 
 
 class Watch:
-    """Fed with a run's steps and evaluations in order, says what is wrong: once an episode.
+    """Takes a run's steps and evaluations in order and raises alarms, each once an episode.
 
     An alarm that was raised is raised again only after its condition has been gone for
     `REARM_STEPS` steps (`below_base`: for one evaluation). Feeding the same numbers again leads to
@@ -384,7 +384,7 @@ def _turns(steps: Sequence[Step]) -> float:
 
 
 def _standard_error(steps: Sequence[Step], one: int, other: int) -> float:
-    """Of the difference between the mean rewards of `one` and of `other` of these steps.
+    """The standard error of the difference between the mean rewards of `one` and of `other`.
 
     From the differences of successive steps (von Neumann 1941), which have the draw of tasks in
     them and hardly any of what is learned or lost over many steps. Never less than what so many

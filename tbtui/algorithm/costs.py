@@ -87,7 +87,7 @@ class Prices:
     """Price of checkpoint storage, dollars per gigabyte and month; None: storage isn't counted."""
 
     def of(self, tokens: Tokens) -> float:
-        """US dollars."""
+        """What these tokens cost, in US dollars."""
         cached = tokens.cached or 0
         return PER_MILLION * (
             self.prompt * (tokens.prompt - cached)
@@ -190,7 +190,7 @@ class Costs:
 
     @property
     def counts_storage(self) -> bool:
-        """Storage has a price."""
+        """Whether storage has a price."""
         return self._prices is not None and self._prices.storage is not None
 
     def stored(self, size_bytes: int, seconds: float) -> None:

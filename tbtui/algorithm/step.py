@@ -52,11 +52,11 @@ class RewardSettings:
     """Penalties in units of reward; zero switches one off."""
 
     overlong_penalty: float = 0.0
-    """Taken from a trial whose longest context fills its limit."""
+    """Subtracted from the reward of a trial whose longest context fills its limit."""
     overlong_buffer: int = 256
     """Tokens before the limit over which the penalty rises; at least 1."""
     turn_penalty: float = 0.0
-    """Taken for each turn."""
+    """Subtracted for each turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class ScoredGroup[R: FinishedRollout]:
     result: GroupAdvantages
 
     def trials(self) -> list[tuple[str, ScoredTrial]]:
-        """Those that have a part in training, by name."""
+        """(Trial, its segments and advantage) of the trials that have a part in training."""
         constant = self.result.disposition == "constant"
         return [
             (rollout.trial, ScoredTrial(segments, advantage, constant))

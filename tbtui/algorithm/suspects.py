@@ -80,7 +80,7 @@ class ExaminedTrial:
     """What the verdict led to, before a person changed it. None: it has no part in its group, and
     is never suspicious."""
     verdict: float | None
-    """The verifier's own word; None when it never spoke."""
+    """The verifier's own number; None where it gave none."""
     turns: int
     verifying_sec: float
     commands: tuple[str, ...]
@@ -91,7 +91,7 @@ class ExaminedTrial:
 
     @property
     def rewarded(self) -> bool:
-        """It got more than nothing."""
+        """Whether its reward is above zero."""
         return self.reward is not None and self.reward > 0
 
 

@@ -1,4 +1,4 @@
-"""Everything else about a run that can be refused before it starts: its tasks and its sandboxes."""
+"""Prepares a run: reads its tasks, chooses its environment, and refuses what can't work."""
 
 from __future__ import annotations
 

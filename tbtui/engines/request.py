@@ -1,4 +1,4 @@
-"""What can be refused at once about a run, before anything is imported that could take time."""
+"""Checks a new run before anything is imported that takes time, and makes its directory."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def request_run(config: RunConfig) -> RunRequest:
 
 
 def _require_name(name: str | None) -> None:
-    """It becomes a directory in `logs_dir`, and a word in lists."""
+    """Raise `ConfigError` for a name that can't be a directory in `logs_dir` or a word in lists."""
     if name in (".", "..") or (name and ("/" in name or not name.isprintable())):
         raise ConfigError(
             f"run_name={name!a}: should be one directory's name; where it is made is logs_dir"

@@ -1,4 +1,4 @@
-"""What can be refused at once about going on with a run: which one it is, and its new settings."""
+"""Checks a run that is to be resumed, and its new settings, before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ HISTORY_KINDS = _kinds(
     events.TrialRelabelled,
     events.TrialRetried,
 )
-"""Events that a run that goes on is put together from (`grpo/history.py`)."""
+"""Events that a resumed run is put together from (`grpo/history.py`)."""
 _PROGRESS_KINDS = _kinds(RunStarted, RunContinued, RunFinished, StepFinished)
 """Events that say how far a run is."""
 
@@ -81,7 +81,7 @@ class ResumeRequest(RunRequest):
     """A run that is to go on."""
 
     def discard(self) -> None:
-        """What is there stays."""
+        """Keep the directory: it is that of an earlier part of the run."""
 
 
 def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
@@ -117,7 +117,7 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
 
 
 def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConfig, RunConfig]:
-    """The run's own, and those with `settings` over them."""
+    """The run's own settings, and those with `settings` over them."""
     if not directory.config.is_file():
         raise RunDirectoryError(f"{directory.config}: missing; the run can't go on without it")
     place = [f"logs_dir={directory.path.parent}"]
@@ -136,7 +136,7 @@ def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConf
 
 
 def _changed_live(directory: RunDirectory) -> dict[str, str]:
-    """What was set while the run was live, since `config.toml` was written: name -> value."""
+    """Settings changed while the run was live, since `config.toml` was written: name -> value."""
     kinds = _kinds(RunStarted, RunContinued, SettingsChanged)
     changed: dict[str, str] = {}
     after = 0

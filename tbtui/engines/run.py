@@ -1,4 +1,4 @@
-"""One run from its first event to its last: sees it through, over the loss of its policy too."""
+"""One run from its first event to its last; it goes on with a new policy if one is lost."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Run:
                 engine.submit(command)
 
     def _answer_the_early(self, journal: JournalWriter) -> None:
-        """There will be no engine any more to carry them out."""
+        """Refuse commands that came too late: there will be no engine to carry them out."""
         for command in self._early:
             journal.append(issued(command))
             done = answered_outside(command)

@@ -144,7 +144,7 @@ class Makers:
 
 
 class Session:
-    """Enter it, `begin`, `train`; leaving it takes everything apart again."""
+    """Policy, workers and engine together: enter it, `begin`, `train`; leaving it ends them all."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class Session:
                 self._watch.see(entry.event)
 
     async def train(self) -> str:
-        """The whole of training; returns one line that sums it up.
+        """Train to the end; returns one line that sums it up.
 
         Raises:
             PolicyLostError: the run can go on in another session.

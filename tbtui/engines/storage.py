@@ -1,4 +1,4 @@
-"""Whether a run's directory can be written, looked at before the run finds out by losing something.
+"""Watches whether a run's directory can be written, before the run loses something there.
 
 A run whose disk is full, read-only or gone is paused until it is in order again.
 """
@@ -27,7 +27,7 @@ _PROBE = ".writable"
 _PROBE_BYTES = 1 << 16
 _LEAST_BYTES = 256 << 20
 _LEAST_SHARE = 0.02
-"""Of a file system smaller than 13.4 GB, so much is enough."""
+"""Free share that is enough on a file system smaller than 13.4 GB."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _LOST = frozenset(
     {errno.EIO, errno.ESTALE, errno.ENOENT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV}

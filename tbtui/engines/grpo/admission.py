@@ -1,4 +1,4 @@
-"""Who may start a trial, and when: concurrency, start rate, and a gate for the whole run."""
+"""Decides when a trial may start: concurrency, start rate, and a gate for the whole run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Slot:
         self._left = False
 
     def make_room(self) -> None:
-        """Another trial may start: this one only tears down."""
+        """Let another trial start: this one only tears down."""
         if not self._yielded:
             self._yielded = True
             self._on_yield()
 
     def leave(self) -> None:
-        """The trial is gone."""
+        """Give the slot back: the trial is gone."""
         self.make_room()
         if not self._left:
             self._left = True
@@ -50,7 +50,7 @@ class Admission:
         self.change(n_parallel, per_sec)
 
     def change(self, n_parallel: int, per_sec: float) -> None:
-        """Other limits from now on. Of trials that work already, none has to leave."""
+        """Set other limits from now on; trials that work already may go on."""
         self._most_working = n_parallel
         self._most_present = 2 * n_parallel
         self._interval = 1 / per_sec if per_sec else 0.0
@@ -69,7 +69,7 @@ class Admission:
         self._admit()
 
     async def enter(self, step: int = 0) -> Slot:
-        """Wait for a place: earlier steps first, and within a step in the order of asking."""
+        """Wait for a slot: earlier steps first, and within a step in the order of asking."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (step, next(self._asked), place))
         self._admit()

@@ -74,22 +74,22 @@ class Batch:
 
     @property
     def waits(self) -> bool:
-        """It waits for its trials or its review: it is not about to be trained."""
+        """Whether it waits for its trials or its review, and is not about to be trained."""
         return not self.begun.is_set() or self.running or self.reviewing
 
     @property
     def running(self) -> bool:
-        """Some of its trials are not over."""
+        """Whether some of its trials are not over."""
         return any(group.running() for group in self.groups)
 
     @property
     def under_review(self) -> bool:
-        """Its review has begun, and is not closed."""
+        """Whether its review has begun and is not closed."""
         return self._reviewed and not self._closed
 
     @property
     def reviewing(self) -> bool:
-        """Its review waits for a person."""
+        """Whether its review waits for a person."""
         return self._review is not None and self._review.waits
 
     def tokens(self) -> Tokens:
@@ -157,7 +157,7 @@ class Batch:
                 break
 
     def _passed_review(self) -> bool:
-        """All trials are over; whether the groups may be trained on."""
+        """Whether the groups may be trained on, now that all trials are over."""
         if self._review is None:
             return True
         self._late = False
@@ -165,7 +165,7 @@ class Batch:
         return self._review.passed
 
     def _restore(self, group: BatchGroup) -> None:
-        """What an interrupted run had done for the group beyond starting it."""
+        """Restore what an interrupted run had done for the group beyond starting it."""
         name = group.plan.group
         group.replaced = name in self._recorded.replaced
         self._added += group.replaced and not self._unusable(group)
@@ -204,7 +204,7 @@ class Batch:
         return await self._runner.run(plan, attempt, known.tokens)
 
     def _advance(self, group: BatchGroup) -> None:
-        """Send away who is not needed any more, and replace who is missing."""
+        """Withdraw trials that are not needed any more, and replace those that are missing."""
         if self._unusable(group):
             self._give_up(group)
             return
@@ -227,7 +227,7 @@ class Batch:
         return group.plan.task.name in self._runner.unusable
 
     def _give_up(self, group: BatchGroup) -> None:
-        """No trial of its task can be scored: end those under way, and take another task."""
+        """End the trials of a group whose task can't be used, and take another task."""
         task = group.plan.task.name
         for place in group.running():
             if not place.surplus:
@@ -241,12 +241,12 @@ class Batch:
 
     @property
     def _reviewed(self) -> bool:
-        """People or rules see to its groups now, or have."""
+        """Whether its review has begun: people or rules decide of its trials, or have."""
         return self._review is not None and self._review.progress.begun
 
     @property
     def _closed(self) -> bool:
-        """It goes on to be trained as it is."""
+        """Whether its review is closed: it is trained as it is."""
         return self._review is not None and self._review.progress.closed
 
     def _refill(self, group: BatchGroup, missing: int) -> None:
@@ -346,7 +346,7 @@ class Batch:
         return True
 
     def accept(self, command: Command) -> None:
-        """What is under review goes on as it is."""
+        """Let what is under review be trained as it is."""
         if self._review is not None and self._review.waits:
             self._review.accept(self, command)
         else:
@@ -415,9 +415,9 @@ class Batch:
         return self.groups[0].plan.trials[0].step
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something beside the trials, which ends with them at the latest."""
+        """Start a task beside the trials; it ends with them at the latest."""
         return self._tasks.create_task(work)
 
     def go_on(self) -> None:
-        """Look again at how things stand."""
+        """Wake the loop that looks at groups and review."""
         self._changed.set()

@@ -227,7 +227,7 @@ def sweep(directory: RunDirectory) -> None:
 
 
 def leftovers(directory: RunDirectory) -> list[Path]:
-    """What was begun to be written, replaced or removed, and is no checkpoint. Raises OSError."""
+    """Directories half written, replaced or removed: no checkpoints. Raises OSError."""
     half_done = (WRITING, REPLACED, REMOVED)
     return [path for path in directory.checkpoints.iterdir() if path.name.startswith(half_done)]
 

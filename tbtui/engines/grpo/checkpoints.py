@@ -102,7 +102,7 @@ class CheckpointKeeper:
         return tuple(self._kept)
 
     def has(self, progress: Progress) -> bool:
-        """This process has saved these very weights, and they are still there."""
+        """Whether this process has saved these very weights, and they are still there."""
         return progress.step in self._written and (
             self._kept.get(progress.step) == progress.weights_version
         )
@@ -136,7 +136,7 @@ class CheckpointKeeper:
         return path
 
     async def evaluated(self, progress: Progress, pass_rate: float | None) -> None:
-        """The policy's trained weights, those of `progress`, have this held-out pass rate.
+        """Note the held-out pass rate of the policy's trained weights, those of `progress`.
 
         The best so far are saved, unless they are, and stay until there are better ones.
         """
@@ -213,7 +213,7 @@ class CheckpointKeeper:
         await asyncio.to_thread(shutil.rmtree, directory)
 
     def _take_up(self) -> None:
-        """What there is on disk and in the journal, and what a crash kept from the journal."""
+        """Read what is on disk and in the journal; write what a crash kept from the journal."""
         journalled: dict[int, int] = {}
         evaluations: dict[int, EvalFinished] = {}
         kinds = ("checkpoint_saved", "checkpoint_removed", "best_checkpoint", "eval_finished")
@@ -277,7 +277,7 @@ def _put_in_place(writing: Path, path: Path) -> Path | None:
 
 
 def _sync(path: Path) -> None:
-    """Until the file, or the names in the directory, are on the disk."""
+    """Wait until the file, or the names in the directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Asks the policy for completions: again after a failure, and through what its server goes through.
+"""Asks the policy for completions: again after a failure, and through its server's outages.
 
 A completion that fails is asked for again, with the same seed, before its trial is given up. While
 the server says that it is paused or can't be reached, or fails every request, no failure counts and
@@ -36,7 +36,7 @@ TRIES = 3
 _LOOK_SEC = 0.25
 """Between two looks at what the server says of itself, while there are requests."""
 _TELL_SEC = 5.0
-"""A silence that is over sooner is not worth a line."""
+"""A shorter silence is not journalled."""
 _FIRST_TRY_SEC, _LONGEST_TRY_SEC = 1.0, 30.0
 _SILENT = 4
 """Failures in a row, of two places at least, after which the server counts as silent."""
@@ -58,7 +58,7 @@ _AT_ONCE = " (`P`, or `tbtui ctl run resume`, tries at once)"
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks for a completion."""
+    """A trial's turn that asks for a completion."""
 
     trial: str
     place: str
@@ -259,7 +259,7 @@ class Completions:
         return Obstacle(text, _REMEDY.get(state, "the run goes on by itself then") + _AT_ONCE)
 
     def _hold(self, pending: _Pending) -> None:
-        """A queue that the server has paused may take its time; one that is gone may not."""
+        """Stop a request's time-out while the server has paused its queue, not while it is gone."""
         server = self._server()
         paused = self.down and server is not None and server.state.startswith("paused")
         if pending.limit is None or paused == pending.held:
@@ -316,7 +316,7 @@ class Completions:
         self._changed.set()
 
     def _lift(self) -> None:
-        """A person wants it tried now, and waits for as long again."""
+        """Try the server at once, as a person asks, and start its waiting times anew."""
         if self._down_since is not None:
             self._down_since = _now()
             self._try_wait, self._next_try = _FIRST_TRY_SEC, 0.0

@@ -132,7 +132,7 @@ class GrpoEngine:
             runner.steering.hold()
 
     async def run(self) -> str:
-        """The whole of training; returns one line that sums it up.
+        """Train to the end; returns one line that sums it up.
 
         Raises:
             HaltError: it can't go on.
@@ -176,7 +176,7 @@ class GrpoEngine:
         return self.step < self._planner.last_step and self._spending.over(self._config.max_cost)
 
     async def _stop_spending(self, before: EvalFinished | None, after: EvalFinished | None) -> str:
-        """Save, and let nothing go on that costs; returns how the run ended."""
+        """Save, and end all that costs; returns how the run ended."""
         for sampling in self._sampling_tasks:
             sampling.cancel()
         if self.step:
@@ -388,7 +388,7 @@ class GrpoEngine:
             await asyncio.sleep(0)  # it is being handed over, or starts further trials
 
     async def _save_in_pause(self) -> None:
-        """So that the machine, or the policy's server, may be switched off."""
+        """Save, so that the machine or the policy's server may be switched off."""
         if self._keeper.has(self._progress()) or self.step == self._start.step:
             return  # nothing was trained since
         if self._learning and self._learning.begun:
@@ -416,7 +416,10 @@ class GrpoEngine:
                 raise HaltError(f"{alarm.text} (on_alarm.{alarm.alarm}=halt)")
 
     def _review_waits(self, step: int) -> None:
-        """The review of a step began to wait, or waits no more. Phases tell of the next one."""
+        """Enter the phase that fits when the review of a step begins or ends to wait.
+
+        A phase is about the next step to be trained, and about no later one.
+        """
         if step == self.step + 1 and self._phase in _WAITING:
             self._enter(self._waiting_phase())
 
@@ -446,7 +449,7 @@ class GrpoEngine:
         return self._config
 
     def _change(self, values: Mapping[str, Any]) -> str:
-        """Settings get other values, from now on; says which. Raises `ConfigError`."""
+        """Give settings other values from now on; says which. Raises `ConfigError`."""
         old, new = self._config, changed_config(self._config, values)
         self._planner.change(new)
         if self._planner.last_step < self._begun:
@@ -467,6 +470,6 @@ class GrpoEngine:
         self._commands.submit(command)
 
     def _batches(self) -> list[Batch]:
-        """All whose trials can still be steered."""
+        """The batches whose trials can still be steered."""
         evaluating = [self._evaluating] if self._evaluating else []
         return [*evaluating, *self._sampling.values()]

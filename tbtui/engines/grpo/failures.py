@@ -117,7 +117,7 @@ def require_evidence(rollouts: Sequence[Rollout], unusable: UnusableTasks) -> No
 
 
 class FailureStreak:
-    """Failures of infrastructure with nothing in between that worked.
+    """Counts failures of infrastructure with no success in between.
 
     All trials that one incident takes along (a worker that dies) count as one failure.
     """
@@ -130,7 +130,7 @@ class FailureStreak:
         self._last = ""
 
     def worked(self) -> None:
-        """A trial ended by the policy's own doing."""
+        """Start counting anew: a trial ended by the policy's own doing."""
         self._failures.clear()
         self._incidents.clear()
 
@@ -197,12 +197,13 @@ class UnusableTasks:
         return sum(task in self._reasons for task in tasks)
 
     def tried(self, task: str) -> None:
-        """A trial of the task has ended, however it did."""
+        """Note that a trial of the task has ended, whatever its outcome."""
         self._tried.add(task)
 
     def setup_failed(self, task: str, reason: str, said: str) -> None:
-        """The environment of a trial could not be had, which another attempt may mend; if it fails
-        the same way again and again, and not for want of a network, it is set aside.
+        """Count a trial whose environment could not be started, which another attempt may mend.
+
+        A task that fails the same way again and again, and not for want of a network, is set aside.
 
         Args:
             reason: one line.
@@ -216,7 +217,7 @@ class UnusableTasks:
             self.set_aside(task, reason)
 
     def set_aside(self, task: str, reason: str) -> None:
-        """A trial has shown that the task can't be used.
+        """Stop using a task: a trial has shown that it can't be used.
 
         Raises:
             HaltError: too many of the tasks that were tried can't be.
@@ -233,7 +234,7 @@ class UnusableTasks:
             )
 
     def none_left(self) -> HaltError:
-        """What ends a run that has no task left to train on."""
+        """The error of a run that has no task left to train on."""
         return HaltError(f"no task is left to train on; {self._most_common()}")
 
     def _most_common(self) -> str:

@@ -41,11 +41,11 @@ class GroupPlace:
     plan: TrialPlan
     task: asyncio.Task[Rollout]
     surplus: bool = False
-    """The group is full without it."""
+    """Whether the group is full without it."""
 
     @property
     def rollout(self) -> Rollout | None:
-        """None: not over, or cut off by the end of the run."""
+        """The finished trial; None: not over, or cut off by the end of the run."""
         task = self.task
         over = task.done() and not task.cancelled() and task.exception() is None
         return task.result() if over else None
@@ -78,7 +78,7 @@ class BatchGroup:
         return [place for place in self.places if self.counts(place)]
 
     def missing(self) -> int:
-        """Members that it lacks, those that still run not counted among them."""
+        """How many members it lacks; those that still run are not missing."""
         return self.rules.group_size - len(self.scored()) - len(self.running())
 
     def fill(self) -> tuple[list[GroupPlace], bool]:
@@ -99,14 +99,17 @@ class BatchGroup:
         return filled, len(filled) == size and all(place.task.done() for place in filled)
 
     def members(self) -> tuple[Rollout, ...]:
-        """Those that are over, as their verdicts left them."""
+        """The rollouts of members that are over, with the rewards of their verdicts."""
         filled, full = self.fill()
         rollouts = [place.rollout for place in (filled if full else self.places)]
         return tuple(rollout for rollout in rollouts if rollout is not None)
 
 
 class Decisions:
-    """Carried out and answered here; what was decided before an interruption is in force."""
+    """What is decided of a batch's trials; carries such commands out and answers them.
+
+    What was decided before an interruption is in force.
+    """
 
     def __init__(
         self, journal: JournalWriter, recorded: RecordedBatch, *, train_touched: bool
@@ -124,7 +127,7 @@ class Decisions:
         return self._decided
 
     def reward(self, rollout: Rollout) -> float | None:
-        """In force now."""
+        """The reward in force now."""
         if rollout.trial in self._excluded:
             return None
         return self._relabelled.get(rollout.trial, rollout.reward)
@@ -157,7 +160,7 @@ class Decisions:
         self.answer(command, True, f"{trial} is {what}")
 
     def relabel(self, rollout: Rollout, command: Command) -> None:
-        """Another reward, or with none in the arguments the verdict's again."""
+        """Give a trial another reward, or with None in the arguments its verdict's again."""
         trial, reward = rollout.trial, command.arguments.get("reward")
         if (why := self._not_relabelled(rollout, command)) is not None:
             self.answer(command, False, why)
@@ -186,7 +189,7 @@ class Decisions:
         )
 
     def _not_relabelled(self, rollout: Rollout, command: Command) -> str | None:
-        """Why not; None: it may be."""
+        """Why a trial can't be relabelled; None: it can."""
         trial, arguments = rollout.trial, command.arguments
         reward = arguments.get("reward")
         number = isinstance(reward, int | float) and not isinstance(reward, bool)

@@ -52,7 +52,7 @@ class History:
 
     start: StartingPoint
     run: RunState = field(default_factory=RunState)
-    """As the view has it."""
+    """The run as the view shows it."""
 
     @classmethod
     def read(cls, reader: JournalReader, start: StartingPoint) -> History:
@@ -80,7 +80,7 @@ class _LivedSeconds:
         self.now = 0.0
 
     def advance(self, entry: Entry, *, paused: bool) -> None:
-        """To the time of an event."""
+        """Go on to the time of an event."""
         if isinstance(entry.event, RunContinued):
             self.advance_to_end(entry.seq, paused=paused)
             self._last = entry.time
@@ -88,7 +88,7 @@ class _LivedSeconds:
             self._advance(entry.time, paused)
 
     def advance_to_end(self, before: int | None = None, *, paused: bool) -> None:
-        """To the last event of the journal, of whatever kind, or of its part up to `before`."""
+        """Go on to the last event of the journal, of any kind, or of its part before `before`."""
         if (last := self._reader.time_before(before)) is not None:
             self._advance(last, paused)
 
@@ -108,7 +108,7 @@ class _HistoryFold:
         """Those whose batch is kept."""
 
     def end(self) -> None:
-        """There is no further event."""
+        """Finish: there is no further event."""
         start, run = self._start, self.history.run
         self._clock.advance_to_end(paused=run.paused)
         for batch in start.batches.values():
@@ -214,7 +214,7 @@ class _HistoryFold:
                 pass
 
     def _decided(self, batch: RecordedBatch, attempt: RecordedAttempt) -> None:
-        """A decision was carried out; its command may never have been answered."""
+        """Note that a decision was carried out; its command may never have been answered."""
         batch.review.decided.add(attempt.trial)
         asked = self._being_done("exclude", attempt.trial)
         if asked and is_rule(asked.actor) and asked.arguments.get("refill"):

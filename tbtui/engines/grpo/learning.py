@@ -74,7 +74,7 @@ def group_scored(step: int, group: ScoredGroup[Rollout]) -> GroupScored:
 
 
 def trial_scores(group: ScoredGroup[Rollout]) -> dict[str, TrialScore]:
-    """Trial -> what training makes of it."""
+    """Trial -> its reward, advantage and number of trained tokens."""
     return {
         rollout.trial: TrialScore(
             reward=rollout.reward,
@@ -96,13 +96,13 @@ class _Substep:
     owners: list[str] = field(default_factory=list)
     """The trial of each datum."""
     sampled: list[Datum] = field(default_factory=list)
-    """As the sampler drew them: before any correction."""
+    """The data as the sampler drew them: before any correction."""
     trained: list[Datum] = field(default_factory=list)
     loss_divisor: float = 1.0
     gradients: list[GradientResult] = field(default_factory=list)
     reference_kl: list[float] = field(default_factory=list)
     scored_tokens: int = 0
-    """In the sequences of forward passes beside those of the gradient."""
+    """Tokens read by forward passes beside those of the gradient."""
     result: StepResult | None = None
 
     @property
@@ -173,7 +173,7 @@ class LearningStep:
 
     @property
     def begun(self) -> bool:
-        """A gradient has been computed: the policy is between two steps' weights."""
+        """Whether a gradient has been computed: the policy is between two steps' weights."""
         return any(substep.gradients for substep in self._substeps)
 
     def _score(self, groups: Sequence[Sequence[Rollout]]) -> list[ScoredGroup[Rollout]]:
@@ -184,7 +184,7 @@ class LearningStep:
         return scored
 
     def _data(self, substep: _Substep, groups: Sequence[ScoredGroup[Rollout]]) -> list[Datum]:
-        """What the groups' trials add to the substep, not divided by its normaliser."""
+        """The data of the groups' trials, not divided by the substep's normaliser."""
         data: list[Datum] = []
         for name, trial in (each for group in groups for each in group.trials()):
             substep.trials.append(trial)
@@ -196,7 +196,7 @@ class LearningStep:
         return divisor(substep.trials, self._recipe.normalisation)
 
     async def _take(self, substep: _Substep, data: list[Datum]) -> None:
-        """A whole substep at once."""
+        """Take a whole substep at once: its gradient (`forward_backward`) and `optim_step`."""
         if data := await self._corrected(substep, data):
             # In order, by the policy's contract; it need not stop in between.
             gradient, substep.result = await asyncio.gather(
@@ -205,7 +205,7 @@ class LearningStep:
             substep.gradients.append(gradient)
 
     async def _accumulate(self, substep: _Substep, group: ScoredGroup[Rollout]) -> None:
-        """One group of a substep, undivided."""
+        """Add the gradient of one group of a substep, undivided."""
         if data := await self._corrected(substep, self._data(substep, [group])):
             substep.gradients.append(await self._policy.accumulate(data, self._recipe.loss))
 
@@ -215,7 +215,7 @@ class LearningStep:
             substep.result = await self._policy.apply(self._optim(substep.loss_divisor))
 
     async def _corrected(self, substep: _Substep, data: list[Datum]) -> list[Datum]:
-        """With what the reference and the trainer itself say of the sampled tokens."""
+        """The data with the penalty of the reference and truncated importance sampling applied."""
         recipe = self._recipe
         substep.sampled += data
         if data and recipe.kl_penalty_coef:
@@ -243,7 +243,7 @@ class LearningStep:
         )
 
     def trained_logprobs(self) -> dict[str, npt.NDArray[np.float32]]:
-        """By trial, of its trained tokens in order, at the weights where its gradient was taken."""
+        """Trial -> log-probabilities of its trained tokens, at the weights of its gradient."""
         parts: dict[str, list[npt.NDArray[np.float32]]] = {}
         for substep in self._substeps:
             for owner, logprobs in zip(substep.owners, substep.logprobs, strict=True):
@@ -288,7 +288,7 @@ def _ends(groups: int, parts: int) -> list[int]:
 
 
 def _length(data: Sequence[Datum]) -> int:
-    """Tokens, trained or not."""
+    """Number of tokens, trained or not."""
     return sum(len(datum.tokens) for datum in data)
 
 

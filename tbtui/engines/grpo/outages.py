@@ -1,4 +1,4 @@
-"""What keeps a run from going on for a while, and the pause that it leads to.
+"""Outages: what keeps a run from going on for a while, and the pause that it leads to.
 
 While something is out of order no failure is counted against the run. A pause that an outage began
 ends with the last outage, unless a person has paused the run themselves. A person who resumes it
@@ -69,7 +69,7 @@ class Outages:
 
     @property
     def on(self) -> bool:
-        """Something is out of order: a failure now says nothing about the run."""
+        """Whether something is out of order: a failure now says nothing about the run."""
         return bool(self._outages)
 
     def has(self, what: OutageKind) -> bool:
@@ -106,7 +106,7 @@ class Outages:
             self._none.set()
 
     async def over(self) -> None:
-        """Until everything is in order."""
+        """Wait until everything is in order."""
         await self._none.wait()
 
     def on_lift(self, call: Callable[[], None]) -> None:
@@ -114,7 +114,7 @@ class Outages:
         self._lifts.append(call)
 
     def lift(self) -> None:
-        """A person resumes the run."""
+        """Try at once what is out of order: a person resumes the run."""
         for outage in self._outages.values():
             outage.pausing = False  # a further look pauses it again
         for call in self._lifts:

@@ -55,7 +55,7 @@ _NEVER_TRAINED = frozenset(outcome for outcome, action in DEFAULTS.items() if ac
 
 @dataclass(frozen=True, slots=True)
 class OutcomePolicy:
-    """The table in force."""
+    """Outcome -> action: the table in force."""
 
     actions: Mapping[Outcome, OutcomeAction]
 

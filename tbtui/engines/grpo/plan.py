@@ -14,7 +14,7 @@ from tbtui.journal.events import Purpose
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed of 63 bits that depends on every part and on nothing else."""
+    """Derive a seed of 63 bits from every part and from nothing else."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
@@ -77,7 +77,7 @@ def task_order(tasks: Sequence[TaskInfo], seed: int) -> Iterator[TaskInfo]:
 
 
 def _group_name(name: str, number: int, taken: Set[str]) -> str:
-    """Not yet `taken`, and one part of a path: trials have directories of that name."""
+    """A name that is not `taken`, and one part of a path: trials have directories of that name."""
     base = name.replace("/", "--")
     group = base if number == 1 else f"{base}-{number}"
     while group in taken:

@@ -82,7 +82,7 @@ class BatchPlanner:
                 yield task
 
     def change(self, config: RunConfig) -> None:
-        """Settings of the run have changed; they hold for batches that begin from now on."""
+        """Use other settings for batches that begin from now on."""
         self._config = config
 
     def batch(self, step: int, recorded: RecordedBatch | None) -> list[GroupPlan]:

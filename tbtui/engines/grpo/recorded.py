@@ -46,7 +46,7 @@ class RecordedAttempt:
 
     @property
     def cut_off(self) -> bool:
-        """The run ended under it."""
+        """Whether the run ended under it."""
         end = self.finished
         return end is None or (end.outcome is Outcome.CANCELLED and end.reason in CUT_OFF)
 
@@ -65,7 +65,7 @@ class RecordedPlace:
     members: frozenset[str] | None
     """Trials that the group was scored with; None while it was not."""
     stands: bool
-    """The last attempt is its outcome: there is no further one."""
+    """Whether the last attempt is its outcome: there is no further one."""
     reader: JournalReader
 
     @property

@@ -233,7 +233,10 @@ def recover(
 
 
 def _require_same_tasks(run: RunState, split: Split) -> None:
-    """The order in which tasks are taken, and what an evaluation means, depend on all of them."""
+    """Raise `UnrecoverableError` for other tasks than the run began with.
+
+    The order in which tasks are taken, and what an evaluation means, depend on all of them.
+    """
     before = {(task.name, task.split) for task in run.tasks.values()}
     now = {(task.name, "train") for task in split.train}
     now |= {(task.name, "eval") for task in split.heldout}

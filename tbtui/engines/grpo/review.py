@@ -83,11 +83,11 @@ class ReviewGate:
         self._rules: ReviewRules | None = None
 
     def review(self, step: int, recorded: RecordedBatch | None) -> Review | None:
-        """None: its groups are trained on as they come."""
+        """The review of a step's batch; None: its groups are trained on as they come."""
         return None if self.config().stream else Review(self, step, recorded or RecordedBatch())
 
     def rules(self) -> ReviewRules | None:
-        """As the file has them now; one that can't be read leaves those before in force."""
+        """The rules as the file has them now; if it can't be read those before stay in force."""
         path = self.config().review_rules
         if path is None and self._rules_of_run.exists():
             path = self._rules_of_run
@@ -123,7 +123,7 @@ class Review:
         self._timer: asyncio.Task[None] | None = None
 
     def look(self, batch: UnderReview) -> None:
-        """All trials are over: apply the rules; open, or close where no person is needed.
+        """Apply the rules once all trials are over; open, or close where no person is needed.
 
         Rules may have started fresh trials then; it is looked at again when they are over.
         """
@@ -153,7 +153,7 @@ class Review:
             self.passed = True
 
     def changed(self, batch: UnderReview) -> None:
-        """A trial was decided upon, or fresh trials are asked for."""
+        """Take up that a trial was decided upon, or that fresh trials are asked for."""
         if self.progress.closed:
             return
         if batch.running:
@@ -171,7 +171,7 @@ class Review:
             )
 
     def accept(self, batch: UnderReview, command: Command) -> None:
-        """The step goes on as it is."""
+        """Close the review: the step is trained as it is."""
         self._close("accepted", command.actor, command.reason)
         batch.decisions.answer(command, True, f"step {self._step} is accepted")
         batch.go_on()
@@ -179,7 +179,7 @@ class Review:
     # Rules
 
     def _apply_rules(self, batch: UnderReview) -> set[str]:
-        """Have them carried out; the trials that a rule says to hold."""
+        """Carry out what rules decide; returns the trials that a rule says to hold."""
         held: set[str] = set()
         rules = self._gate.rules()
         for group in batch.groups:
@@ -288,7 +288,7 @@ class Review:
         )
 
     def _merged(self, rollout: Rollout) -> list[Segment]:
-        """Once for all looks: it takes long where trials are."""
+        """The rollout's segments, merged once for all looks: that takes long where trials are."""
         if rollout.trial not in self._segments:
             merged = merge(rollout.calls, self._gate.recipe.train_summaries)
             self._segments[rollout.trial] = merged
@@ -296,7 +296,7 @@ class Review:
 
 
 def _command(decision: RuleDecision, trial: str) -> Command:
-    """What a rule asks for. The refill itself is its whole group's."""
+    """The command that a rule's decision makes; the refill itself is its whole group's."""
     verb: CommandVerb
     match decision.verb:
         case "relabel":

@@ -39,10 +39,10 @@ class ReviewedTrial:
 
 @dataclass(frozen=True, slots=True)
 class RuleDecision:
-    """What a rule says of a trial."""
+    """What a rule decides of a trial."""
 
     rule: str
-    """Its name."""
+    """Name of the rule."""
     verb: RuleVerb
     reward: float | None
     """What `relabel` gives; None for other verbs."""
@@ -61,7 +61,7 @@ class ReviewRules:
     rules: tuple[Rule, ...] = ()
 
     def decide(self, facts: ReviewedTrial) -> RuleDecision | None:
-        """What the first rule that matches says; None: no rule does."""
+        """The decision of the first rule that matches; None: no rule does."""
         for rule in self.rules:
             if _matches(rule, facts):
                 return RuleDecision(rule.name, rule.verb, rule.reward, rule.reason)
@@ -69,7 +69,7 @@ class ReviewRules:
 
 
 def load_rules(path: Path) -> ReviewRules:
-    """The rules of a file.
+    """Read the rules of a file.
 
     Raises:
         ConfigError: it can't be read, or a rule in it can't be; the line names file and rule.
