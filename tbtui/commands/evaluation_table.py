@@ -11,13 +11,7 @@ from rich.text import Text
 
 from tbtui.algorithm.evaluation import Rate, TaskAttempts, attempts, pass_rate, pass_rates
 from tbtui.engines.grpo.checkpoint_state import entries_of
-from tbtui.journal.events import (
-    EvalFinished,
-    RunStarted,
-    TrialFinished,
-    TrialQueued,
-    TrialRetried,
-)
+from tbtui.journal.events import EvalFinished, RunStarted, TrialFinished, TrialQueued, TrialRetried
 from tbtui.journal.rundir import RunDirectory
 from tbtui.terminal import visible
 

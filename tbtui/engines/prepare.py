@@ -20,10 +20,7 @@ from tbtui.engines.trackers import check_trackers
 from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir as bundled_tasks
-from tbtui.rollout.environments.choose import (
-    SANDBOX_IMPORT_PATH,
-    EnvironmentChoice,
-)
+from tbtui.rollout.environments.choose import SANDBOX_IMPORT_PATH, EnvironmentChoice
 
 if TYPE_CHECKING:
     from tbtui.rollout.messages import CheckZeros

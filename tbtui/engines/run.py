@@ -15,15 +15,10 @@ from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import PolicyRestartLimit
 from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
+from tbtui.engines.make_policy import PolicyFactory
+from tbtui.engines.make_policy import make_policy as make_policy
 from tbtui.engines.prepare import PreparedRun
-from tbtui.engines.session import (
-    Makers,
-    PolicyFactory,
-    PoolFactory,
-    Session,
-    make_policy,
-    worker_pool,
-)
+from tbtui.engines.session import Makers, PoolFactory, Session, worker_pool
 from tbtui.engines.trackers import close_all, trackers_for
 from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command, RunEnd

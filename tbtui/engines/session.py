@@ -11,16 +11,13 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
-from tbtui.config import ConfigError, RunConfig
+from tbtui.config import ConfigError
 from tbtui.engines.beginning import started_event, trial_settings, warnings_of
 from tbtui.engines.gpus.monitor import GpuMonitor
-from tbtui.engines.grpo.checkpoint_state import (
-    fixed_settings,
-)
+from tbtui.engines.grpo.checkpoint_state import fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import UnusableTasks
@@ -30,6 +27,7 @@ from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.recovery import continue_run, newest
 from tbtui.engines.grpo.steering import Pool
 from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.make_policy import PolicyFactory
 from tbtui.engines.monitor import Monitor
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.prices import expected_cost
@@ -45,64 +43,11 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import (
-    DOWN,
-    Ended,
-    Policy,
-    PolicyError,
-    PolicyLostError,
-    PolicyRefusedError,
-)
-from tbtui.policies.local.client import LocalPolicy
+from tbtui.policies.base import DOWN, Ended, PolicyError, PolicyLostError, PolicyRefusedError
 from tbtui.rollout.environments.ledger import reap_leftovers
 from tbtui.rollout.pool import WorkerPool
 
 log = logging.getLogger(__name__)
-
-
-PolicyFactory = Callable[[RunConfig, IO[bytes]], Policy]
-"""Makes the policy that a config names, not started yet; what it writes goes to the file."""
-
-
-def make_policy(config: RunConfig, log_file: IO[bytes]) -> Policy:
-    """The policy that a config names."""
-    match config.policy:
-        case "local":
-            checkpoint = Path(config.checkpoint) if config.checkpoint else None
-            return LocalPolicy(checkpoint, model_name=config.model_name, log=log_file)
-        case "tinker":
-            from tbtui.policies.tinker import TinkerPolicy, TinkerSettings
-
-            return TinkerPolicy(
-                TinkerSettings(
-                    model_name=config.model_name,
-                    checkpoint=config.checkpoint,
-                    base_url=config.tinker_base_url,
-                    lora_rank=config.lora_rank,
-                    seed=config.seed,
-                    loss=config.loss_fn,
-                    context_limit=config.context_limit,
-                    tokenizer=config.tokenizer,
-                    renderer=config.renderer,
-                    thinking=config.thinking,
-                    checkpoint_ttl_hours=config.checkpoint_ttl_hours,
-                    run_name=config.run_name,
-                ),
-                log_file,
-            )
-        case "vllm":
-            from tbtui.policies.vllm import VllmPolicy, VllmSettings
-
-            return VllmPolicy(
-                VllmSettings(
-                    model_name=config.model_name,
-                    base_url=config.vllm_base_url,
-                    context_limit=config.context_limit,
-                    tokenizer=config.tokenizer,
-                    renderer=config.renderer,
-                    thinking=config.thinking,
-                )
-            )
 
 
 class RunPool(Pool, Protocol):

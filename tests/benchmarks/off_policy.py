@@ -42,8 +42,7 @@ import numpy.typing as npt
 from tbtui.config import RunConfig, parse_settings
 from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import request_run
-from tbtui.engines.run import Run
-from tbtui.engines.session import make_policy
+from tbtui.engines.run import Run, make_policy
 from tbtui.journal.events import EvalFinished, EvalStarted, StepFinished, TrialFinished, TrialQueued
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory

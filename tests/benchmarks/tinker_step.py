@@ -46,10 +46,10 @@ from typing import IO
 import tinker
 
 from tbtui.config import RunConfig, parse_settings
+from tbtui.engines.make_policy import make_policy
 from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import request_run
 from tbtui.engines.run import Run
-from tbtui.engines.session import make_policy
 from tbtui.journal.events import StepFinished, StepStarted
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory

@@ -10,9 +10,7 @@ import pytest
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.checkpoint_state import (
-    fixed_settings,
-)
+from tbtui.engines.grpo.checkpoint_state import fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.engine import AlarmCheck, GrpoEngine
 from tbtui.engines.grpo.failures import UnusableTasks

@@ -407,10 +407,7 @@ SAVER = textwrap.dedent(
     import asyncio, os, sys
     from pathlib import Path
     from tbtui.config import RunConfig
-    from tbtui.engines.grpo.checkpoint_state import (
-    Progress,
-    fixed_settings,
-)
+    from tbtui.engines.grpo.checkpoint_state import Progress, fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
     from tbtui.journal.rundir import RunDirectory
     from tbtui.journal.writer import JournalWriter

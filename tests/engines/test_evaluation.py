@@ -14,10 +14,7 @@ from tbtui import launch
 from tbtui.commands.evaluate import evaluate
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config.trust import remember
-from tbtui.engines.grpo.checkpoint_state import (
-    Progress,
-    fixed_settings,
-)
+from tbtui.engines.grpo.checkpoint_state import Progress, fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.metrics import summarize
 from tbtui.engines.grpo.plan import plan_groups

@@ -21,10 +21,7 @@ from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config import settings as known_settings
 from tbtui.engines.fixed_settings import FIXED
-from tbtui.engines.grpo.checkpoint_state import (
-    STATE_FILE,
-    CheckpointError,
-)
+from tbtui.engines.grpo.checkpoint_state import STATE_FILE, CheckpointError
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.plan import task_order

@@ -14,11 +14,11 @@ from typing import IO
 import pytest
 
 from tbtui.config import RunConfig, parse_settings
+from tbtui.engines.make_policy import make_policy
 from tbtui.engines.prepare import PreparedRun, prepare_run
 from tbtui.engines.request import request_run
 from tbtui.engines.resume import request_resume
 from tbtui.engines.run import Run
-from tbtui.engines.session import make_policy
 from tbtui.journal.events import (
     AlarmRaised,
     AnyEvent,

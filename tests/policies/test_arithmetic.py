@@ -12,13 +12,7 @@ import numpy as np
 import pytest
 
 from tbtui.algorithm.step import Datum
-from tbtui.policies.base import (
-    LossName,
-    LossSettings,
-    OptimSettings,
-    PolicyError,
-    SampleRequest,
-)
+from tbtui.policies.base import LossName, LossSettings, OptimSettings, PolicyError, SampleRequest
 from tbtui.policies.local.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
 from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient, packs_of
 from tbtui.policies.local.learner import Learner

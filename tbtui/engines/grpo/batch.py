@@ -19,13 +19,7 @@ from tbtui.engines.grpo.review import Review
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
-from tbtui.journal.events import (
-    DeadlinePassed,
-    GroupAdded,
-    GroupRefilled,
-    Noted,
-    TrialRetried,
-)
+from tbtui.journal.events import DeadlinePassed, GroupAdded, GroupRefilled, Noted, TrialRetried
 from tbtui.journal.writer import JournalWriter
 
 

@@ -12,12 +12,7 @@ from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.group import BatchRules
-from tbtui.engines.grpo.plan import (
-    GroupPlan,
-    evaluation_groups,
-    task_order,
-    training_groups,
-)
+from tbtui.engines.grpo.plan import GroupPlan, evaluation_groups, task_order, training_groups
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
 
 
