@@ -644,7 +644,7 @@ def test_what_becomes_of_a_place(tmp_path: Path, case: str) -> None:
     events, attempts, stands, other_draws = CASES[case]
     recovery = recovered(RunDirectory.create(tmp_path / "run"), events)
     place = recovery.start.batches[1].places["s0001-copy-0", 1]
-    assert place.attempts == attempts
+    assert place.number == attempts
     assert (place.rollout.trial if place.rollout else None) == stands
     assert (place.seed is not None) == other_draws
 
@@ -683,7 +683,7 @@ def test_a_refilled_place_that_nobody_queued_starts_as_its_first_attempt(tmp_pat
         [GroupRefilled(step=1, group="s0001-copy-0", trials=("s0001-copy-0-3",))],
     )
     place = recovery.start.batches[1].places["s0001-copy-0", 3]
-    assert (place.attempts, place.rollout) == (0, None)
+    assert (place.number, place.rollout) == (0, None)
 
 
 # What is refused

@@ -187,10 +187,10 @@ class Batch:
             return rollout
         if known.seed is not None:
             plan = dataclasses.replace(plan, seed=known.seed)
-        attempt = known.attempts + 1
+        attempt = known.number + 1
         self._journal.append(
             TrialRetried(
-                trial=plan.trial_id(known.attempts),
+                trial=plan.trial_id(known.number),
                 successor=plan.trial_id(attempt),
                 reason="the run was resumed",
             )

@@ -60,8 +60,8 @@ class RecordedPlace:
     """
 
     plan: TrialPlan
-    made: Sequence[RecordedAttempt]
-    """The attempts, in order."""
+    attempts: Sequence[RecordedAttempt]
+    """In order."""
     members: frozenset[str] | None
     """Trials that the group was scored with; None while it was not."""
     stands: bool
@@ -69,14 +69,14 @@ class RecordedPlace:
     reader: JournalReader
 
     @property
-    def attempts(self) -> int:
+    def number(self) -> int:
         """The last attempt's number; 0: none was queued."""
-        return self.made[-1].number if self.made else 0
+        return self.attempts[-1].number if self.attempts else 0
 
     @property
     def seed(self) -> int | None:
         """The seed of the next attempt, where a person asked for other draws than the plan's."""
-        for attempt in reversed(self.made):
+        for attempt in reversed(self.attempts):
             if "retry" in attempt.verbs and not attempt.cut_off:
                 return self.plan.again(attempt.number + 1).seed
         return None
@@ -84,7 +84,7 @@ class RecordedPlace:
     @property
     def tokens(self) -> Tokens:
         """What the sampler read and wrote in all attempts."""
-        attempts = (self.reader.read_trial(attempt.trial) for attempt in self.made)
+        attempts = (self.reader.read_trial(attempt.trial) for attempt in self.attempts)
         turns = (turn for events in attempts for turn in _sampled(events))
         return sum((_tokens(turn) for turn in turns), start=Tokens())
 
@@ -93,7 +93,7 @@ class RecordedPlace:
         """The last attempt, exactly as the process that is gone had it; None: it does not stand."""
         if not self.stands:
             return None
-        reader, last = self.reader, self.made[-1]
+        reader, last = self.reader, self.attempts[-1]
         end = last.finished
         assert end is not None
         # A completion that came after the trial's end has no part in it.
@@ -136,7 +136,7 @@ class RecordedPlace:
     def _spent(self) -> PhaseSeconds:
         """Where the time of all attempts went; waiting to try again is time in the queue."""
         total = dict.fromkeys(PhaseSeconds.model_fields, 0.0)
-        for attempt in self.made:
+        for attempt in self.attempts:
             if attempt.finished is not None:
                 for phase, seconds in attempt.finished.seconds.model_dump().items():
                     total[phase] += seconds
