@@ -222,7 +222,7 @@ async def test_a_server_that_fails_everybody_costs_nobody(
     async with running(engine) as task:
         await until(lambda: pauses(bench))
         words = (
-            "can't be reached" if state == "unreachable" else "answers nobody (502: bad gateway)"
+            "can't be reached" if state == "unreachable" else "answers no request (502: bad gateway)"
         )
         assert words in pauses(bench)[0]
         asked = len(served.requests)

@@ -164,7 +164,7 @@ async def test_fresh_trials_are_reviewed_too(bench: Bench) -> None:
     async with under_review(bench, batch_size=1) as review:
         (group,) = (await review.opens()).groups
         first, second, third = group.trials
-        assert "nobody is missing" in review.ask("refill", group.group).result
+        assert "no member is missing" in review.ask("refill", group.group).result
         assert review.ask("retry", first).result == f"{first} goes on as {first}-retry1"
         refused = review.ask("accept")
         assert (refused.ok, refused.result) == (False, "step 1: fresh trials are under way")

@@ -372,7 +372,7 @@ class Batch:
     def _refill_asked(self, group: BatchGroup, command: Command) -> None:
         missing = group.missing()
         if missing <= 0:
-            self._refuse(command, f"{group.name}: nobody is missing")
+            self._refuse(command, f"{group.name}: no member is missing")
         elif self._late:
             self._refuse(command, f"{group.name} is not refilled: the step's deadline passed")
         else:

@@ -255,7 +255,7 @@ class Completions:
             why = f" ({reason})" if reason else ""
             text = f"{name} {_STATES[state]}{why}"
         else:
-            text = f"{name} answers nobody ({self._why})"
+            text = f"{name} answers no request ({self._why})"
         return Obstacle(text, _REMEDY.get(state, "the run goes on by itself then") + _AT_ONCE)
 
     def _hold(self, pending: _Pending) -> None:
