@@ -322,7 +322,7 @@ _STEP_DETECTORS: tuple[tuple[AlarmName, Detector], ...] = (
 )
 
 
-class Watch:
+class AlarmDetector:
     """Takes a run's steps and evaluations in order and raises alarms, each once an episode.
 
     An alarm that was raised is raised again only after its condition has been gone for

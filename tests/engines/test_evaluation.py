@@ -14,7 +14,7 @@ from tbtui import launch
 from tbtui.commands.evaluate import evaluate
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config.trust import remember
-from tbtui.engines.grpo.checkpoint_state import Progress, fixed_settings
+from tbtui.engines.grpo.checkpoint_state import TrainingProgress, fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.metrics import summarize
 from tbtui.engines.grpo.plan import plan_groups
@@ -228,7 +228,7 @@ async def served_checkpoint(directory: RunDirectory) -> Path:
     policy.info = dataclasses.replace(policy.info, name="tinker", model_name="Qwen/Qwen3-8B")
     with JournalWriter(directory) as journal:
         keeper = CheckpointKeeper(directory, journal, policy, 1, fixed_settings(config))
-        progress = Progress(step=3, weights_version=3)
+        progress = TrainingProgress(step=3, weights_version=3)
         await keeper.save(progress)
         await keeper.evaluated(progress, 0.5)
     return directory.checkpoints / "step-000003"

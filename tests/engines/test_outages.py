@@ -20,8 +20,8 @@ from tbtui.console.printing import Printer
 from tbtui.engines.grpo.completions import TRIES
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import HaltError, PolicyRestartLimit
-from tbtui.engines.grpo.outages import Obstacle, Outages
-from tbtui.engines.storage import StorageGuard, obstacle_in
+from tbtui.engines.grpo.outages import OutageCause, Outages
+from tbtui.engines.storage import StorageGuard, cause_in
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
@@ -57,7 +57,7 @@ from .fakes import FakePool, RotePolicy, facts
 from .test_policy_lost import Fate, FatedPolicy, night
 from .test_resume import Whole, by_what_it_says, require_order, uninterrupted
 
-OBSTACLE = Obstacle("the disk is full", "free some room")
+CAUSE = OutageCause("the disk is full", "free some room")
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
@@ -222,7 +222,9 @@ async def test_a_server_that_fails_everybody_costs_nobody(
     async with running(engine) as task:
         await until(lambda: pauses(bench))
         words = (
-            "can't be reached" if state == "unreachable" else "answers no request (502: bad gateway)"
+            "can't be reached"
+            if state == "unreachable"
+            else "answers no request (502: bad gateway)"
         )
         assert words in pauses(bench)[0]
         asked = len(served.requests)
@@ -298,7 +300,7 @@ async def test_what_fails_in_an_outage_is_nobodys_failure(bench: Bench) -> None:
         if not broken:
             return None
         broken -= 1
-        pool.runner.outages.begin("storage", OBSTACLE)
+        pool.runner.outages.begin("storage", CAUSE)
         asyncio.get_running_loop().call_later(0.2, pool.runner.outages.end, "storage")
         return pool.end(spec, facts(None, "not_run", "No space left on device"), 0)
 
@@ -309,7 +311,7 @@ async def test_what_fails_in_an_outage_is_nobodys_failure(bench: Bench) -> None:
     useful = [e for e in bench.events(TrialFinished) if e.outcome is Outcome.SOLVED]
     assert len(useful) == 4 + 4  # a step, and two evaluations
     assert not bench.events(TasksSetAside)
-    assert set(pauses(bench)) == {str(OBSTACLE)}
+    assert set(pauses(bench)) == {str(CAUSE)}
     assert {event.what for event in bench.events(OutageBegan)} == {"storage"}
 
 
@@ -346,21 +348,21 @@ def fill(where: Path) -> Path:
 def test_what_is_wrong_with_a_directory_is_said_with_a_way_on(tmp_path: Path) -> None:
     where = tmp_path / "disk"
     with tmpfs(where, "8m"):
-        assert obstacle_in(where) is None
+        assert cause_in(where) is None
         fill(where)
-        full = obstacle_in(where)
+        full = cause_in(where)
         assert full is not None
         assert f"{where} has 0.0 MB left" in full.text
         assert "free 0.2 MB there" in full.remedy
         assert "--resume" in full.remedy
         (where / "filler").unlink()
         subprocess.run(["mount", "-o", "remount,ro", where], check=True)
-        read_only = obstacle_in(where)
+        read_only = cause_in(where)
         assert read_only is not None
         assert "is read-only" in read_only.text
         subprocess.run(["mount", "-o", "remount,rw", where], check=True)
-        assert obstacle_in(where) is None
-    gone = obstacle_in(where / "run")
+        assert cause_in(where) is None
+    gone = cause_in(where / "run")
     assert gone is not None
     assert "can't be reached" in gone.text
 

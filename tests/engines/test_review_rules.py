@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.config import ConfigError
-from tbtui.engines.grpo.review_rules import ReviewedTrial, RuleDecision, append_rule, load_rules
+from tbtui.engines.grpo.review_rules import RuleDecision, RuleFacts, append_rule, load_rules
 from tbtui.journal.events import Outcome
 from tbtui.journal.review_rule import Between, Rule, When, rule_line, rule_toml
 from tbtui.journal.vocabulary import SuspectName
 
-FACTS = ReviewedTrial(
+FACTS = RuleFacts(
     task="copy-01",
     kind="copy",
     outcome=Outcome.SOLVED,
@@ -78,9 +78,7 @@ def test_the_first_rule_that_matches_decides(file: Path) -> None:
         (replace(FACTS, suspects=frozenset(), outcome=Outcome.AGENT_TIMEOUT, kind=None), None),
     ],
 )
-def test_all_that_a_rule_names_has_to_hold(
-    file: Path, facts: ReviewedTrial, verb: str | None
-) -> None:
+def test_all_that_a_rule_names_has_to_hold(file: Path, facts: RuleFacts, verb: str | None) -> None:
     decision = load_rules(file).decide(facts)
     assert (decision.verb if decision else None) == verb
     if verb == "relabel":

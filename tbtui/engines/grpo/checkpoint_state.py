@@ -39,7 +39,7 @@ class CheckpointError(UserError):
     """A checkpoint can't be written or used; the message is one line for a person."""
 
 
-class Progress(BaseModel):
+class TrainingProgress(BaseModel):
     """Where training stands."""
 
     model_config = ConfigDict(frozen=True)
@@ -57,7 +57,7 @@ class FileRecord(BaseModel):
     sha256: str
 
 
-class TrainerState(Progress):
+class TrainerState(TrainingProgress):
     """`trainer.json`."""
 
     format: int

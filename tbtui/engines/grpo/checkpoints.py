@@ -23,8 +23,8 @@ from tbtui.engines.grpo.checkpoint_state import (
     STATE_FILE,
     WRITING,
     CheckpointError,
-    Progress,
     TrainerState,
+    TrainingProgress,
     checkpoint_name,
     entries_of,
     file_record,
@@ -101,13 +101,13 @@ class CheckpointKeeper:
         """Steps of the checkpoints on disk, in the order of saving."""
         return tuple(self._kept)
 
-    def has(self, progress: Progress) -> bool:
+    def has(self, progress: TrainingProgress) -> bool:
         """Whether this process has saved these very weights, and they are still there."""
         return progress.step in self._written and (
             self._kept.get(progress.step) == progress.weights_version
         )
 
-    async def save(self, progress: Progress) -> Path:
+    async def save(self, progress: TrainingProgress) -> Path:
         """Save the policy's trained weights as those of `progress`; returns where.
 
         Nothing is written twice: weights that this process has saved already stay as they are.
@@ -135,7 +135,7 @@ class CheckpointKeeper:
         await self._remove_what_is_not_kept()
         return path
 
-    async def evaluated(self, progress: Progress, pass_rate: float | None) -> None:
+    async def evaluated(self, progress: TrainingProgress, pass_rate: float | None) -> None:
         """Note the held-out pass rate of the policy's trained weights, those of `progress`.
 
         The best so far are saved, unless they are, and stay until there are better ones.
@@ -146,7 +146,7 @@ class CheckpointKeeper:
         self._mark_best(progress.step, pass_rate)
         await self._remove_what_is_not_kept()
 
-    def _state(self, progress: Progress) -> TrainerState:
+    def _state(self, progress: TrainingProgress) -> TrainerState:
         info = self._policy.info
         return TrainerState(
             **progress.model_dump(),

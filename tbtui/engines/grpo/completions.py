@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from tbtui.engines.grpo.failures import retry_wait
-from tbtui.engines.grpo.outages import Obstacle, Outages
+from tbtui.engines.grpo.outages import OutageCause, Outages
 from tbtui.journal.events import CompletionRetried
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
@@ -243,20 +243,20 @@ class Completions:
             self._hold(pending)
         self._outages.begin(
             "policy",
-            self._obstacle(state, server.reason if server is not None else ""),
+            self._cause(state, server.reason if server is not None else ""),
             # What a server says of itself is told as it is measured.
             tell=lasted >= (_TELL_SEC if self._silent else self.patience_sec),
             pause=lasted >= self.patience_sec,
         )
 
-    def _obstacle(self, state: str, reason: str) -> Obstacle:
+    def _cause(self, state: str, reason: str) -> OutageCause:
         name = f"the {self._policy.info.name} server"
         if state in _STATES:
             why = f" ({reason})" if reason else ""
             text = f"{name} {_STATES[state]}{why}"
         else:
             text = f"{name} answers no request ({self._why})"
-        return Obstacle(text, _REMEDY.get(state, "the run goes on by itself then") + _AT_ONCE)
+        return OutageCause(text, _REMEDY.get(state, "the run goes on by itself then") + _AT_ONCE)
 
     def _hold(self, pending: _Pending) -> None:
         """Stop a request's time-out while the server has paused its queue, not while it is gone."""

@@ -19,7 +19,7 @@ from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.trust import remember
 from tbtui.engines.grpo.batch import Batch
-from tbtui.engines.grpo.checkpoint_state import CheckpointError, Progress
+from tbtui.engines.grpo.checkpoint_state import CheckpointError, TrainingProgress
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.commands import RunCommands
 from tbtui.engines.grpo.failures import HaltError, one_cause, require_evidence
@@ -392,8 +392,8 @@ class GrpoEngine:
         self._journal.append(Noted(level="info", text=f"paused and saved at step {self.step}"))
         self._enter(self._waiting_phase() if phase in _WAITING else phase)
 
-    def _progress(self) -> Progress:
-        return Progress(step=self.step, weights_version=self._weights_version)
+    def _progress(self) -> TrainingProgress:
+        return TrainingProgress(step=self.step, weights_version=self._weights_version)
 
     def _tell(self, event: StepFinished | EvalFinished) -> None:
         """Journal what was measured, and what looks wrong about it."""

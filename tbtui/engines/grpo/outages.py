@@ -1,8 +1,8 @@
 """Outages: what keeps a run from going on for a while, and the pause that it leads to.
 
 While something is out of order no failure is counted against the run. A pause that an outage began
-ends with the last outage, unless a person has paused the run themselves. A person who resumes it
-before has the obstacle tried at once; the run goes on until it is found again.
+ends with the last outage, unless a person has paused the run themselves. Where a person resumes it
+before, what is out of order is tried at once, and the run goes on until it fails again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tbtui.journal.writer import JournalWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class OutageCause:
     """One line each: what is out of order and where; what a person can do, and what comes by
     itself."""
 
@@ -43,14 +43,14 @@ class Pausable(Protocol):
 
 @dataclass(slots=True)
 class _Outage:
-    obstacle: Obstacle
+    cause: OutageCause
     since: float
     journalled: bool = False
     pausing: bool = False
 
 
 class Outages:
-    """The obstacles that there are now. Used on the engine's loop."""
+    """The outages that there are now. Used on the engine's loop."""
 
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
@@ -65,7 +65,7 @@ class Outages:
         self._run = run
         for outage in self._outages.values():
             if outage.pausing:
-                run.pause_for_outage(str(outage.obstacle))
+                run.pause_for_outage(str(outage.cause))
 
     @property
     def on(self) -> bool:
@@ -76,21 +76,21 @@ class Outages:
         return what in self._outages
 
     def begin(
-        self, what: OutageKind, obstacle: Obstacle, *, tell: bool = True, pause: bool = True
+        self, what: OutageKind, cause: OutageCause, *, tell: bool = True, pause: bool = True
     ) -> None:
         """Something is out of order, or still is. `tell` journals it, `pause` pauses the run:
         either may come with a later call."""
-        outage = self._outages.setdefault(what, _Outage(obstacle, time.monotonic()))
+        outage = self._outages.setdefault(what, _Outage(cause, time.monotonic()))
         self._none.clear()
-        if tell and (not outage.journalled or outage.obstacle.remedy != obstacle.remedy):
+        if tell and (not outage.journalled or outage.cause.remedy != cause.remedy):
             outage.journalled = True
-            text, remedy = obstacle.text, obstacle.remedy
+            text, remedy = cause.text, cause.remedy
             self._journal.append(OutageBegan(what=what, text=text, remedy=remedy))
-        outage.obstacle = obstacle
+        outage.cause = cause
         if pause and not outage.pausing:
             outage.pausing = True
             if self._run is not None:
-                self._run.pause_for_outage(str(obstacle))
+                self._run.pause_for_outage(str(cause))
 
     def end(self, what: OutageKind, text: str = "") -> None:
         """Something is in order, or always was."""

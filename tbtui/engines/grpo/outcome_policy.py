@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tbtui.algorithm.alarms import ALARMS, Alarm, AlarmName, HeldOutResult, Watch
+from tbtui.algorithm.alarms import ALARMS, Alarm, AlarmDetector, AlarmName, HeldOutResult
 from tbtui.catalog.tasks import nearest
 from tbtui.config import AlarmAction, ConfigError, OutcomeAction
 from tbtui.journal.events import AlarmRaised, EvalFinished, Outcome, StepFinished
@@ -140,7 +140,7 @@ class AlarmWatch:
 
     def __init__(self, actions: AlarmActions) -> None:
         self._actions = actions
-        self._watch = Watch()
+        self._watch = AlarmDetector()
 
     def see(self, event: StepFinished | EvalFinished) -> list[AlarmRaised]:
         """The alarms that this event raises, those that are off left out."""

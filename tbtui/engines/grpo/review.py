@@ -21,7 +21,7 @@ from tbtui.engines.grpo.group import BatchGroup, Decisions
 from tbtui.engines.grpo.learning import trial_scores
 from tbtui.engines.grpo.pausing import unpaused
 from tbtui.engines.grpo.recorded import RecordedBatch
-from tbtui.engines.grpo.review_rules import ReviewedTrial, ReviewRules, RuleDecision, load_rules
+from tbtui.engines.grpo.review_rules import ReviewRules, RuleDecision, RuleFacts, load_rules
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.journal.commands import TIMEOUT, Command
 from tbtui.journal.events import (
@@ -203,8 +203,8 @@ class Review:
                 batch.ask(Command("refill", group.name, refills))
         return held
 
-    def _facts(self, rollout: Rollout) -> ReviewedTrial:
-        return ReviewedTrial(
+    def _facts(self, rollout: Rollout) -> RuleFacts:
+        return RuleFacts(
             task=rollout.plan.task.name,
             kind=rollout.plan.task.kind,
             outcome=rollout.outcome,

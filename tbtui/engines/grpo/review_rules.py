@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewedTrial:
+class RuleFacts:
     """What rules can ask of a trial that is over."""
 
     task: str
@@ -60,7 +60,7 @@ class ReviewRules:
 
     rules: tuple[Rule, ...] = ()
 
-    def decide(self, facts: ReviewedTrial) -> RuleDecision | None:
+    def decide(self, facts: RuleFacts) -> RuleDecision | None:
         """The decision of the first rule that matches; None: no rule does."""
         for rule in self.rules:
             if _matches(rule, facts):
@@ -97,7 +97,7 @@ def append_rule(path: Path, rule: Rule) -> None:
         raise ConfigError(f"{path}: can't be written ({error.strerror})") from error
 
 
-def _matches(rule: Rule, facts: ReviewedTrial) -> bool:
+def _matches(rule: Rule, facts: RuleFacts) -> bool:
     when = rule.when
     return (
         _suspected(rule, facts.suspects)
