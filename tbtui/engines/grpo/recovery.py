@@ -15,6 +15,7 @@ from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.segments import Call
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
+from tbtui.engines.events_of import sent
 from tbtui.engines.grpo.history import History, PastAttempt, PastBatch
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, plan_groups, trial_plan
@@ -25,7 +26,7 @@ from tbtui.engines.grpo.recorded import (
     RecordedReview,
     StartingPoint,
 )
-from tbtui.engines.grpo.rollouts import Rollout, sent
+from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.errors import UserError
 from tbtui.journal.events import (
     CommandDone,

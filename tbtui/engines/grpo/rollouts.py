@@ -10,7 +10,7 @@ from tbtui.algorithm.segments import Call
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.sampling import SamplingLimits
-from tbtui.journal.events import Outcome, PhaseSeconds, TurnParsed
+from tbtui.journal.events import Outcome, PhaseSeconds
 from tbtui.rollout.messages import AgentName, CheckZeros, EnvironmentSpec, Keep
 
 
@@ -64,8 +64,3 @@ class Rollout:
     """Of the last attempt."""
     commands: tuple[str, ...] = ()
     """Keystrokes that the agent sent, in order, of the last attempt."""
-
-
-def sent(turn: TurnParsed) -> list[str]:
-    """The keystrokes of a turn; after an error nothing is executed."""
-    return [] if turn.error else [command.keystrokes for command in turn.commands]

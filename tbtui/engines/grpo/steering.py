@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from tbtui.engines.events_of import EventLog
 from tbtui.engines.grpo.admission import Admission
-from tbtui.engines.grpo.attempts import Attempt, Attempts, Place
 from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.taking_over import TakingOver
 from tbtui.engines.grpo.waiting_commands import WaitingCommands
+from tbtui.engines.trials.attempts import Attempt, Attempts, Place
 from tbtui.journal.commands import Command
 from tbtui.journal.events import Noted, TrialPaused, TrialResumed
-from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import (
     Completion,
     CompletionDelayed,
@@ -46,7 +46,7 @@ class Steering:
         admission: Admission,
         pool: Pool,
         waiting: WaitingCommands,
-        journal: JournalWriter,
+        journal: EventLog,
     ) -> None:
         self._attempts = attempts
         self._admission = admission

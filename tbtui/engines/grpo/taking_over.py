@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tbtui.engines.grpo.attempts import Attempt, Attempts
+from tbtui.engines.events_of import EventLog
 from tbtui.engines.grpo.waiting_commands import WaitingCommands
+from tbtui.engines.trials.attempts import Attempt, Attempts
 from tbtui.journal.commands import Command
 from tbtui.journal.events import HumanTyped, TrialGivenBack, TrialTakenOver
 from tbtui.journal.typed import TypedError, from_arguments
-from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import ControlVerb, KeysTyped, TypeKeys
 
 
@@ -25,7 +25,7 @@ class TakingOver:
     """Whose a trial is, from the moment that somebody asks for it until it is given back."""
 
     def __init__(
-        self, attempts: Attempts, workers: Workers, waiting: WaitingCommands, journal: JournalWriter
+        self, attempts: Attempts, workers: Workers, waiting: WaitingCommands, journal: EventLog
     ) -> None:
         self._attempts = attempts
         self._workers = workers

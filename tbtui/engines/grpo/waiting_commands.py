@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tbtui.engines.events_of import EventLog
 from tbtui.journal.commands import Command
 from tbtui.journal.events import CommandDone, CommandVerb, Outcome
-from tbtui.journal.writer import JournalWriter
 
 _ENDING: Collection[CommandVerb] = ("stop", "cancel", "retry")
 
@@ -14,7 +14,7 @@ _ENDING: Collection[CommandVerb] = ("stop", "cancel", "retry")
 class WaitingCommands:
     """Journals for each command, once, what came of it."""
 
-    def __init__(self, journal: JournalWriter) -> None:
+    def __init__(self, journal: EventLog) -> None:
         self._journal = journal
         self._waiting: dict[str, list[Command]] = {}
 

@@ -161,7 +161,7 @@ async def test_a_pause_that_is_taken_back(
     pause = await steered.ask("pause", trial)
     resume = await steered.ask("resume", trial)
     assert await steered.answer(pause) == (False, f"{trial}: taken back by ada")
-    assert await steered.answer(resume) == (True, f"{trial} goes on")
+    assert await steered.answer(resume) == (True, f"{trial} is running")
     model.gate.set()
     assert (await rollout).reward == 1.0
 
@@ -185,7 +185,7 @@ async def test_freeze_stops_a_command_in_the_middle(
     [
         ("stop", "stopped", ""),
         ("cancel", "cancelled", f"; {NOT_REPEATED}"),
-        ("retry", "given up for another attempt", f"; {NOT_REPEATED}"),
+        ("retry", "given up for a fresh attempt", f"; {NOT_REPEATED}"),
     ],
 )
 async def test_what_a_person_ends(

@@ -1,27 +1,54 @@
-"""The attempts at trials that are queued or running, and the places in groups that they fill."""
+"""Trials that are queued or running: their places, and the attempts that fill them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from tbtui.engines.grpo.admission import Slot
-from tbtui.engines.grpo.plan import TrialPlan
-from tbtui.engines.grpo.sampling import Conversation
-from tbtui.rollout.messages import TrialFacts
+from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted, TrialFacts
 from tbtui.rollout.outcome import Decision
+
+
+class Planned(Protocol):
+    """What a place is for."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Unique among the places that are open."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """Its name for a person."""
+        ...
+
+
+class Model(Protocol):
+    """Answers the model calls of one trial's agent."""
+
+    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | None:
+        """The answer for the agent; None: it gets none, because its run is being ended.
+
+        What it raises is no failure of the model but ours.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
-    """What an attempt came to. `facts` is None when its worker died under it."""
+    """How an attempt ended. `facts` is None where it never began, or its worker died."""
 
     decision: Decision
     facts: TrialFacts | None
     incident: str | None = None
-    """Names what took several trials at once."""
+    """Names what ended several trials at once."""
+
+
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
 
 
 @dataclass(slots=True, eq=False)
@@ -29,41 +56,51 @@ class Attempt:
     """One attempt at a trial: queued until it has a slot."""
 
     trial: str
-    plan: TrialPlan
-    conversation: Conversation
-    patience_sec: float
-    """How long the policy may take for one completion."""
-    ended: asyncio.Future[TrialEnd]
-    withdrawn: asyncio.Future[None]
+    step: int
+    """Attempts of earlier steps start first."""
+    model: Model
+    ended: asyncio.Future[TrialEnd] = field(default_factory=_future)
+    withdrawn: asyncio.Future[None] = field(default_factory=_future)
     """Done when it is not wanted any more, queued or running."""
     slot: Slot | None = None
+    queued_sec: float = 0.0
+    """How long it waited for its slot."""
     paused: Literal["pause", "freeze"] | None = None
     held: bool = False
-    """Somebody paused this very trial: that the whole run goes on does not concern it."""
+    """A person paused this very trial: it stays paused when the whole run goes on."""
     typist: str = ""
     """Who has taken it over, or will have at its next turn boundary."""
     taken: bool = False
-    """It stands, and the typist may type."""
+    """It is paused at a turn boundary, and the typist may type."""
     ended_because: str | None = None
-    """Why it was cancelled, if it was."""
-    commands: list[str] = field(default_factory=list)
-    """Keystrokes that the agent has sent."""
+    """Why a person, or its batch, ended it."""
+    keystrokes: list[str] = field(default_factory=list)
+    """What the agent has sent, a command each."""
+
+    def end(self, end: TrialEnd) -> None:
+        """The first end counts."""
+        if not self.ended.done():
+            self.ended.set_result(end)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise `error` where its end is awaited."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+            self.ended.exception()  # while it is queued, nothing awaits it
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """One place in a group, filled by one attempt after the other."""
+    """A place for one trial, filled by one attempt after the other."""
 
-    plan: TrialPlan
+    plan: Planned
     attempt: Attempt | None = None
     again: str | None = None
-    """Somebody wants a fresh attempt, and why."""
+    """Why a person wants a fresh attempt; None: nobody does."""
     final: asyncio.Event = field(default_factory=asyncio.Event)
     """No further attempt is made."""
-    end: TrialEnd | None = None
-    """What its last attempt came to."""
     late: bool = False
-    """Its step's deadline passed while somebody held it."""
+    """Its step's deadline passed while a person held it."""
 
 
 class Attempts:
@@ -79,11 +116,11 @@ class Attempts:
         self._places[place.plan.key] = place
 
     def close_place(self, place: Place) -> None:
-        # A place that somebody wants tried again after its end is opened anew, by another task.
+        # A place that is tried again after its end has been opened anew, by another task.
         if self._places.get(place.plan.key) is place:
             del self._places[place.plan.key]
 
-    def place(self, plan: TrialPlan) -> Place | None:
+    def place(self, plan: Planned) -> Place | None:
         return self._places.get(plan.key)
 
     def fill(self, place: Place, attempt: Attempt) -> None:
@@ -100,7 +137,7 @@ class Attempts:
         self._rested.set()
 
     async def at_rest(self) -> None:
-        """Until each is queued or paused."""
+        """Wait until each is queued or paused."""
         while any(attempt.slot is not None and not attempt.paused for attempt in self):
             self._rested.clear()
             await self._rested.wait()
