@@ -18,7 +18,7 @@ pytest.importorskip("verifiers", reason="verifiers is not installed: the extra `
 
 from tbtui.engines.prime_rl.plugin.host import NOT_REPEATED
 from tbtui.engines.prime_rl.plugin.trial_log import FOLDER
-from tbtui.engines.prime_rl.watch.hosted_state import HostedState, pairs
+from tbtui.engines.prime_rl.watch.plugin_logs import HostedState, pairs
 from tbtui.engines.prime_rl.watch.records import Trace, read_records
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandVerb, TrialFinished, TrialPhase, TurnSampled

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.engines.prime_rl.watch.run import WatchOptions, prepare_watch, watch
-from tbtui.engines.prime_rl.watch.token_text import (
+from tbtui.engines.prime_rl.watch.turns import (
     NoTokenizerError,
     TokenText,
     token_text,

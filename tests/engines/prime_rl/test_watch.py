@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import zstandard
 
+from tbtui.engines.prime_rl.watch.recorder import Savepoint
 from tbtui.engines.prime_rl.watch.run import PreparedWatch, WatchOptions, prepare_watch, watch
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint
 from tbtui.journal.events import (
     CheckpointSaved,
     EvalFinished,

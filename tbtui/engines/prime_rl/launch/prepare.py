@@ -13,9 +13,8 @@ from tbtui.config import ConfigError, RunConfig, absolute, parse_settings
 from tbtui.engines.prime_rl.launch.checkout import Checkout, find_checkout
 from tbtui.engines.prime_rl.launch.configuration import Configuration, configuration_of, placed
 from tbtui.engines.prime_rl.launch.facts import Facts, run_directory
-from tbtui.engines.prime_rl.launch.preflight import Finding, at_once, require
-from tbtui.engines.prime_rl.launch.questions import questions
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory, steps_in
+from tbtui.engines.prime_rl.launch.preflight import Finding, at_once, questions, require
+from tbtui.engines.prime_rl.watch.source import SourceDirectory, steps_in
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
 from tbtui.errors import UserError

@@ -12,18 +12,19 @@ from typing import Any, Literal
 from tbtui.config import ConfigError, to_json
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.launch.failure import failure_of, last_line, submitted_job
-from tbtui.engines.prime_rl.launch.preflight import Finding, require
+from tbtui.engines.prime_rl.launch.preflight import Finding, questions, require
 from tbtui.engines.prime_rl.launch.prepare import FILE, PreparedLaunch
-from tbtui.engines.prime_rl.launch.process import GuardedProcess
-from tbtui.engines.prime_rl.launch.questions import questions
+from tbtui.engines.prime_rl.launch.process import (
+    GuardedProcess,
+    failure_of,
+    last_line,
+    submitted_job,
+)
 from tbtui.engines.prime_rl.toml_text import toml_text
-from tbtui.engines.prime_rl.watch.configuration import run_started
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint, SavepointError
 from tbtui.engines.prime_rl.watch.run import SAVEPOINT, PreparedWatch, WatchOptions, follow
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
+from tbtui.engines.prime_rl.watch.source import SourceDirectory, run_started
 from tbtui.engines.resume import keep_settings
 from tbtui.engines.task_records import task_records
 from tbtui.journal.commands import Command, RunEnd

@@ -11,10 +11,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator
 
 from tbtui.engines.prime_rl.watch.commands import Commands
-from tbtui.engines.prime_rl.watch.hosted_state import HostedState, pairs
-from tbtui.engines.prime_rl.watch.identity import Ended, identity_of
-from tbtui.engines.prime_rl.watch.outcomes import end_of
-from tbtui.engines.prime_rl.watch.plugin_logs import Logged, PluginLogs
+from tbtui.engines.prime_rl.watch.outcomes import Ended, end_of, identity_of
+from tbtui.engines.prime_rl.watch.plugin_logs import HostedState, Logged, PluginLogs, pairs
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.records import Dispatch, Episode, Trace
 from tbtui.journal.events import (

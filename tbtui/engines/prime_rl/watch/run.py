@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.watch.configuration import read_configuration, trials_dir
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory, SourceError
-from tbtui.engines.prime_rl.watch.recorder import Recorder
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint
+from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
+from tbtui.engines.prime_rl.watch.source import (
+    SourceDirectory,
+    SourceError,
+    read_configuration,
+    trials_dir,
+)
 from tbtui.engines.prime_rl.watch.watcher import Watcher
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.database import JournalError

@@ -86,6 +86,18 @@ class ServerMetrics:
         )
 
 
+def server_words(measured: PolicyMeasured | None) -> str:
+    """What the inference server says of itself, as the end of a sentence."""
+    if measured is None or measured.server is None:
+        return ""
+    if measured.server.state == "unreachable":
+        return f"; the inference server doesn't answer ({measured.server.reason})"
+    waiting = measured.in_flight - measured.running
+    use = measured.server.kv_cache_use
+    cache = "" if use is None else f", KV cache {use:.0%} full"
+    return f"; the inference server has {measured.running} running, {waiting} waiting{cache}"
+
+
 def metrics_url(url: str) -> str:
     """`/metrics` of the server that `url` is of.
 

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tbtui.engines.prime_rl.watch.hosted import HostedTrials
-from tbtui.engines.prime_rl.watch.identity import (
+from tbtui.engines.prime_rl.watch.outcomes import (
+    End,
     Ended,
+    end_of,
+    end_without_trace,
     identity_of,
     purpose_of,
     runs_in_plugin,
     trial_name,
 )
-from tbtui.engines.prime_rl.watch.outcomes import End, end_of, end_without_trace
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.records import (
     Call,

@@ -12,33 +12,33 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tbtui.engines.prime_rl.watch.commands import Commands
-from tbtui.engines.prime_rl.watch.configuration import (
+from tbtui.engines.prime_rl.watch.hosted import HostedTrials
+from tbtui.engines.prime_rl.watch.logs import (
+    PARTS,
+    Files,
+    LastLines,
+    LogLine,
+    Part,
+    Pipeline,
+    Stall,
+    Warnings,
+    read_line,
+)
+from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
+from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
+from tbtui.engines.prime_rl.watch.records import read_records
+from tbtui.engines.prime_rl.watch.rollouts import Rollouts
+from tbtui.engines.prime_rl.watch.server import server_words
+from tbtui.engines.prime_rl.watch.source import (
+    SourceDirectory,
     eval_settings,
     read_configuration,
     run_started,
 )
-from tbtui.engines.prime_rl.watch.hosted import HostedTrials
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory
-from tbtui.engines.prime_rl.watch.logs import (
-    PARTS,
-    LastLines,
-    LogLine,
-    Part,
-    Warnings,
-    read_line,
-)
-from tbtui.engines.prime_rl.watch.metrics import step_of
-from tbtui.engines.prime_rl.watch.pipeline import Files, Pipeline
-from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
-from tbtui.engines.prime_rl.watch.recorder import Recorder
-from tbtui.engines.prime_rl.watch.records import read_records
-from tbtui.engines.prime_rl.watch.rollouts import Rollouts
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint
-from tbtui.engines.prime_rl.watch.stall import Stall, server_words
-from tbtui.engines.prime_rl.watch.steps import Steps
-from tbtui.engines.prime_rl.watch.tails import Tails
-from tbtui.engines.prime_rl.watch.token_text import TokenText
+from tbtui.engines.prime_rl.watch.steps import Steps, step_of
+from tbtui.engines.prime_rl.watch.tail import Tails
 from tbtui.engines.prime_rl.watch.trials import Trials
+from tbtui.engines.prime_rl.watch.turns import TokenText
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.events import (
     CheckpointSaved,
