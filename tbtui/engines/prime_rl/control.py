@@ -1,8 +1,8 @@
-"""What people may ask of a run of Prime-RL's.
+"""Carries out commands on a Prime-RL run.
 
-Commands go into the control file that our plugin's environment servers read, and what comes of
-them is read from their logs (`watch/commands.py`). `freeze` and `resume` of the whole run go to
-the inference servers first.
+They go into the control file that the plugin's environment servers read, and their results are
+read from the servers' logs (`watch/commands.py`). `freeze` and `resume` of the whole run go to the
+inference servers first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tbtui.engines.prime_rl.watch.commands import Commands
 from tbtui.journal.commands import RUN, Command
 
 _FROZEN = (
-    "the inference server stands still and keeps its requests; the trials in tbtui's plugin freeze"
+    "the inference server is paused and keeps its requests; the trials in tbtui's plugin freeze"
     " with their clocks, but time limits of verifiers' own run on, and an update of whole weights"
     " lets the server go on"
 )
@@ -33,8 +33,8 @@ class PrimeRlControl:
     def __init__(self, trials_dir: Path, urls: Sequence[str] = ()) -> None:
         """
         Args:
-            trials_dir: the common directory of our plugin's environment servers.
-            urls: of all inference servers.
+            trials_dir: the directory that the plugin's environment servers share.
+            urls: all inference servers.
         """
         self._directory = trials_dir
         self._servers = InferenceServers(urls)
@@ -45,7 +45,7 @@ class PrimeRlControl:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, command: Command) -> None:
-        """Returns at once; the journal tells what came of it."""
+        """Return at once; the journal gets the result."""
         if self._commands is None:
             self._early.append(command)
             return
@@ -87,7 +87,7 @@ class PrimeRlControl:
             commands.answer(command.id, False, error)
 
     def _append(self, command: Command) -> str:
-        """What went wrong, in one line; empty: nothing."""
+        """Append to the control file. Returns the error in one line; empty: none."""
         try:
             append_command(self._directory, command)
         except OSError as error:
@@ -108,7 +108,7 @@ class PrimeRlControl:
 
     async def _freeze(self, commands: Commands, command: Command) -> None:
         checked = await self._servers.pause()
-        # Not when the watcher reads of it: a resume that has waited for its turn comes before that.
+        # Set now, and not when the watcher reads of it: a resume that waits here comes before that.
         commands.frozen = True
         if not (error := self._append(command)):
             commands.answer(command.id, True, self._frozen(checked=checked))

@@ -36,7 +36,7 @@ _GB = 1_000_000_000
 _ENOUGH_FREE_GB = 50
 """A checkpoint of Prime-RL's has the trainer's whole state."""
 _BUSY = 0.1
-"""More of a GPU's memory in use than this is somebody's."""
+"""A GPU with a larger share of its memory in use is used by another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def require(findings: Sequence[Finding]) -> None:
 
 
 def at_once(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
-    """What can be seen without waiting.
+    """Check what takes no waiting.
 
     Args:
         place: where the run's directory is or will be.
@@ -73,7 +73,7 @@ def at_once(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
 
 
 def gpus(facts: Facts) -> list[Finding]:
-    """Whether there are as many as the file wants. May wait for the driver: not for a loop."""
+    """Whether there are as many GPUs as the file wants. Waits for the driver: not for a loop."""
     if facts.slurm:
         return [Finding("ok", "GPUs: SLURM finds them")]
     wanted = f"{facts.gpus} wanted ({facts.train_gpus} to train, {facts.infer_gpus} to sample)"
@@ -174,19 +174,19 @@ _AUTO_RENDERER = "orchestrator.renderer.name='auto'"
 _IMPORT_PLUGIN = """
 import contextlib, json, sys
 from importlib.metadata import PackageNotFoundError, version
-def told(name):
+def installed(name):
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 with contextlib.redirect_stdout(sys.stderr):
     import tbtui_harbor
-json.dump({"tbtui": told("tbtui"), "verifiers": told("verifiers")}, sys.stdout)
+json.dump({"tbtui": installed("tbtui"), "verifiers": installed("verifiers")}, sys.stdout)
 """
 
 
 async def questions(checkout: Checkout, facts: Facts, toml: Mapping[str, Any]) -> list[Finding]:
-    """Ask all; takes seconds, in threads and processes of their own.
+    """Ask Prime-RL's own environment: its plugin, its classes, its dry run. Takes seconds.
 
     Args:
         toml: as it would be launched.
@@ -212,7 +212,7 @@ class _Answer:
     @property
     def last(self) -> str:
         lines = (self.errors.strip() or self.output.strip()).splitlines()
-        return lines[-1].strip() if lines else "no word"
+        return lines[-1].strip() if lines else "no message"
 
 
 async def _plugin(checkout: Checkout, facts: Facts) -> list[Finding]:
@@ -225,7 +225,9 @@ async def _plugin(checkout: Checkout, facts: Facts) -> list[Finding]:
     answer = await _ask(checkout, [str(checkout.python), "-c", _IMPORT_PLUGIN])
     install = _install(checkout)
     if answer.status is None:
-        return [Finding("warning", f"plugin: not known: importing it takes over {LIMIT_SEC:.0f} s")]
+        return [
+            Finding("warning", f"plugin: not checked: importing it takes over {LIMIT_SEC:.0f} s")
+        ]
     if answer.status != 0:
         return [Finding("error", f"plugin: {checkout.python}: {answer.last}; run `{install}`")]
     found = json.loads(answer.output)
@@ -239,7 +241,7 @@ async def _plugin(checkout: Checkout, facts: Facts) -> list[Finding]:
 
 def _install(checkout: Checkout) -> str:
     repository = Path(__file__).resolve().parents[4]
-    here = (repository / "pyproject.toml").is_file()  # else ours is installed, too
+    here = (repository / "pyproject.toml").is_file()  # else this tbtui is installed, too
     what = (
         f"tbtui[prime-rl] @ file://{repository}" if here else f"tbtui[prime-rl]=={version('tbtui')}"
     )
@@ -267,13 +269,16 @@ def _refusal(error: str, toml: Mapping[str, Any]) -> str:
 
 
 async def _dry_run(checkout: Checkout, toml: Mapping[str, Any]) -> list[Finding]:
-    """Somewhere else: with `[resume]`, even a dry run deletes what is newer than the checkpoint."""
+    """Run Prime-RL's dry run in a scratch directory.
+
+    With `[resume]`, even a dry run deletes what is newer than the checkpoint.
+    """
     with tempfile.TemporaryDirectory(prefix="tbtui-prime-rl-") as scratch:
         file = Path(scratch) / "rl.toml"
         file.write_text(toml_text({**toml, "output_dir": scratch}))
         answer = await _ask(checkout, [str(checkout.rl), "@", str(file), "--dry-run"])
     if answer.status is None:
-        return [Finding("warning", f"dry run: not over after {LIMIT_SEC:.0f} s; left out")]
+        return [Finding("warning", f"dry run: not over after {LIMIT_SEC:.0f} s; skipped")]
     if answer.status != 0:
         return [Finding("error", f"dry run: Prime-RL's launcher refuses the file: {answer.last}")]
     return [Finding("ok", "dry run: passed")]

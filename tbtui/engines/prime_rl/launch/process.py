@@ -16,7 +16,7 @@ from tbtui.engines.prime_rl.watch.logs import LastLines, read_line
 
 
 class GuardedProcess:
-    """A program behind `guard.py`, which outlives us for as long as it takes to clean up."""
+    """A program behind `guard.py`, which outlives this process until it has cleaned up."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -33,7 +33,7 @@ class GuardedProcess:
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                # Nothing of the directory that it runs in is imported.
+                # Import nothing from the directory that it runs in.
                 "-P",
                 str(Path(guard.__file__)),
                 *program,
@@ -42,7 +42,7 @@ class GuardedProcess:
                 stderr=STDOUT,
                 cwd=cwd,
                 env=dict(environment),
-                # Our terminal's ctrl-c is for us: we ask it to end, in the right order.
+                # Ctrl-c is for tbtui alone, which ends the program in the right order.
                 start_new_session=True,
             )
         return cls(process)
@@ -58,13 +58,13 @@ class GuardedProcess:
         return 128 - status if status is not None and status < 0 else status
 
     async def wait(self) -> int:
-        """Until nothing of it is left; its exit status."""
+        """Wait until nothing of it is left. Returns its exit status."""
         await self._process.wait()
         assert self.status is not None
         return self.status
 
     async def stop(self) -> int:
-        """Ask it to end, more and more firmly, and wait until nothing is left."""
+        """End it, with stronger and stronger signals, and wait until nothing is left."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return await self.wait()
@@ -87,11 +87,11 @@ class Failure:
 
 
 def failure_of(log: Path, attempt: Path | None, status: int) -> Failure:
-    """What a launcher that ended with `status` has left.
+    """Why a launcher ended with `status`, from the logs it left.
 
     Args:
         log: what it printed.
-        attempt: the directory of its parts' logs, if it came so far.
+        attempt: the directory of its parts' logs, if there is one.
     """
     printed = _last_lines(log)
     who = "Prime-RL's launcher"
@@ -118,7 +118,7 @@ def submitted_job(log: Path) -> str | None:
 
 
 def last_line(log: Path) -> str:
-    """What the launcher said last; empty: nothing yet."""
+    """The launcher's last line; empty: none yet."""
     texts = [text for line in _tail(log) if (text := _text(line).strip())]
     return texts[-1] if texts else ""
 
@@ -134,7 +134,7 @@ def _log_of(part: str, attempt: Path) -> Path | None:
     match = _ENVIRONMENT_SERVER.fullmatch(part)
     if match is None:
         return attempt / f"{part}.log"
-    # Prime-RL tells the name in lower case.
+    # Prime-RL writes the name in lower case.
     logs = (attempt / "envs" / match["split"]).glob("*.log")
     return next((path for path in logs if path.stem.lower() == match["name"]), None)
 

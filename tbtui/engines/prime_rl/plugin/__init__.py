@@ -7,8 +7,8 @@ names of top-level modules: `tbtui_harbor` is this one's.
 In the servers' common directory (`trials_dir`):
 
 - `trials/TRIAL/` is Harbor's, with the terminal's `recording.cast`;
-- `events/TRIAL.jsonl` tells what happens (`trial_log`);
-- `control.jsonl` takes commands (`control_file`).
+- `events/TRIAL.jsonl` has what happens in a trial (`trial_log`);
+- `control.jsonl` has commands for trials and the run (`control_file`).
 
 `trial_log` and `control_file` can be imported where verifiers is not installed.
 """

@@ -66,7 +66,7 @@ class HarborHarnessConfig(vf.HarnessConfig):
     """Trials, their events and the control file; none: $TBTUI_TRIALS_DIR, else `tbtui-trials`."""
 
     def directory(self) -> Path:
-        """What `trials_dir` or the environment say, absolute."""
+        """The absolute path that `trials_dir` or the environment variable gives."""
         given = self.trials_dir or os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY
         return Path(given).expanduser().absolute()
 
@@ -106,8 +106,8 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
 
         Raises:
             NoEnvironmentError: `HarborEnvironment` is not around it.
-            TrialUnscoredError: there is no reward. verifiers makes it the trace's error, and
-                whoever samples drops the rollout.
+            TrialUnscoredError: there is no reward. verifiers makes it the trace's error, and the
+                orchestrator drops the rollout.
         """
         shared = SHARED.get(None)
         if shared is None:
@@ -225,6 +225,6 @@ class HarborEnvironment(vf.SingleAgentEnv):
 
 def _notify(trace: vf.Trace) -> None:
     """Show watchers of the trace what was added to it."""
-    # Before 0.4, and so where Prime-RL pins an earlier commit, nobody watches a trace under way.
+    # Before 0.4, and so where Prime-RL pins an earlier commit, a trace can't be watched.
     if hasattr(trace, "notify"):
         trace.notify()

@@ -211,7 +211,7 @@ class TrialHost(RunningTrials[WorkerPool]):
             )
         )
 
-    # What people ask
+    # Commands
 
     async def _follow(self) -> None:
         while True:

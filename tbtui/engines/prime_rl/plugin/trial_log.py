@@ -11,7 +11,7 @@ The token ids and log-probabilities of a completion stay in verifiers: in `turn_
 them, under the id in `TRIAL__ID`.
 
 The first line has a third field, `"server": {...}`: which environment server writes the file, so
-that a reader on the same machine can tell when nothing more will come.
+that a reader on the same machine knows when nothing more will come.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ServerProcess:
     host: str
     pid: int
     started: float
-    """Seconds since the epoch; tells it from a later process of the same number."""
+    """Seconds since the epoch; a later process with the same number started later."""
 
     @classmethod
     def this(cls) -> ServerProcess:

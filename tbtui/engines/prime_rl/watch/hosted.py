@@ -1,8 +1,8 @@
-"""Trials that run in our plugin: told live by its logs, completed by Prime-RL's traces.
+"""Trials that run in tbtui's plugin: read live from its logs, completed by Prime-RL's traces.
 
-The plugin says what happens while it happens. The trace of the same rollout comes when it is over
-and adds what only the trainer knows (`TrialTraced`): its group, its step and its tokens. A trial
-for which no trace ever comes is complete without.
+The plugin logs events as they happen. The trace of the same rollout comes when it is over and adds
+what only the trainer knows (`TrialTraced`): its group, its step and its tokens. A trial that never
+gets a trace is complete without one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNTRACED = 2_000
 _ROUND_LINES = 500
 _SERVERS_EVERY_SEC = 5.0
 _ID_CHARS = 12
-"""Of a trace's id, at the end of its trial's name."""
+"""How much of a trace's id a trial's name ends with."""
 
 
 class HostedTrials:
@@ -47,30 +47,30 @@ class HostedTrials:
         commands: Commands,
         logs: PluginLogs | None,
         batch: Callable[[Purpose, float], int],
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         """
         Args:
-            logs: None: nobody knows where the plugin's logs are.
-            batch: the step that a trial which begins at a time is counted to until its trace
-                says more.
-            tell: is given what a person should know.
+            logs: None: it is not known where the plugin's logs are.
+            batch: gives the step that a trial which begins at a time is counted to until its
+                trace is there.
+            warn: shows a person a line.
         """
         self._recorder = recorder
         self._commands = commands
         self._logs = logs
         self._batch = batch
-        self._tell = tell
+        self._warn = warn
         self._live: dict[str, HostedState] = {}
         self._untraced: OrderedDict[str, HostedState] = OrderedDict()
         """Finished ones."""
         self._names: dict[str, str] = {}
         """By the beginning of the trace's id."""
         self._dispatched: dict[str, Dispatch] = {}
-        """Rollouts in flight that no log tells of yet, by the beginning of the trace's id."""
+        """Rollouts in flight without a log yet, by the beginning of the trace's id."""
         self._attempts: Counter[str] = Counter()
         self._looked_at = 0.0
-        self._told_bad = False
+        self._warned_bad = False
         self.behind = False
         """There was more than one round takes."""
         self.news = 0
@@ -78,7 +78,7 @@ class HostedTrials:
 
     @property
     def on(self) -> bool:
-        """Somebody knows where the plugin's logs would be."""
+        """Where the plugin's logs would be is known."""
         return self._logs is not None
 
     @property
@@ -87,11 +87,11 @@ class HostedTrials:
 
     @property
     def any(self) -> bool:
-        """There was a trial of the plugin's."""
+        """The plugin has run a trial."""
         return bool(self._names)
 
     def restore(self, reader: JournalReader) -> Collection[str]:
-        """Know what an earlier watcher wrote. Returns the trials that are the plugin's."""
+        """Restore what an earlier watcher journalled. Returns the plugin's trials."""
         if self._logs is None:
             return ()
         logged = set(self._logs.new())
@@ -140,7 +140,7 @@ class HostedTrials:
             self._find_lost()
 
     def dispatched(self, trace: str, who: Dispatch) -> None:
-        """Prime-RL began a rollout that the plugin will tell of."""
+        """Prime-RL began a rollout that the plugin will log."""
         key = trace[:_ID_CHARS]
         state = self._live.get(self._names.get(key, ""))
         if key not in self._names or (state is not None and not state.task):
@@ -155,7 +155,7 @@ class HostedTrials:
         return self._names.get(trace[:_ID_CHARS])
 
     def traced(self, name: str, episode: Episode, trace: Trace, step: int) -> Ended | None:
-        """A trial's trace came back for the batch `step`. None: it came before."""
+        """Complete a trial with its trace, for the batch `step`; None: it came before."""
         self._catch_up(name)
         who = identity_of(episode, trace)
         end = end_of(trace)
@@ -177,12 +177,12 @@ class HostedTrials:
             )
         self._recorder.forget(name)
         if trial.finished.reward is not None and end.reward is None:
-            self._tell(f"{name}: Prime-RL leaves it out: {end.reason}")
+            self._warn(f"{name}: Prime-RL leaves it out: {end.reason}")
         tokens = sum(sum(node.mask) for node in trace.nodes)
         return Ended.of(who, step, trial.finished.outcome, end.reward, tokens)
 
     def end_all(self, reason: str) -> None:
-        """The run is over, and with it whatever still seems to run."""
+        """The run is over: end the trials that still seem to run."""
         for name in list(self._live):
             self._catch_up(name)
         for name in list(self._live):
@@ -216,9 +216,9 @@ class HostedTrials:
         for logged in self._logs.read(name):
             trial.server = logged.server or trial.server
             self._line(name, trial, logged)
-        if self._logs.bad_lines and not self._told_bad:
-            self._told_bad = True
-            self._tell(f"a line of {name}'s log is no event of tbtui's; it is left out")
+        if self._logs.bad_lines and not self._warned_bad:
+            self._warned_bad = True
+            self._warn(f"a line of {name}'s log is no event of tbtui's; it is left out")
         if trial.finished is not None:
             self._end(name, trial)
 
@@ -226,7 +226,7 @@ class HostedTrials:
         event = logged.event
         match event:
             case CommandIssued():
-                self._commands.heard(event, logged.at)
+                self._commands.taken_up(event, logged.at)
             case CommandDone():
                 self._commands.done(event, logged.at)
             case TrialEvent() if event.trial == name and trial.finished is None:
@@ -242,7 +242,7 @@ class HostedTrials:
                 pass
 
     def _queued(self, event: TrialQueued, at: float) -> TrialQueued:
-        """With what Prime-RL has said of it; mostly nothing yet."""
+        """The event with the group and step that Prime-RL has given it, if it has."""
         self._attempts[event.task] += 1
         who = self._dispatched.pop(_key_of(event.trial), None)
         return event.model_copy(
@@ -271,7 +271,7 @@ class HostedTrials:
         verdict: float | None = None,
         reward: float | None = None,
     ) -> None:
-        """A trial whose log doesn't tell of its end."""
+        """End a trial whose log has no end."""
         trial = self._live[name]
         trial.finished = TrialFinished(
             trial=name,
@@ -305,7 +305,7 @@ class HostedTrials:
         for call, turn in pairs(trial.calls, trace):
             if turn is None:
                 text = f"its tokens don't fit its turn {call.turn}; they are left out"
-                self._tell(f"{name}: {text}")
+                self._warn(f"{name}: {text}")
                 return
             if turn.mean_logprob is None or turn.min_logprob is None:
                 continue

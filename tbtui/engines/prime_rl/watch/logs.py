@@ -30,7 +30,7 @@ _FATAL = re.compile(
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b")
 _FRAME = re.compile(r"^\s*(?:> )?File \"|^\s+[│└]|^Traceback \(most recent call last\)")
 _REMEMBERED = 60
-_TOLD = 8
+_SHOWN = 8
 _MAX_KINDS = 1000
 
 
@@ -43,7 +43,7 @@ class _JsonLine(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class LogLine:
     level: str
-    """Empty: it goes on from the line before, as tracebacks do."""
+    """Empty: it continues the line before, as in a traceback."""
     text: str
 
 
@@ -65,7 +65,7 @@ def read_line(raw: bytes) -> list[LogLine]:
 
 
 class LastLines:
-    """The end of one part's log, and whether it tells of a crash."""
+    """The end of one part's log, and whether it reports a crash."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_REMEMBERED)
@@ -83,16 +83,11 @@ class LastLines:
         if self._fatal is None and line.level != "INFO" and _FATAL.search(line.text):
             self._fatal = deque([line.text], maxlen=_REMEMBERED)
 
-    def clear(self) -> None:
-        """Another attempt has begun."""
-        self._lines.clear()
-        self._fatal = None
-
     def relevant(self) -> list[str]:
-        """Of the crash, else of the end: the lines that say most, in their order."""
+        """The most informative lines of the crash, else of the end, in order."""
         lines = list(self._fatal or self._lines)
-        telling = [line.strip() for line in lines if not _FRAME.match(line)]
-        return telling[-_TOLD:]
+        informative = [line.strip() for line in lines if not _FRAME.match(line)]
+        return informative[-_SHOWN:]
 
     def cause(self) -> str:
         """One line: the exception that ended it, or its last line."""
@@ -103,24 +98,26 @@ class LastLines:
 
 @dataclass(slots=True)
 class _Kind:
-    told: float
+    shown: float
+    """When it was shown last."""
     more: int = 0
+    """Not shown since."""
 
 
 class Warnings:
-    """Warnings, but each kind of them not more often than once in `every_sec`."""
+    """Limits warnings: each kind is shown at most once in `every_sec`."""
 
     _VARYING = re.compile(r"[0-9a-f]{8}[0-9a-f-]*|\d+(?:\.\d+)?|'[^']*'")
-    _TOLD_ELSEWHERE = ("Trace failed in group", "Episode task failed in group")
-    """A trial's end tells the same."""
+    _SHOWN_ELSEWHERE = ("Trace failed in group", "Episode task failed in group")
+    """A trial's end says the same."""
 
     def __init__(self, every_sec: float = 60.0) -> None:
         self._every = every_sec
         self._kinds: dict[str, _Kind] = {}
 
-    def tell(self, text: str, now: float) -> str | None:
-        """What to say of a warning; None: nothing now. `now` in seconds, of any clock."""
-        if text.startswith(self._TOLD_ELSEWHERE):
+    def limited(self, text: str, now: float) -> str | None:
+        """The warning to show; None: none now. `now`: in seconds, of any clock."""
+        if text.startswith(self._SHOWN_ELSEWHERE):
             return None
         key = self._VARYING.sub("#", text)
         kind = self._kinds.get(key)
@@ -129,10 +126,10 @@ class Warnings:
                 self._kinds.clear()
             self._kinds[key] = _Kind(now)
             return text
-        if now - kind.told < self._every:
+        if now - kind.shown < self._every:
             kind.more += 1
             return None
-        more, kind.told, kind.more = kind.more, now, 0
+        more, kind.shown, kind.more = kind.more, now, 0
         return f"{text} (and {more} like it before)" if more else text
 
 
@@ -148,19 +145,19 @@ _EVALS = re.compile(r"Starting evals in (.+) \((\d+) total rollouts\)")
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What lies in the run directory."""
+    """What is in the run directory."""
 
     broadcast_begun: int | None = None
     """The newest version of the weights that the trainer began to write."""
     broadcast_whole: int | None = None
     """The newest that it has written."""
     silent: tuple[Part, ...] = ()
-    """Parts whose log isn't there."""
+    """Parts without a log."""
 
 
 @dataclass(slots=True)
 class Pipeline:
-    """Folds log lines."""
+    """The state of the parts, folded from their log lines."""
 
     server_ready: bool = False
     looping: bool = False
@@ -193,7 +190,7 @@ class Pipeline:
         return self.orchestrator_over and self.trainer_over
 
     def add(self, part: Part, line: LogLine) -> bool:
-        """Whether the line tells of progress."""
+        """Take in a line. Returns whether it reports progress."""
         if part == "orchestrator":
             return self._orchestrator(line.text)
         if part == "trainer":
@@ -248,7 +245,7 @@ class Pipeline:
         return True
 
     def phase(self) -> tuple[RunPhase, str]:
-        """What the whole run is doing, and a word on it."""
+        """What the whole run is doing, and a detail."""
         if not self.looping:
             return RunPhase.STARTING, self._starting()
         if self.shipped > self.trained:
@@ -258,7 +255,7 @@ class Pipeline:
         return RunPhase.SAMPLING, self._batch_words()
 
     def waiting_for(self, files: Files) -> str:
-        """Why nothing moves, as far as anybody can tell."""
+        """Why there is no progress, as far as logs and files show."""
         if files.silent and not self.looping:
             return f"{' and '.join(files.silent)} never wrote a log"
         if not self.looping:
@@ -283,7 +280,9 @@ class Pipeline:
         if not self.server_ready:
             return "the inference server loads its model"
         return (
-            "the trainer loads its model" if not self.trainer_ready else "the parts find together"
+            "the trainer loads its model"
+            if not self.trainer_ready
+            else "the parts connect to each other"
         )
 
     def _trainer_words(self) -> str:
@@ -291,7 +290,7 @@ class Pipeline:
 
     def _batch_words(self) -> str:
         if self.batch is None:
-            return "nothing told of its rollouts"
+            return "its rollouts are not logged yet"
         done, needed = self.batch
         buffered = f" and {self.buffered} of unfinished groups" if self.buffered else ""
         flying = "" if self.inflight is None else f", {self.inflight or 'none'} in flight"
@@ -299,27 +298,27 @@ class Pipeline:
 
 
 class Stall:
-    """Times are in seconds since the epoch."""
+    """Decides when to warn that there is no progress. Times are in seconds since the epoch."""
 
     def __init__(self, stall_sec: float) -> None:
-        """`stall_sec`: what is too long; twice as long each further time."""
+        """`stall_sec`: warn after so long, and after twice as long each further time."""
         self._stall_sec = stall_sec
         self._next = stall_sec
         self._moved_at: float | None = None
         """None while the past is being read."""
 
     def moved(self, now: float) -> None:
-        """Something went forward."""
+        """There was progress."""
         if self._moved_at is not None:
             self._moved_at, self._next = now, self._stall_sec
 
     def past_is_read(self, moved_at: float) -> None:
-        """It has been still since then; said once."""
+        """What was there at the start is read: there has been no progress since `moved_at`."""
         if self._moved_at is None:
             self._moved_at = moved_at
 
     def due(self, now: float) -> float | None:
-        """For how long nothing has moved, where that is to be told now."""
+        """Seconds without progress, if it is time to warn of that; else None."""
         if self._moved_at is None or now - self._moved_at < self._next:
             return None
         self._next = (now - self._moved_at) * 2

@@ -18,7 +18,7 @@ _INFRASTRUCTURE = {
     "HarnessError": Outcome.AGENT_ERROR,
     "TaskError": Outcome.VERIFIER_ERROR,
 }
-"""verifiers' errors, each the fault of one part that is not the policy."""
+"""verifiers' errors that are not the policy's doing."""
 
 _LIMITS = {
     "max_turns": (Outcome.AGENT_TIMEOUT, "out of turns"),
@@ -30,7 +30,7 @@ _LIMITS = {
     "max_total_tokens": (Outcome.CONTEXT_OVERFLOW, "out of tokens"),
     "max_output_tokens": (Outcome.OUTPUT_TRUNCATED, "out of output tokens"),
 }
-"""What stopped a rollout, where that is the policy's own doing."""
+"""Limits that stop a rollout: scored, as the policy's doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,7 @@ class End:
     """One line."""
     verdict: float | None
     reward: float | None
-    """None wherever Prime-RL leaves the rollout out for an error: never 0 for a failure of the
-    machinery."""
+    """None where Prime-RL drops the rollout for an error: an infrastructure failure is never 0."""
 
 
 def end_of(trace: Trace) -> End:
@@ -64,7 +63,7 @@ def end_of(trace: Trace) -> End:
 
 
 def end_without_trace(errors: list[Failure]) -> End:
-    """Of an episode that failed before any agent had begun."""
+    """The end of an episode that failed before any agent began."""
     return _failed(errors, None)
 
 
@@ -84,7 +83,7 @@ _MAX_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What is remembered of a finished trial, to score its group."""
+    """What is kept of a finished trial, to score its group."""
 
     env: str
     group: str
@@ -104,7 +103,7 @@ class Ended:
 
 
 def trial_name(identity: str) -> str:
-    """Prime-RL's own id, which is also a directory's name with us."""
+    """The trial's name: Prime-RL's id, made fit for a directory's name."""
     return _NOT_A_NAME.sub("_", identity).lstrip(".")[:_MAX_NAME] or "_"
 
 

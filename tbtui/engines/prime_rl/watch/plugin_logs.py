@@ -28,7 +28,7 @@ from tbtui.journal.events import (
 )
 
 _LOOKS_AFTER_CHANGE = 8
-"""A file system may tell of a change with a clock too coarse for the next one."""
+"""Changes that follow each other at once may have the same modification time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ class PluginLogs:
         return fresh
 
     def read(self, trial: str) -> Iterator[Logged]:
-        """What is new in a trial's log. A line that is none of ours is counted and left out."""
+        """Read what is new in a trial's log. A line that is no event is counted and left out."""
         path, more = self._path(trial), True
         while more:
-            # A watcher that starts again counts its lines anew.
+            # A restarted watcher counts the lines again.
             lines, more = self._tails.read(path, remember=False)
             for line in lines:
                 if (logged := self._parse(line)) is not None:
@@ -159,20 +159,20 @@ class HostedState:
 
     @property
     def doing(self) -> str:
-        """What it does or waits for, in a word or two."""
+        """What it does or waits for, in a few words."""
         return "paused" if self.paused else _DOING[self.phase]
 
 
 def _text_hash(text: str) -> int:
-    """Of a completion, to tell it again; the ends are left out, which not everybody keeps."""
+    """Identify a completion by its text, less white space at its ends: the trace may drop that."""
     return hash(text.strip())
 
 
 def pairs(calls: Sequence[LoggedCall], trace: Trace) -> Iterator[tuple[LoggedCall, Turn | None]]:
-    """The calls with their turns in the trace; None: the trace says something else there.
+    """The calls with their turns in the trace; None: the trace has another text there.
 
-    Both tell of a trial's calls in their order. The trace may have one more, whose answer never
-    reached the agent.
+    Both are in the order of the calls. The trace may have one more, whose answer never reached the
+    agent.
     """
     for call, turn in zip(calls, turns_of(trace.nodes, trace.calls), strict=False):
         yield call, turn if call.text == _text_hash(turn.text) else None

@@ -22,14 +22,14 @@ from tbtui.journal.writer import JournalWriter
 class Recorder:
     """Appends to the journal of `directory`; every method may raise `JournalError`.
 
-    Events stand in the order in which they were learned. Prime-RL tells of a rollout when it is
-    over, so an event's time may lie before that of the event in front of it, never within the
-    same trial.
+    Events carry the time at which they happened and stand in the order in which they were read.
+    Prime-RL writes a rollout when it is over, so an event's time may lie before that of the event
+    in front of it, never within the same trial.
     """
 
     def __init__(self, directory: RunDirectory, *, continues: bool) -> None:
         self.pieces: Pieces = ids_as_text
-        """What token ids read as."""
+        """Gives the text of token ids."""
         self._at = time.time()
         self._writer = JournalWriter(directory, lambda: self._at, continues=continues)
 
@@ -43,7 +43,7 @@ class Recorder:
         return self._writer.add_sample(sample)
 
     def together(self) -> AbstractContextManager[None]:
-        """What is recorded within is there for readers, and after a crash, whole or not at all."""
+        """Make what is recorded within one transaction."""
         return self._writer.together()
 
     def forget(self, trial: str) -> None:
@@ -63,7 +63,7 @@ class Recorder:
 
 
 class SavepointError(UserError):
-    """It can't be read; the message is one line for a person."""
+    """The savepoint can't be used; the message is one line for a person."""
 
 
 class Savepoint(msgspec.Struct):
@@ -74,9 +74,9 @@ class Savepoint(msgspec.Struct):
     floor: int = 0
     """The rollouts of earlier steps are all read, and have no positions."""
     attempt: str | None = None
-    """Of the logs that were read last."""
+    """Directory of the logs that were read last."""
     pipeline: Pipeline = msgspec.field(default_factory=Pipeline)
-    """As those logs told."""
+    """State of the parts, as those logs say."""
     checkpoints: list[int] = []
     """Already journalled."""
     over: bool = False
@@ -87,7 +87,7 @@ class Savepoint(msgspec.Struct):
         """What was saved, or a fresh one for `source`.
 
         Raises:
-            SavepointError: it is of another directory, or none of ours.
+            SavepointError: it is another directory's, or not a savepoint.
         """
         try:
             saved = msgspec.json.decode(path.read_bytes(), type=cls)
@@ -104,7 +104,7 @@ class Savepoint(msgspec.Struct):
         return saved
 
     def save(self, path: Path) -> None:
-        """All of it or nothing."""
+        """Write all of it or nothing."""
         unfinished = path.with_suffix(".new")
         unfinished.write_bytes(msgspec.json.encode(self))
         unfinished.rename(path)

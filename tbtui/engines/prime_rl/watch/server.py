@@ -1,4 +1,4 @@
-"""vLLM's own numbers, from its `/metrics`: its queue, cache, latencies, and what it has drawn."""
+"""Reads vLLM's `/metrics`: its queue, cache, latencies and sampled tokens."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MAX_BYTES = 16 << 20
 
 
 class ServerMetricsError(UserError):
-    """The numbers can't be read; the message is one line for a person."""
+    """The metrics can't be read; the message is one line for a person."""
 
 
 class ServerMetrics:
-    """Asks one or several servers and adds up what they say."""
+    """Asks one or several servers and adds up their figures."""
 
     def __init__(self, urls: Sequence[str], clock: Callable[[], float] = time.time) -> None:
         """`urls`: of the servers, with or without a path (`http://host:8000/v1` is one)."""
@@ -33,10 +33,10 @@ class ServerMetrics:
         self._since = 0.0
         self._window = InferenceWindow(len(self._urls))
         self._counted = VllmMetrics({}, {})
-        """As it was told last: what was counted stays counted while a server is away."""
+        """Counters as read last, kept while a server does not answer."""
 
     def measure(self) -> PolicyMeasured:
-        """Blocks for at most some seconds; a server that doesn't answer is told as such."""
+        """Ask all servers; blocks for some seconds at most. No answer is a state, not an error."""
         try:
             found = [parse(_fetch(url)) for url in self._urls]
         except ServerMetricsError as error:
@@ -87,7 +87,7 @@ class ServerMetrics:
 
 
 def server_words(measured: PolicyMeasured | None) -> str:
-    """What the inference server says of itself, as the end of a sentence."""
+    """The state of the inference server, as the end of a sentence."""
     if measured is None or measured.server is None:
         return ""
     if measured.server.state == "unreachable":
@@ -137,7 +137,7 @@ def _fetch(url: str) -> str:
 
 
 def _why(error: OSError | HTTPException) -> str:
-    """Without what urllib and the C library put around it."""
+    """The reason, without what urllib and the C library put around it."""
     if isinstance(error, URLError) and isinstance(error.reason, Exception):
         return _why(error.reason) if isinstance(error.reason, OSError) else str(error.reason)
     if isinstance(error, OSError) and error.strerror:

@@ -71,7 +71,7 @@ class SourceDirectory:
 
     @property
     def traces(self) -> Path:
-        """Of the later layout."""
+        """The traces of the later layout."""
         return self.path / "monitors" / "file" / "traces"
 
     def configs(self) -> tuple[Path, ...]:
@@ -80,17 +80,17 @@ class SourceDirectory:
         return configs / "latest" / "resolved" / "rl.json", configs / "rl.json"
 
     def part_configs(self) -> dict[str, Path]:
-        """Of the parts, which is all that a launch on one machine leaves up to 2026-08."""
+        """The parts' configurations: all that a launch on one machine leaves up to 2026-08."""
         configs = self.path / "configs"
         return {part: configs / f"{part}.json" for part in ("orchestrator", "inference", "trainer")}
 
     def attempt(self) -> Path | None:
-        """The logs of the latest launch, by their own name."""
+        """Directory of the logs of the latest launch."""
         latest = self.path / "logs" / "latest"
         return latest.resolve() if latest.exists() else None
 
     def rollouts(self, since: int) -> list[RolloutFile]:
-        """Of step `since` and later ones, in their order; of a step, `all` before `effective`."""
+        """Files from step `since` on, in order; within a step, `all` before `effective`."""
         root = self.path / "rollouts"
         found = [
             RolloutFile(step, kind, subset, path)
@@ -102,7 +102,7 @@ class SourceDirectory:
         return sorted(found, key=lambda each: (each.step, each.subset, each.kind))
 
     def chunks(self) -> list[tuple[int, Path]]:
-        """Of the later layout's stream, by number; a plain one goes before its sealed twin."""
+        """Chunks of the later layout's stream, by number; plain ones before compressed ones."""
         chunks: dict[int, Path] = {}
         for path in _entries(self.traces / "stream"):
             if match := _CHUNK.match(path.name):
@@ -129,7 +129,7 @@ class SourceDirectory:
         return [(step, (root / f"step_{step}" / "STABLE").exists()) for step in newest]
 
     def checkpoints(self, known: Set[int]) -> list[tuple[int, Path]]:
-        """Those not `known` that both trainer and orchestrator have written their part of."""
+        """Checkpoints that trainer and orchestrator have both written, less the `known` ones."""
         root = self.path / "checkpoints"
         return [
             (step, path)
@@ -175,8 +175,7 @@ def _read(path: Path) -> tuple[dict[str, Any], float] | None:
 
 
 def _put_together(source: SourceDirectory) -> tuple[dict[str, Any], float] | None:
-    """What the whole would say, from the parts' own files: they have what they share with others
-    each for itself."""
+    """The whole configuration, put together from the parts' files, which repeat what is shared."""
     parts = {name: found for name, path in source.part_configs().items() if (found := _read(path))}
     if "orchestrator" not in parts:
         return None
@@ -187,7 +186,7 @@ def _put_together(source: SourceDirectory) -> tuple[dict[str, Any], float] | Non
 
 
 def trials_dir(config: dict[str, Any]) -> Path | None:
-    """Where our plugin's environment servers keep their trials, if the configuration says it."""
+    """Where the plugin's environment servers keep their trials, if the configuration says so."""
     environments = _environments(config)
     given = _first(environments, "agent", "harness", "trials_dir")
     return Path(given).expanduser().absolute() if isinstance(given, str) and given else None
@@ -195,7 +194,7 @@ def trials_dir(config: dict[str, Any]) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class EvalSettings:
-    """How Prime-RL evaluates, where a source says nothing else."""
+    """How Prime-RL evaluates, unless a source has settings of its own."""
 
     group_size: int
     """Trials of each task."""
@@ -212,7 +211,7 @@ def eval_settings(config: dict[str, Any]) -> EvalSettings:
 
 
 def run_started(source: SourceDirectory, config: dict[str, Any]) -> RunStarted:
-    """As far as the configuration tells; what it leaves out stays empty."""
+    """The run's beginning, as the configuration has it; what it leaves out stays empty."""
     orchestrator = _table(config, "orchestrator")
     environments = _environments(config)
     tasks_dir = _first(environments, "taskset", "tasks_dir") or ""
@@ -229,7 +228,7 @@ def run_started(source: SourceDirectory, config: dict[str, Any]) -> RunStarted:
         parameters=None,
         context_limit=_whole(vllm.get("max_model_len")) or _whole(config.get("seq_len")) or 0,
         environment=str(sandbox or "prime-rl"),
-        environment_reason="as Prime-RL's environment servers were told",
+        environment_reason="as Prime-RL's environment servers are configured",
         tasks_dir=str(tasks_dir),
         tasks=_tasks(str(tasks_dir)),
         settings={
@@ -237,7 +236,7 @@ def run_started(source: SourceDirectory, config: dict[str, Any]) -> RunStarted:
             "watched": str(source.path),
             "max_steps": _whole(config.get("max_steps")),
             "group_size": _whole(orchestrator.get("group_size")),
-            # Ours counts groups, theirs rollouts.
+            # tbtui counts groups, Prime-RL rollouts.
             "batch_size": _groups(orchestrator),
         },
     )

@@ -31,7 +31,7 @@ TRAINER_MARK = "time/forward_backward"
 _TRAINER = {
     "loss/mean": "optim/loss",
     "entropy/all/mean": "optim/entropy",
-    # Prime-RL's estimate is r - 1 - log r, ours half the squared gap: the same to second order.
+    # Prime-RL's estimate is r - 1 - log r, tbtui's half the squared gap: equal to second order.
     "mismatch_kl/all/mean": "optim/kl_sample_train_v2",
     "is_masked/mean": "optim/clip_fraction",
     "optim/grad_norm": "optim/grad_norm",
@@ -65,7 +65,7 @@ _GROUPS = {
 
 
 def step_of(row: Mapping[str, Any]) -> int | None:
-    """Evaluations have theirs as a float."""
+    """The step of a row of metrics; None: it has none. Evaluations write theirs as a float."""
     step = row.get("step")
     if isinstance(step, float) and step.is_integer():
         return int(step)
@@ -73,19 +73,19 @@ def step_of(row: Mapping[str, Any]) -> int | None:
 
 
 def chosen(row: Mapping[str, Any]) -> dict[str, float]:
-    """A row's numbers under the names of our own trainer."""
+    """A row's numbers under the names of tbtui's own trainer."""
     metrics = _renamed(row, _TRAINER | _ORCHESTRATOR)
     if ORCHESTRATOR_MARK in row:
         metrics |= _of_agent(row)
     if isinstance(total := row.get("time/step"), int | float):
-        # Both write it: the trainer's cycle is the one that the other times are parts of.
+        # Both write it: the other times are parts of the trainer's.
         name = "time/total" if TRAINER_MARK in row else "time/between_batches"
         metrics[name] = float(total)
     return metrics
 
 
 def complete(metrics: dict[str, float]) -> dict[str, float]:
-    """With the times that every step of ours has, also where the trainer told none."""
+    """The metrics with the times that every step has, also where the trainer wrote none."""
     total = metrics.get("time/total", metrics.get("time/between_batches", 0.0))
     training = metrics.get("time/training", 0.0)
     times = {
@@ -97,7 +97,7 @@ def complete(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def evaluated(row: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """What a row tells of evaluations: environment -> its scores."""
+    """The evaluations in a row: environment -> its scores."""
     found: dict[str, dict[str, float]] = {}
     for key, value in row.items():
         if not key.startswith("eval/") or not isinstance(value, int | float):
@@ -118,8 +118,7 @@ def _renamed(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, floa
 
 
 def _of_agent(row: Mapping[str, Any]) -> dict[str, float]:
-    """Of what was trained on; where several agents play, of the one that is named `agent` or of
-    the first."""
+    """Figures of what was trained on: those of the agent named `agent`, else of the first agent."""
     scope, agent = _first_agent(row)
     metrics = _renamed(row, {f"{scope}/{agent}/{key}": ours for key, ours in _OF_AGENT.items()})
     return metrics | _renamed(
@@ -143,18 +142,18 @@ def _first_agent(row: Mapping[str, Any]) -> tuple[str, str]:
 _REMEMBERED = 50_000
 """Finished trials that may still be handed to the trainer."""
 _ORCHESTRATOR_LEADS = 2
-"""So many steps at most is the orchestrator ahead of the trainer."""
+"""How many steps the orchestrator is ahead of the trainer, at most."""
 
 
 @dataclass(slots=True)
 class _Step:
     metrics: dict[str, float] = field(default_factory=dict)
     shipped: bool = False
-    """The orchestrator told of it."""
+    """The orchestrator has written its row."""
     trained: bool = False
-    """The trainer told of it."""
+    """The trainer has written its row."""
     at: float = 0.0
-    """When it was last told of."""
+    """Time of its last row, in seconds since the epoch."""
     rewards: list[float] = field(default_factory=list)
     unscored: int = 0
     groups: dict[str, dict[str, TrialScore]] = field(default_factory=lambda: defaultdict(dict))
@@ -176,7 +175,7 @@ class Steps:
         self._eval_settings = EvalSettings(1, 1.0)
 
     def restore(self, reader: JournalReader) -> None:
-        """Know what an earlier watcher wrote."""
+        """Restore what an earlier watcher journalled."""
         kinds = ("step_started", "group_added", "step_finished", "eval_finished")
         after = 0
         while entries := reader.read_kinds(kinds, after):
@@ -208,7 +207,7 @@ class Steps:
         return step in self._finished
 
     def rewind(self, step: int) -> None:
-        """Prime-RL goes on from the checkpoint of `step`: what came after it is done again."""
+        """Prime-RL resumes from the checkpoint of `step`: later steps are done again."""
         for numbers in (self._started, self._finished):
             numbers.intersection_update({n for n in numbers if n <= step})
         for number in [n for n in self._open if n > step]:
@@ -242,7 +241,7 @@ class Steps:
             step.rewards.append(trial.reward)
 
     def shipped(self, name: str, step: int, advantage: float | None) -> None:
-        """A trial is part of the batch `step`."""
+        """Count a trial to the batch `step`."""
         trial = self._trials.pop(name, None)
         if trial is None or step in self._finished:
             return
@@ -253,12 +252,12 @@ class Steps:
         )
 
     def evaluates(self, settings: EvalSettings) -> None:
-        """How the evaluations are made from here on."""
+        """Set how evaluations are made from here on."""
         self._eval_settings = settings
 
     def evaluation_begins(self, step: int, trials: int) -> None:
         if step <= max((known for known, _ in self._evaluated), default=0):
-            return  # of the past: its result has been read already
+            return  # its result has been read already
         settings = self._eval_settings
         self._recorder.record(
             EvalStarted(
@@ -270,7 +269,7 @@ class Steps:
         )
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """A row of the metrics."""
+        """Take in a row of the metrics."""
         number, at = step_of(row), row.get("time")
         if number is None:
             return
@@ -286,7 +285,7 @@ class Steps:
         step.trained |= TRAINER_MARK in row
 
     def settle(self, *, over: bool = False) -> list[int]:
-        """Finish the steps of which all is known; with `over` those too that get no more."""
+        """Finish the steps of which all is known; `over`: also those that get no more."""
         newest = max((n for n, step in self._open.items() if step.shipped), default=0)
         whole = [n for n, step in self._open.items() if step.shipped and step.trained]
         last = max(whole, default=0)

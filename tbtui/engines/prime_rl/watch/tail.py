@@ -10,9 +10,9 @@ from typing import BinaryIO
 import zstandard
 
 CHUNK_BYTES = 1 << 20
-"""Read at once, so that one busy file keeps nobody waiting."""
+"""Read at once, so that one busy file does not hold up the others."""
 MAX_LINE_BYTES = 256 << 20
-"""A longer line is skipped: it is no record that anybody would write."""
+"""A longer line is skipped: no record is as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Tail:
         return 0.0 if self._file is None else os.fstat(self._file).st_mtime
 
     def close(self) -> None:
-        """Let go of the file; `position` stays."""
+        """Close the file; `position` stays."""
         if self._file is not None:
             self._saved = self.position
             os.close(self._file)
@@ -133,7 +133,7 @@ class SealedChunk:
     def __init__(self, path: Path, offset: int) -> None:
         self.path = path
         self.offset = 0
-        """Of the end of the last complete line that was read."""
+        """The end of the last complete line that was read, in bytes."""
         self._skip = offset
         self._at = 0
         self._partial = b""
@@ -141,7 +141,7 @@ class SealedChunk:
         self._stream: zstandard.ZstdDecompressionReader | None = None
 
     def read(self) -> list[bytes] | None:
-        """The next lines; None: that was all. Raises `SealedError` when it is damaged."""
+        """The next lines; None at the end. Raises `SealedError` when it is corrupt."""
         try:
             if self._stream is None:
                 self._file = self.path.open("rb")
@@ -170,7 +170,7 @@ class SealedChunk:
 
 
 class Tails:
-    """Tails by path. `behind` tells after a round whether a file had more than was read of it."""
+    """Tails by path. `behind`: in this round, a file had more than was read of it."""
 
     def __init__(self, positions: dict[str, Position]) -> None:
         self._saved = dict(positions)
@@ -201,7 +201,7 @@ class Tails:
         return lines, behind
 
     def read_sealed(self, path: Path) -> tuple[list[bytes], bool]:
-        """As `read`, of a compressed chunk, which goes on where its plain twin was left.
+        """As `read`, for a compressed chunk: it begins where reading its plain file ended.
 
         Raises:
             SealedError: it can't be read.
@@ -225,12 +225,12 @@ class Tails:
         return lines, True
 
     def close(self, path: Path) -> None:
-        """No more is expected of it for now."""
+        """Close it: it is not expected to grow for now."""
         if (tail := self._open.pop(path, None)) is not None:
             tail.close()
 
     def forget(self, path: Path) -> None:
-        """Nobody will ask for it again."""
+        """It is not read again."""
         self.close(path)
         self._saved.pop(str(path), None)
 

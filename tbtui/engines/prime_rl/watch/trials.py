@@ -1,4 +1,4 @@
-"""Rollouts of Prime-RL's, finished or in flight, as trials in the journal."""
+"""Journals Prime-RL's rollouts, finished or in flight, as trials."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Trials:
     """Journals every rollout once, however often and wherever its record is met."""
 
     def __init__(self, recorder: Recorder, hosted: HostedTrials) -> None:
-        """`hosted`: those that are told of live, by our plugin."""
+        """`hosted`: the trials that tbtui's plugin logs live."""
         self._recorder = recorder
         self._hosted = hosted
         self._live: dict[str, _Trial] = {}
@@ -76,8 +76,11 @@ class Trials:
         """Trials by group."""
 
     def restore(self, reader: JournalReader, done: int) -> list[tuple[str, Ended]]:
-        """Know what an earlier watcher wrote. Returns the trials that ended and may still be
-        handed to the trainer, when step `done` was the last one that was trained."""
+        """Restore what an earlier watcher journalled.
+
+        Returns the trials that ended and may still be handed to the trainer, when step `done` was
+        the last one trained.
+        """
         hosted: dict[str, TrialFinished | None] = dict.fromkeys(self._hosted.restore(reader))
         queued: dict[str, TrialQueued] = {}
         finished: list[tuple[str, Ended]] = []
@@ -111,20 +114,20 @@ class Trials:
 
     @property
     def live(self) -> Sequence[str]:
-        """Those that nobody tells of but Prime-RL."""
+        """Trials in flight that only Prime-RL writes about."""
         return tuple(self._live)
 
     @property
     def any(self) -> bool:
-        """There was one."""
+        """There was such a trial."""
         return bool(self._seen or self._live)
 
     def name(self, trace: str) -> str:
-        """Of the trial with this trace."""
+        """The name of the trial with this trace."""
         return self._hosted.find(trace) or trial_name(trace)
 
     def episode(self, episode: Episode, step: int) -> list[tuple[str, Ended]]:
-        """A finished episode of the batch `step`: the trials that are new with it."""
+        """Journal a finished episode of the batch `step`. Returns its new trials."""
         ended = []
         for trace in episode.traces:
             # A judge's trace is no attempt at the task.
@@ -146,7 +149,7 @@ class Trials:
         return ended
 
     def delta(self, delta: Delta) -> None:
-        """News of a rollout in flight."""
+        """Journal what is new in a rollout in flight."""
         name = trial_name(delta.trace)
         if name in self._seen:
             return
@@ -166,7 +169,7 @@ class Trials:
         self._advance(name, trial.nodes, trial.calls, trial.timing)
 
     def lost(self, name: str) -> None:
-        """Its record in flight is gone, and none of a finished one came."""
+        """End a rollout whose live record is gone without a finished one."""
         if (trial := self._live.get(name)) is not None:
             reason = "Prime-RL gave it up"
             end = End(Outcome.CANCELLED, reason, None, None)
@@ -276,7 +279,7 @@ class Trials:
         self._recorder.forget(name)
 
     def _moment(self, trial: _Trial, at: float) -> float:
-        """Never before the trial's last event."""
+        """The time `at`, or that of the trial's last event if it is later."""
         trial.latest = max(trial.latest, at)
         return trial.latest
 
@@ -303,7 +306,7 @@ def _last_moment(timing: Timing) -> float:
 
 
 def _spent(timing: Timing) -> PhaseSeconds:
-    """When it was doing what, from the spans that verifiers notes."""
+    """Seconds by phase, from the spans that verifiers records."""
     began = timing.boot.start or timing.setup.start or timing.agent.start or timing.start
     model = timing.agent.model.duration
     return PhaseSeconds(

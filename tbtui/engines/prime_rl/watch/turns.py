@@ -28,10 +28,10 @@ class Turn:
     observed: str
     """What is new in its prompt, as text."""
     goes_on: bool
-    """Its prompt goes on from an earlier completion; else its history was written anew."""
+    """Its prompt extends an earlier completion; else its history was rewritten."""
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
-    """Empty where the server told no ids."""
+    """Empty where the server gave no ids."""
     logprobs: npt.NDArray[np.float32]
     prompt_tokens: int
     completion_tokens: int
@@ -43,7 +43,7 @@ class Turn:
     def sample(
         self, trial: str, turn: int, weights_version: int, purpose: str, pieces: Pieces
     ) -> SampleRecord:
-        """As the journal keeps it. `turn`: the number that the trial gave the call."""
+        """The journal's record of it. `turn`: the number that the trial gave the call."""
         return SampleRecord(
             trial=trial,
             turn=turn,
@@ -61,7 +61,7 @@ class Turn:
 
     @property
     def mean_logprob(self) -> float | None:
-        """None where the server told none, as of a rollout that is an evaluation's."""
+        """None where the server gave none, as for a rollout of an evaluation."""
         known = self.known_logprobs
         return float(known.mean()) if known.size else None
 
@@ -158,28 +158,28 @@ _FILE = "tokenizer.json"
 
 
 class NoTokenizerError(Exception):
-    """It isn't on this machine; the message says what would help, in one line."""
+    """The tokenizer is not on this machine; the message says in one line what would help."""
 
 
 class TokenText:
-    """Read on a thread of its own: a large vocabulary takes seconds."""
+    """The text of token ids, from a tokenizer read on its own thread: that can take seconds."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         """`config`: Prime-RL's, resolved."""
         thread = ThreadPoolExecutor(1, "tokenizer")
         self._reading = thread.submit(_of_run, config)
         thread.shutdown(wait=False)
-        self._told = False
+        self._said = False
 
     def pieces(self, ids: Sequence[int]) -> Sequence[str]:
         """The text of each token; waits for the vocabulary."""
         return ids_as_text(ids) if self._reading.exception() else self._reading.result()(ids)
 
     def problem(self) -> str:
-        """Why tokens remain ids, once: empty as long as that isn't known, or is not so."""
-        if self._told or not self._reading.done():
+        """Why tokens are shown as ids; empty: not known yet, not so, or said before."""
+        if self._said or not self._reading.done():
             return ""
-        self._told = True
+        self._said = True
         return str(self._reading.exception() or "")
 
 
@@ -190,8 +190,8 @@ def _of_run(config: dict[str, Any]) -> Pieces:
 
 
 def tokenizer_name(config: dict[str, Any]) -> str:
-    """A directory or a name on the Hugging Face hub, out of Prime-RL's resolved configuration;
-    empty: it says none."""
+    """The directory or Hugging Face name of the tokenizer in Prime-RL's resolved configuration;
+    empty: it has none."""
     orchestrator = config.get("orchestrator")
     for table in (config, orchestrator if isinstance(orchestrator, dict) else {}):
         for part in ("tokenizer", "model"):
@@ -202,7 +202,7 @@ def tokenizer_name(config: dict[str, Any]) -> str:
 
 
 def token_text(name: str) -> Pieces:
-    """The text of tokens by a tokenizer that is on this machine; nothing is fetched.
+    """Load a tokenizer that is on this machine; nothing is fetched.
 
     Raises:
         NoTokenizerError: it isn't there, or can't be read.

@@ -1,4 +1,4 @@
-"""Follows a run directory of Prime-RL's and writes what happens there into a journal of ours."""
+"""Follows a Prime-RL run directory and writes what happens there into a tbtui journal."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class Watcher:
     ) -> None:
         """
         Args:
-            trials_dir: where our plugin's environment servers log trials and take commands.
-            settings: that the run goes on with; None: those that it began with.
+            trials_dir: where the plugin's environment servers log trials and take commands.
+            settings: of the run from here on; None: those that it began with.
         """
         self._settings = settings
         self._source = source
@@ -105,7 +105,7 @@ class Watcher:
             source, self._tails, self._trials, self._steps, self._warn, savepoint.floor
         )
         self._tokens: TokenText | None = None
-        """Of the run's model, once its configuration is there."""
+        """Text of the model's tokens, once the configuration is there."""
         self._rows: deque[dict[str, Any]] = deque()
         self._pipeline = savepoint.pipeline
         self._warnings = Warnings()
@@ -119,11 +119,11 @@ class Watcher:
         self._stall = Stall(stall_sec)
         self._crash_settles_sec = crash_settles_sec
         self.end: RunEnd | None = None
-        """Of the run, once it is in the journal."""
+        """How the run ended, once that is in the journal."""
         self._restore(directory)
 
     def poll(self) -> bool:
-        """One round. Returns whether there is more to read at once."""
+        """Read one round. Returns whether there is more to read at once."""
         now = self._clock()
         self._tails.behind = False
         before = self._progress()
@@ -141,13 +141,13 @@ class Watcher:
         if not more and self._begun is not None:
             self._stall.past_is_read(min(now, self._tails.modified or now))
             self._finish(now, quiet=not moved)
-            self._tell_stall(now)
+            self._warn_of_stall(now)
         if moved or more:
             self._save()
         return more
 
     def measured(self, server: PolicyMeasured) -> None:
-        """What the inference servers said of themselves, now."""
+        """Journal what the inference servers report now."""
         if server != self._server:
             self._server = server
             if self._begun is not None:
@@ -159,7 +159,7 @@ class Watcher:
             self._recorder.record(Noted(level="info", text=reason))
 
     def abandon(self) -> None:
-        """The run is being ended, which nobody will watch."""
+        """The run is being ended, and its end is not watched."""
         self._hosted.end_all("the run was ended")
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class Watcher:
     def _read_all(self, now: float) -> None:
         # A step's row is written after its rollouts: what is read first was written last.
         self._read_metrics()
-        # As are these markers.
+        # So are these markers.
         self._broadcasts = self._source.broadcasts()
         horizon = self._rollouts.read(now)
         # Of a rollout that begins, Prime-RL says first where it belongs.
@@ -228,7 +228,7 @@ class Watcher:
         self._change_phase()
 
     def _batch(self, purpose: Purpose, at: float) -> int:
-        """The step that a trial which begins now is counted to, until its trace says more."""
+        """The step that a trial which begins now is counted to, until its trace is there."""
         if purpose == "eval":
             return self._pipeline.shipped + 1
         step = self._steps.collected + 1
@@ -257,7 +257,7 @@ class Watcher:
                 if log.last.crashed and log.crashed_at is None:
                     log.crashed_at = now
                 self._add_line(part, line)
-                if line.level == "WARNING" and (text := self._warnings.tell(line.text, now)):
+                if line.level == "WARNING" and (text := self._warnings.limited(line.text, now)):
                     self._warn(f"{part}: {text}")
 
     def _add_line(self, part: Part, line: LogLine) -> None:
@@ -278,7 +278,7 @@ class Watcher:
         return attempt is not None and str(attempt) != self._savepoint.attempt
 
     def _attempt(self) -> None:
-        """Another launch of the run has logs of its own."""
+        """Look for another launch of the run, which has logs of its own."""
         attempt = self._source.attempt()
         if attempt is None or str(attempt) == self._savepoint.attempt:
             return
@@ -291,7 +291,7 @@ class Watcher:
         self._savepoint.attempt = str(attempt)
 
     def _continue(self) -> None:
-        """Once the orchestrator has said from where: the run goes on."""
+        """Continue the run, once the orchestrator has logged from which step."""
         step = self._pipeline.resumed_from
         if step is None or self._begun is None:
             return
@@ -328,7 +328,7 @@ class Watcher:
         if self.end is not None:
             return
         if self._pipeline.over:
-            # What goes down from here on is pulled down: no crash.
+            # What ends from here on is being shut down: no crash.
             if quiet:
                 self._steps.settle(over=True)
                 self._conclude("finished", f"{self._steps.done} steps")
@@ -337,7 +337,7 @@ class Watcher:
             part: log.crashed_at for part, log in self._logs.items() if log.crashed_at is not None
         }
         if crashes and now - max(crashes.values()) >= self._crash_settles_sec:
-            # Those that are merely pulled down say so later, and the orchestrator last.
+            # Parts that are only shut down log that later, and the orchestrator last.
             culprit = min(crashes, key=lambda part: (part == "orchestrator", PARTS.index(part)))
             last = self._logs[culprit].last
             for line in last.relevant():
@@ -351,7 +351,7 @@ class Watcher:
         self.end = RunEnd(status, reason)
         self._save()
 
-    def _tell_stall(self, now: float) -> None:
+    def _warn_of_stall(self, now: float) -> None:
         if self.end is not None or self._pipeline.over:
             return
         if (still := self._stall.due(now)) is not None:
