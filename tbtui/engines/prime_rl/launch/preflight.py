@@ -1,7 +1,7 @@
 """Checks what Prime-RL needs of this machine before anything of it starts: each answer is a line.
 
-What only looks at files and ports is `at_once`. What runs Prime-RL's own Python, or may wait for a
-driver, takes seconds: `questions`.
+`quick_checks` looks at files and ports. `slow_checks` runs Prime-RL's own Python and may wait for a
+driver: it takes seconds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def require(findings: Sequence[Finding]) -> None:
         raise ConfigError(errors[0] + rest)
 
 
-def at_once(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
+def quick_checks(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
     """Check what takes no waiting.
 
     Args:
@@ -75,7 +75,7 @@ def at_once(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
 def gpus(facts: Facts) -> list[Finding]:
     """Whether there are as many GPUs as the file wants. Waits for the driver: not for a loop."""
     if facts.slurm:
-        return [Finding("ok", "GPUs: SLURM finds them")]
+        return [Finding("ok", "GPUs: SLURM allocates them")]
     wanted = f"{facts.gpus} wanted ({facts.train_gpus} to train, {facts.infer_gpus} to sample)"
     remedy = "give num_train_gpus and num_infer_gpus, or [deployment] of the file"
     found = local_gpus()
@@ -185,7 +185,7 @@ json.dump({"tbtui": installed("tbtui"), "verifiers": installed("verifiers")}, sy
 """
 
 
-async def questions(checkout: Checkout, facts: Facts, toml: Mapping[str, Any]) -> list[Finding]:
+async def slow_checks(checkout: Checkout, facts: Facts, toml: Mapping[str, Any]) -> list[Finding]:
     """Ask Prime-RL's own environment: its plugin, its classes, its dry run. Takes seconds.
 
     Args:
@@ -218,11 +218,11 @@ class _Answer:
 async def _plugin(checkout: Checkout, facts: Facts) -> list[Finding]:
     if not facts.uses_plugin:
         text = (
-            "plugin: no source uses tbtui-harbor, so trials can be watched when they are over, but"
-            " not steered, and have no terminals"
+            "plugin: no source uses tbtui-harbor: trials are shown only when they are over, can't"
+            " be steered and have no terminals"
         )
         return [Finding("warning", text)]
-    answer = await _ask(checkout, [str(checkout.python), "-c", _IMPORT_PLUGIN])
+    answer = await _output_of(checkout, [str(checkout.python), "-c", _IMPORT_PLUGIN])
     install = _install(checkout)
     if answer.status is None:
         return [
@@ -276,7 +276,7 @@ async def _dry_run(checkout: Checkout, toml: Mapping[str, Any]) -> list[Finding]
     with tempfile.TemporaryDirectory(prefix="tbtui-prime-rl-") as scratch:
         file = Path(scratch) / "rl.toml"
         file.write_text(toml_text({**toml, "output_dir": scratch}))
-        answer = await _ask(checkout, [str(checkout.rl), "@", str(file), "--dry-run"])
+        answer = await _output_of(checkout, [str(checkout.rl), "@", str(file), "--dry-run"])
     if answer.status is None:
         return [Finding("warning", f"dry run: not over after {LIMIT_SEC:.0f} s; skipped")]
     if answer.status != 0:
@@ -284,7 +284,7 @@ async def _dry_run(checkout: Checkout, toml: Mapping[str, Any]) -> list[Finding]
     return [Finding("ok", "dry run: passed")]
 
 
-async def _ask(checkout: Checkout, program: Sequence[str]) -> _Answer:
+async def _output_of(checkout: Checkout, program: Sequence[str]) -> _Answer:
     process = await asyncio.create_subprocess_exec(
         *program,
         stdin=DEVNULL,

@@ -13,7 +13,7 @@ from tbtui.config import ConfigError, RunConfig, absolute, parse_settings
 from tbtui.engines.prime_rl.launch.checkout import Checkout, find_checkout
 from tbtui.engines.prime_rl.launch.configuration import Configuration, configuration_of, placed
 from tbtui.engines.prime_rl.launch.facts import Facts, run_directory
-from tbtui.engines.prime_rl.launch.preflight import Finding, at_once, questions, require
+from tbtui.engines.prime_rl.launch.preflight import Finding, quick_checks, require, slow_checks
 from tbtui.engines.prime_rl.watch.source import SourceDirectory, steps_in
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
@@ -77,7 +77,7 @@ async def check_launch(config: RunConfig) -> list[Finding]:
     prepared = _examined(config, directory, resumed=False)
     return [
         *prepared.findings,
-        *await questions(prepared.checkout, prepared.facts, prepared.toml),
+        *await slow_checks(prepared.checkout, prepared.facts, prepared.toml),
     ]
 
 
@@ -94,7 +94,7 @@ def _examined(config: RunConfig, directory: RunDirectory, *, resumed: bool) -> P
     findings = [
         *(Finding("ok", text) for text in changes),
         *(Finding("warning", text) for text in configuration.warnings),
-        *at_once(checkout, facts, directory.path),
+        *quick_checks(checkout, facts, directory.path),
     ]
     return PreparedLaunch(
         config,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tbtui.config import ConfigError, to_json
 from tbtui.engines.gpus.monitor import GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.launch.preflight import Finding, questions, require
+from tbtui.engines.prime_rl.launch.preflight import Finding, require, slow_checks
 from tbtui.engines.prime_rl.launch.prepare import FILE, PreparedLaunch
 from tbtui.engines.prime_rl.launch.process import (
     GuardedProcess,
@@ -95,11 +95,11 @@ class PrimeRlRun:
         """Launch and follow it. Returns the end, and whether the journal has it already."""
         prepared = self._prepared
         self._begin(recorder)
-        await self._ask(recorder)
+        await self._check(recorder)
         before = self._source.attempt()
         process = await self._start()
         try:
-            async with _beside(GpuMonitor(recorder.record, prepared.config.gpu_hosts).run()):
+            async with _background(GpuMonitor(recorder.record, prepared.config.gpu_hosts).run()):
                 self._phase(recorder, "Prime-RL's launcher")
                 return await self._until_over(recorder, process, before)
         finally:
@@ -113,10 +113,10 @@ class PrimeRlRun:
             recorder.record(started_event(prepared))
         _note(recorder, prepared.findings)
 
-    async def _ask(self, recorder: Recorder) -> None:
+    async def _check(self, recorder: Recorder) -> None:
         """Raises `ConfigError` where Prime-RL's own environment says that it can't run."""
         prepared = self._prepared
-        findings = await questions(prepared.checkout, prepared.facts, prepared.toml)
+        findings = await slow_checks(prepared.checkout, prepared.facts, prepared.toml)
         require(findings)
         _note(recorder, findings)
         if prepared.resumed:
@@ -245,7 +245,7 @@ def _has_begun(prepared: PreparedLaunch) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     task = asyncio.create_task(work)
     try:
         yield

@@ -120,7 +120,7 @@ class Commands:
     def _run(self, command: Command, live: int, *, hosts: bool) -> None:
         match command.verb:
             case "pause" if not hosts:
-                text = "no trial runs in tbtui's plugin, which could hold it"
+                text = "no trial runs in tbtui's plugin, so that none can be paused"
                 self.answer(command.id, False, f"{text}; Prime-RL itself has no pause")
             case "pause" | "freeze":
                 if not self.paused_by:
