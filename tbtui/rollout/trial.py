@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import stat
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from harbor.trial.trial import Trial
 
 from tbtui.journal.events import TrialPhase
 from tbtui.journal.vocabulary import MAX_REWARD, is_reward
+from tbtui.paths import open_plain
 from tbtui.rollout.budget import is_starved
 from tbtui.rollout.clean_slate import clean_for_verifier
 from tbtui.rollout.disk import tidy
@@ -446,15 +446,12 @@ def _verdict(result: TrialResult | None) -> tuple[float | None, str | None]:
 def _ends(path: Path) -> str:
     """Both ends of a text file that something in the sandbox wrote; never follows a link."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_plain(path)
     except OSError:
         return ""
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return ""
+    with file:
         content = file.read(_EXAMINED_CHARS)
-        if (left_out := status.st_size - 2 * _EXAMINED_CHARS) > 0:
+        if (left_out := os.fstat(file.fileno()).st_size - 2 * _EXAMINED_CHARS) > 0:
             content += b"\n[...]\n"
             file.seek(left_out, os.SEEK_CUR)
         content += file.read(_EXAMINED_CHARS)
