@@ -288,49 +288,35 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         Raises:
             HaltError: its outcome ends the run.
         """
-        trial, decision, facts = attempt.trial, end.decision, end.facts
-        outcome, reason = decision.outcome, decision.reason
-        if outcome is Outcome.CANCELLED and attempt.ended_because:
-            reason = attempt.ended_because
+        outcome = end.decision.outcome
         action = self._settings.outcomes[outcome]
         # What is left out of training still counts when the policy is evaluated, if the policy
         # did it.
         alone = outcome is not Outcome.HUMAN_TOUCHED
         scored = action == "train" or (plan.purpose == "eval" and alone)
-        seconds = (facts.seconds if facts else PhaseSeconds()).model_copy(
-            update={"queue": attempt.queued_sec}
-        )
+        finished = end.event(attempt, end.decision.reward if scored else None, len(calls))
         rollout = Rollout(
             plan=plan,
-            trial=trial,
+            trial=attempt.trial,
             attempt=number,
             outcome=outcome,
-            reason=reason,
-            reward=decision.reward if scored else None,
+            reason=finished.reason,
+            reward=finished.reward,
             calls=tuple(calls),
-            turns=facts.turns if facts else len(calls),
-            seconds=_total(seconds) - attempt.queued_sec,
-            spent=_add(spent, seconds),
-            verdict=decision.verdict,
-            verifier_output=facts.verifier_output if facts else "",
-            verifying_sec=seconds.verifying,
+            turns=finished.turns,
+            seconds=_total(finished.seconds) - attempt.queued_sec,
+            spent=_add(spent, finished.seconds),
+            verdict=finished.verdict,
+            verifier_output=finished.verifier_output,
+            verifying_sec=finished.seconds.verifying,
             commands=tuple(attempt.keystrokes),
         )
-        self._journal.append(
-            TrialFinished(
-                trial=trial,
-                outcome=outcome,
-                reason=reason,
-                verdict=decision.verdict,
-                reward=rollout.reward,
-                turns=rollout.turns,
-                seconds=seconds,
-                verifier_output=rollout.verifier_output,
-            )
-        )
-        self._waiting.over(trial, outcome)
+        self._journal.append(finished)
+        self._waiting.over(attempt.trial, outcome)
         if action == "halt":
-            raise HaltError(f"{trial}: {outcome}: {reason} (on_outcome.{outcome}=halt)")
+            raise HaltError(
+                f"{attempt.trial}: {outcome}: {rollout.reason} (on_outcome.{outcome}=halt)"
+            )
         self.unusable.tried(plan.task.name)
         if not is_infrastructure(outcome) and outcome is not Outcome.CANCELLED:
             self._streak.worked()

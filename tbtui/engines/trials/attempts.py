@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from tbtui.engines.grpo.admission import Slot
+from tbtui.journal.events import PhaseSeconds, TrialFinished
 from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted, TrialFacts
 from tbtui.rollout.outcome import Decision
 
@@ -45,6 +47,30 @@ class TrialEnd:
     facts: TrialFacts | None
     incident: str | None = None
     """Names what ended several trials at once."""
+
+    def because(self, reason: str) -> TrialEnd:
+        """The same end, with another reason."""
+        return dataclasses.replace(self, decision=dataclasses.replace(self.decision, reason=reason))
+
+    def event(self, attempt: Attempt, reward: float | None, turns: int = 0) -> TrialFinished:
+        """The event that says so.
+
+        Args:
+            reward: the one in force.
+            turns: how many there were, where there are no facts.
+        """
+        facts = self.facts
+        seconds = facts.seconds if facts is not None else PhaseSeconds()
+        return TrialFinished(
+            trial=attempt.trial,
+            outcome=self.decision.outcome,
+            reason=self.decision.reason,
+            verdict=self.decision.verdict,
+            reward=reward,
+            turns=facts.turns if facts is not None else turns,
+            seconds=seconds.model_copy(update={"queue": attempt.queued_sec}),
+            verifier_output=facts.verifier_output if facts is not None else "",
+        )
 
 
 def _future() -> asyncio.Future[Any]:

@@ -77,9 +77,13 @@ class RunningTrials[P: Pool]:
             attempt.slot = await self._admitted(attempt)
             attempt.queued_sec = loop.time() - queued
             if attempt.slot is None:
-                return TrialEnd(Decision(Outcome.CANCELLED, None, None, "never started"), None)
-            self.pool.start_trial(spec)
-            return await attempt.ended
+                end = TrialEnd(Decision(Outcome.CANCELLED, None, None, "never started"), None)
+            else:
+                self.pool.start_trial(spec)
+                end = await attempt.ended
+            if attempt.ended_because and end.decision.outcome is Outcome.CANCELLED:
+                end = end.because(attempt.ended_because)
+            return end
         finally:
             if attempt.slot is not None:
                 attempt.slot.leave()

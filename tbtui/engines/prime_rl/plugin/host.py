@@ -8,7 +8,6 @@ workers. They end with the server, however that ends, and take their sandboxes d
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import time
 from collections.abc import Collection, Coroutine, Sequence
@@ -28,9 +27,7 @@ from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     CommandVerb,
     Outcome,
-    PhaseSeconds,
     Purpose,
-    TrialFinished,
     TrialQueued,
     TurnStarted,
 )
@@ -163,7 +160,8 @@ class TrialHost(RunningTrials[WorkerPool]):
         try:
             self._logs.append(_queued(hosted))
             end = await self._unless_broken(self.run_attempt(Place(hosted), attempt, spec))
-            end = _with_reason(end, attempt.ended_because or model.refused)
+            if model.refused and end.decision.outcome is Outcome.AGENT_TIMEOUT:
+                end = end.because(model.refused)
             self._finish(attempt, end)
             return end
         except asyncio.CancelledError:
@@ -192,24 +190,12 @@ class TrialHost(RunningTrials[WorkerPool]):
 
     def _finish(self, attempt: Attempt, end: TrialEnd) -> None:
         """Answer the commands that wait, and log the end; nothing may follow."""
-        trial, outcome, facts = attempt.trial, end.decision.outcome, end.facts
+        trial, outcome = attempt.trial, end.decision.outcome
         if outcome is Outcome.CANCELLED:
             result = f"{trial} ended as {outcome}; {self._after_cancel}"
             self._waiting.carried_out(trial, ("cancel", "retry"), result)
         self._waiting.over(trial, outcome)
-        seconds = facts.seconds if facts is not None else PhaseSeconds()
-        self._logs.append(
-            TrialFinished(
-                trial=trial,
-                outcome=outcome,
-                reason=end.decision.reason,
-                verdict=end.decision.verdict,
-                reward=end.decision.reward,
-                turns=facts.turns if facts is not None else 0,
-                seconds=seconds.model_copy(update={"queue": attempt.queued_sec}),
-                verifier_output=facts.verifier_output if facts is not None else "",
-            )
-        )
+        self._logs.append(end.event(attempt, end.decision.reward))
 
     # Commands
 
@@ -256,14 +242,6 @@ class TrialHost(RunningTrials[WorkerPool]):
                 )
             case verb:
                 self._waiting.refuse(command, f"Prime-RL's trials know no {verb}")
-
-
-def _with_reason(end: TrialEnd, reason: str) -> TrialEnd:
-    """`reason`: why a person or verifiers ended the trial; empty: neither did."""
-    decision = end.decision
-    if not reason or decision.outcome not in (Outcome.CANCELLED, Outcome.AGENT_TIMEOUT):
-        return end
-    return dataclasses.replace(end, decision=dataclasses.replace(decision, reason=reason))
 
 
 def _queued(hosted: HostedTrial) -> TrialQueued:
