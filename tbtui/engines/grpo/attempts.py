@@ -10,6 +10,7 @@ from typing import Literal
 from tbtui.engines.grpo.admission import Slot
 from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.sampling import Conversation
+from tbtui.journal.vocabulary import TrialPhase
 from tbtui.rollout.messages import TrialFacts
 from tbtui.rollout.outcome import Decision
 
@@ -37,6 +38,8 @@ class Attempt:
     withdrawn: asyncio.Future[None]
     """Done when it is not wanted any more, queued or running."""
     slot: Slot | None = None
+    phase: TrialPhase = TrialPhase.SETUP
+    """What its worker said last; it is queued as long as it has no slot."""
     paused: Literal["pause", "freeze"] | None = None
     held: bool = False
     """Somebody paused this very trial: that the whole run goes on does not concern it."""

@@ -22,7 +22,6 @@ from tbtui.engines.grpo.rollouts import Rollout, TrialSettings, sent
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns
 from tbtui.engines.grpo.steering import Pool, Steering
 from tbtui.engines.grpo.unusable_tasks import UnusableTasks
-from tbtui.engines.grpo.waiting_commands import WaitingCommands
 from tbtui.journal.events import (
     Outcome,
     PhaseSeconds,
@@ -116,8 +115,7 @@ class TrialRunner[P: Pool]:
         )
         self._attempts = Attempts()
         self._turns = LoopTurns()
-        self._waiting = WaitingCommands(journal)
-        self.steering = Steering(self._attempts, self._admission, self.pool, self._waiting, journal)
+        self.steering = Steering(self._attempts, self._admission, self.pool, journal)
         self._answering: dict[asyncio.Task[None], str] = {}
         """Model calls under way -> the attempt that waits for it."""
         self._cut_off_by = RUN_ENDED_FIRST
@@ -238,7 +236,7 @@ class TrialRunner[P: Pool]:
                 end = await attempt.ended
         except (asyncio.CancelledError, PolicyLostError, PolicyDeniedError):
             self._journal.append(_unfinished(trial, self._cut_off_by))
-            self._waiting.over(trial, Outcome.CANCELLED)
+            self.steering.over(trial, Outcome.CANCELLED)
             raise
         finally:
             if attempt.slot is not None:
@@ -356,7 +354,7 @@ class TrialRunner[P: Pool]:
                 verifier_output=rollout.verifier_output,
             )
         )
-        self._waiting.over(trial, outcome)
+        self.steering.over(trial, outcome)
         if action == "halt":
             raise HaltError(f"{trial}: {outcome}: {reason} (on_outcome.{outcome}=halt)")
         self.unusable.tried(place.plan.task.name)
@@ -388,6 +386,7 @@ class TrialRunner[P: Pool]:
         match message:
             case PhaseEntered(trial, phase, detail):
                 if attempt := self._attempts.get(trial):
+                    attempt.phase = phase
                     if phase is TrialPhase.TEARDOWN and attempt.slot is not None:
                         attempt.slot.make_room()
                     self._journal.append(TrialPhaseChanged(trial=trial, phase=phase, detail=detail))

@@ -23,6 +23,7 @@ from tbtui.engines.prime_rl.plugin.hosted_trial import HostedTrial, Model, Trial
 from tbtui.engines.prime_rl.plugin.trial_log import TrialLog
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import Outcome, Purpose, TrialQueued
+from tbtui.journal.verbs import refusal
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
@@ -238,16 +239,14 @@ class TrialHost:
 
     def _steer(self, trial: HostedTrial, command: Command) -> None:
         trial.issued(command)
-        queued = trial.slot is None
+        if why := refusal(command.verb, trial.standing(command)):
+            trial.answer_command(command, False, why)
+            return
         match command.verb:
-            case "stop" | "cancel" if queued:
+            case "stop" | "cancel" if trial.slot is None:
                 trial.ends(command)
                 if not trial.withdrawn.done():
                     trial.withdrawn.set_result(None)
-            case "pause" | "freeze" | "resume" | "retry" as verb if queued:
-                trial.answer_command(
-                    command, False, f"{trial.trial} is still queued: nothing to {verb}"
-                )
             case "pause" | "freeze" as verb:
                 if trial.holds(command):
                     self._pool.control(trial.trial, verb, command.reason)
@@ -260,19 +259,6 @@ class TrialHost:
             case "retry":
                 trial.ends(command)
                 self._pool.control(trial.trial, "cancel", command.reason)
-            case "exclude" | "include" | "relabel" | "accept":
-                trial.answer_command(
-                    command, False, "what is trained on is Prime-RL's to say: cancel it instead"
-                )
-            case "take_over" | "type" | "give_back":
-                trial.answer_command(
-                    command,
-                    False,
-                    "trials in Prime-RL's environment servers can't be typed in: they train on"
-                    " whatever comes of them",
-                )
-            case verb:
-                trial.answer_command(command, False, f"Prime-RL's trials know no {verb}")
 
 
 def _answered(trial: HostedTrial) -> Callable[[asyncio.Task[None]], None]:

@@ -24,6 +24,7 @@ from tbtui.journal.events import (
     TrialResumed,
     TurnStarted,
 )
+from tbtui.journal.verbs import Standing
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
@@ -68,6 +69,8 @@ class HostedTrial:
     withdrawn: asyncio.Future[None]
     """Done when a person took it out of the queue."""
     slot: Slot | None = None
+    phase: TrialPhase = TrialPhase.SETUP
+    """What its worker said last; it is queued as long as it has no slot."""
     ended_because: str = ""
     """Why somebody else than the agent ended it, if somebody did."""
     after_cancel: str = ""
@@ -92,6 +95,7 @@ class HostedTrial:
         """Log what the worker says of the trial."""
         match message:
             case PhaseEntered(trial, phase, detail):
+                self.phase = phase
                 if phase is TrialPhase.TEARDOWN and self.slot is not None:
                     self.slot.make_room()
                 self.log.append(TrialPhaseChanged(trial=trial, phase=phase, detail=detail))
@@ -113,6 +117,17 @@ class HostedTrial:
                     self._done(command, False, f"{trial}: {reason}")
             case _:
                 pass
+
+    def standing(self, command: Command) -> Standing:
+        """How it stands, for a command on it."""
+        return Standing(
+            self.trial,
+            TrialPhase.QUEUED if self.slot is None else self.phase,
+            paused=self.paused is not None,
+            frozen=self.paused == "freeze",
+            asker=command.actor,
+            prime_rl=True,
+        )
 
     def issued(self, command: Command) -> None:
         """Somebody asks something of this trial."""
