@@ -101,7 +101,7 @@ class Database:
         except JournalError:
             self.close()
             raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             self.close()
             raise self._unreadable(error) from error
 
@@ -172,7 +172,7 @@ class Database:
                 return fetch(self._db.execute(query, values))
         except MemoryError as error:
             raise JournalError(f"{self._file}: can't be read (it takes too much memory)") from error
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
 
     def _is_enough(self) -> bool:
@@ -180,7 +180,10 @@ class Database:
         self._left -= 1
         return self._left < 0
 
-    def _unreadable(self, error: sqlite3.Error) -> JournalError:
+    def _unreadable(self, error: sqlite3.Error | UnicodeDecodeError) -> JournalError:
+        if isinstance(error, UnicodeDecodeError):  # SQLite's own message quotes what it can't read
+            quoted = error.object.decode("utf-8", "backslashreplace")
+            return JournalError(f"{self._file}: can't be read ({quoted})")
         if isinstance(error, sqlite3.OperationalError) and self._left < 0:
             return JournalError(f"{self._file}: can't be read (looking through it has no end)")
         if "malformed JSON" in str(error) and (found := self.first_spoilt()) is not None:

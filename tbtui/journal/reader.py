@@ -105,7 +105,7 @@ class JournalReader:
     def trials(self, kind: str) -> list[str]:
         """Those with an event of this kind, in the order of these; nothing is read of it."""
         rows = self._db.rows(
-            "SELECT trial FROM events WHERE kind = ? AND trial IS NOT NULL GROUP BY trial"
+            "SELECT trial FROM events WHERE kind = ? AND typeof(trial) = 'text' GROUP BY trial"
             " ORDER BY min(seq)",
             (kind,),
         )

@@ -11,7 +11,7 @@ from typing import Literal
 from tbtui.journal.events import PhaseSeconds
 
 _STARVED_SHARE = 0.25
-"""Of a budget. What is measured is the least that can have been lost."""
+"""Of a time limit. What is measured is the least that can have been lost."""
 
 Category = Literal["build", "setup", "sampling", "commands", "verifying", "teardown"]
 
@@ -65,6 +65,11 @@ class Stopwatch:
         now = self._clock()
         self._spent["paused" if self._holds else self._category] += now - self._since
         self._since = now
+
+
+def is_starved(lost: float, seconds: float) -> bool:
+    """Whether so much of a limit of so many seconds was lost that running out says nothing."""
+    return lost > _STARVED_SHARE * seconds
 
 
 class Budget:
@@ -137,7 +142,7 @@ class Budget:
     @property
     def starved(self) -> bool:
         """So much was lost, and so late, that a budget which ran out says nothing."""
-        return self.lost > _STARVED_SHARE * self.seconds
+        return is_starved(self.lost, self.seconds)
 
     def interrupt(self) -> None:
         """End the run that is spending, held or not, with a `TimeoutError`."""

@@ -6,12 +6,13 @@ be the agent's own doing:
 
 - the first process of the trial's box, which goes before all others of the box, waits for the CPU
   (the kernel's own count, its run delay) for more than a fifth of the time. It does not count what
-  it waits for while more processes of the box want to run than the machine has cores, or the box
-  sits at its limit of processes: an agent that starves itself gets nothing back;
+  it waits for while the box itself keeps the machine busy (`box_watch`): an agent that starves
+  itself gets nothing back;
 - the worker's event loop is late by more than a quarter of a second in a second;
 - the hypervisor took more than a fifth of the machine's time (`steal` in /proc/stat).
 
-Of the three the largest is given back to the trial's budget, up to as much as the budget was. A
+Of the three the largest is given back to the trial's budget, up to as much as the budget was. What
+a verifier loses is only counted: one that ran out of time on a starved machine says nothing. A
 machine that is shared by many and serves all of them in turn reaches none of these.
 """
 
@@ -54,6 +55,8 @@ class Starvation:
         self._ask = stalled
         self._stat = stat
         self._stalled = 0.0
+        self.lost = 0.0
+        """Seconds that the machine kept from the trial, since its start."""
         self._stolen, self._total = _machine_time(stat)
 
     async def run(self) -> None:
@@ -63,17 +66,26 @@ class Starvation:
             await asyncio.sleep(_TICK_SEC)
             await self.look(time.monotonic() - began - _TICK_SEC, _TICK_SEC)
 
-    async def look(self, late_sec: float = 0.0, seconds: float = 0.0) -> None:
-        """Give back what was lost since the last look, `seconds` ago; the loop came late by
-        `late_sec`."""
+    async def look(self, late_sec: float = 0.0, seconds: float = 0.0) -> float:
+        """Count what was lost since the last look, and give it back to a budget that is running.
+
+        Args:
+            late_sec: By how much the event loop was late since then.
+            seconds: How long ago that was to be.
+
+        Returns:
+            Seconds.
+        """
         lost = max(late_sec if late_sec > _LATE_SEC else 0.0, self._stolen_sec(seconds + late_sec))
         try:
             stalled = await self._ask()
         except SandboxError:  # there is none, yet or any more
             stalled = self._stalled
         lost, self._stalled = max(lost, stalled - self._stalled), stalled
+        self.lost += lost
         if lost > 0:
             self._budget.give_back_starved(lost)
+        return lost
 
     async def check(self) -> None:
         """For a trial that has run out of time.
@@ -83,7 +95,7 @@ class Starvation:
         """
         try:
             async with asyncio.timeout(_LAST_LOOK_SEC):
-                await self.look()
+                self._budget.lost += await self.look()  # it is not running any more
         except TimeoutError as error:
             # Nor could a verifier run in it.
             raise MachineStarvedError(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-import stat
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +21,14 @@ from harbor.models.trial.config import (
     VerifierConfig,
 )
 from harbor.models.trial.result import ExceptionInfo, TrialResult
+from harbor.trial.errors import VerifierTimeoutError
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
 from tbtui.journal.events import TrialPhase
 from tbtui.journal.vocabulary import MAX_REWARD, is_reward
+from tbtui.paths import open_plain
+from tbtui.rollout.budget import is_starved
 from tbtui.rollout.clean_slate import clean_for_verifier
 from tbtui.rollout.disk import tidy
 from tbtui.rollout.environments.build import UnbuildableError
@@ -37,7 +40,7 @@ from tbtui.rollout.messages import TrialFacts, TrialSpec
 from tbtui.rollout.oracle import IMPORT_PATH as ORACLE_IMPORT_PATH
 from tbtui.rollout.oracle import NOBODY_IMPORT_PATH
 from tbtui.rollout.outcome import decide
-from tbtui.rollout.starvation import Starvation
+from tbtui.rollout.starvation import MachineStarvedError, Starvation
 from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
 from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, PROBE_SEC, answers
 from tbtui.rollout.verifier import IMPORT_PATH as VERIFIER_IMPORT_PATH
@@ -134,6 +137,7 @@ class _TrialRun:
         self._torn_down = False
         self._trial: Trial | None = None
         self._used_up = ""
+        self._lost_before_verifier = 0.0
         self._starvation = link.starvation = Starvation(link.budget, self._stalled)
 
     async def run(self) -> TrialFacts:
@@ -192,6 +196,11 @@ class _TrialRun:
         if not isinstance(environment, SandboxEnvironment):
             return None
         return await environment.report()
+
+    async def _look_for_starvation(self) -> None:
+        with contextlib.suppress(TimeoutError):  # whether it answers at all is asked next
+            async with asyncio.timeout(PROBE_SEC):
+                await self._starvation.look()
 
     async def _look_for_used_up(self) -> None:
         try:
@@ -265,7 +274,9 @@ class _TrialRun:
             self._tear_down()
             try:
                 if failed and link.stage != "environment":
-                    if link.stage != "verifier":
+                    if link.stage == "verifier":
+                        await self._look_for_starvation()
+                    else:
                         await self._look_for_used_up()
                     known = link.notes.finish == "sandbox_lost"
                     self._sandbox_lost = known or not await answers(environment)
@@ -298,6 +309,7 @@ class _TrialRun:
     async def _on_verification_start(self, _: TrialHookEvent) -> None:
         link = self._link
         link.stage = "verifier"
+        self._lost_before_verifier = self._starvation.lost
         link.enter(TrialPhase.VERIFYING)
         if self._trial is not None:
             if not self._trial.task.has_steps:
@@ -339,6 +351,8 @@ class _TrialRun:
         if complaint is not None and kind is None:
             kind, message, stage = _UNKNOWN_REWARD, complaint, "verifier"
         finish = "sandbox_lost" if self._sandbox_lost and verdict is None else notes.finish
+        if kind == VerifierTimeoutError.__name__ and (starved := self._verifier_starved()):
+            finish, kind, message = "sandbox_lost", MachineStarvedError.__name__, starved
         printed = _ends(self._trial.paths.test_stdout_path) if self._trial else ""
         offline = self._trial is not None and _offline(self._trial.agent_environment)
         fault = _disturbance(kind, message) or find_fault(printed) or _silence(kind, message)
@@ -362,6 +376,14 @@ class _TrialRun:
             given_back_sec=link.budget.given_back,
             used_up=self._used_up,
         )
+
+    def _verifier_starved(self) -> str:
+        """Why the time limit of the verifier says nothing; empty where it does."""
+        limit = self._trial.verifier_timeout_sec if self._trial is not None else 0.0
+        lost = self._starvation.lost - self._lost_before_verifier
+        if not is_starved(lost, limit):
+            return ""
+        return f"others kept the CPU from its verifier for {lost:.0f} s of {limit:.0f} s"
 
 
 def _disturbance(exception: str | None, message: str | None) -> VerifierFault | None:
@@ -424,15 +446,12 @@ def _verdict(result: TrialResult | None) -> tuple[float | None, str | None]:
 def _ends(path: Path) -> str:
     """Both ends of a text file that something in the sandbox wrote; never follows a link."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_plain(path)
     except OSError:
         return ""
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return ""
+    with file:
         content = file.read(_EXAMINED_CHARS)
-        if (left_out := status.st_size - 2 * _EXAMINED_CHARS) > 0:
+        if (left_out := os.fstat(file.fileno()).st_size - 2 * _EXAMINED_CHARS) > 0:
             content += b"\n[...]\n"
             file.seek(left_out, os.SEEK_CUR)
         content += file.read(_EXAMINED_CHARS)

@@ -103,15 +103,24 @@ class Neighbourhood:
         assert not self._engine.lost, self._engine.lost
 
     async def run(
-        self, honest: int, bombs: Sequence[str], *, bomb_sec: float = 10, honest_sec: float = 60
+        self,
+        honest: int,
+        bombs: Sequence[str],
+        *,
+        bomb_sec: float = 10,
+        honest_sec: float = 60,
+        waves: int = 1,
     ) -> tuple[list[Ended], list[Ended]]:
-        """Starts the bombs, and once they go off the honest trials; how both ended."""
+        """Starts the bombs, and once they go off the honest trials, some waves one after the other;
+        how both ended."""
         set_off = [self._start(f"bomb-{name}", BOMBS[name], bomb_sec) for name in bombs]
         for trial in set_off:
             await self._engine.until(functools.partial(self._went_off, trial))
-        trials = [self._start("honest", HONEST, honest_sec) for _ in range(honest)]
-        results = [await self._ended(trial) for trial in (*trials, *set_off)]
-        return results[:honest], results[honest:]
+        ended: list[Ended] = []
+        for _ in range(waves):
+            trials = [self._start("honest", HONEST, honest_sec) for _ in range(honest)]
+            ended += [await self._ended(trial) for trial in trials]
+        return ended, [await self._ended(trial) for trial in set_off]
 
     def _went_off(self, trial: str) -> bool | None:
         seen = self._engine.seen[trial]

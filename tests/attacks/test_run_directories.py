@@ -18,7 +18,7 @@ import stat
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -206,6 +206,34 @@ def test_damaged_in_many_ways(sound: Path, home: Path) -> None:
         shutil.rmtree(place)
     sys.stdout.write(f"damaged runs: {MANY} tried, {MANY - len(broken)} held\n")
     assert not broken
+
+
+def _loop_in_checkpoint(run: Path) -> None:
+    file = next(run.glob("checkpoints/*/policy.npz"))
+    file.unlink()
+    file.symlink_to(file)
+
+
+def _schema_no_text(run: Path) -> None:
+    with closing(sqlite3.connect(run / "run.db", autocommit=True)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+    content = (run / "run.db").read_bytes()
+    (run / "run.db").write_bytes(content.replace(b"NOT NULL", b"NOT NUL\xc2", 1))
+
+
+def _trial_of_bytes(run: Path) -> None:
+    with closing(sqlite3.connect(run / "run.db", autocommit=True)) as db:
+        db.execute("UPDATE events SET trial = x'fffe' WHERE kind = 'trial_finished'")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [_loop_in_checkpoint, _schema_no_text, _trial_of_bytes])
+def test_damaged_in_a_way_once_found(
+    sound: Path, home: Path, damage: Callable[[Path], None]
+) -> None:
+    run = copied(sound, home)
+    damage(run)
+    assert [what for each in COMMANDS for what in complaints(each, run)] + screens(run) == []
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """What bombs in one trial cost sixteen honest ones beside it.
 
 `python tests/benchmarks/neighbours.py [--honest 16] [--bombs fork,cpu] [--modes root,user]
-[--rounds 1]`
+[--rounds 1] [--waves 15]`
 
 For each mode (as root with control groups, as root without, as an ordinary user) and each bomb the
-same honest trials run without the bomb and beside it, in turn. Prints the median wall time of
-both, their ratio, and how many honest outcomes a bomb has changed. Exit status 1 if any.
+same honest trials run without the bomb and beside it, in turn: waves of all at once, one after the
+other, for most of the bomb's time. Prints the median wall time of both, their ratio, and how many
+honest outcomes a bomb has changed. Exit status 1 if any.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ async def measure(folder: Path, mode: str, options: argparse.Namespace) -> int:
             for _ in range(options.rounds):
                 for bombed in (False, True):
                     honest, set_off = await neighbours.run(
-                        options.honest, [bomb] if bombed else [], bomb_sec=options.bomb_sec
+                        options.honest,
+                        [bomb] if bombed else [],
+                        bomb_sec=options.bomb_sec,
+                        waves=options.waves,
                     )
                     walls[bombed] += [trial.seconds for trial in honest]
                     outcomes.update(
@@ -76,6 +80,7 @@ def main() -> int:
     parser.add_argument("--bombs", default=",".join(BOMBS))
     parser.add_argument("--modes", default="root,ungrouped,user")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--waves", type=int, default=15)
     parser.add_argument("--bomb-sec", type=float, default=_BOMB_SEC)
     options = parser.parse_args()
     changed = 0

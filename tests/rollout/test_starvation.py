@@ -88,6 +88,6 @@ async def test_a_time_out_on_a_starved_machine_is_none(tmp_path: Path) -> None:
         decision = decide(facts)
         assert (decision.outcome, decision.reward) == ("sandbox_lost", None), decision
         # Kept from the CPU for long enough, the box itself is late with its answers.
-        assert re.search("machine was starved.* given back|does not answer", decision.reason)
+        assert re.search("the machine was starved|does not answer", decision.reason)
     finally:
         await engine.pool.stop()

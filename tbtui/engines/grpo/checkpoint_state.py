@@ -99,9 +99,9 @@ def load_checkpoint(path: Path, policy: PolicyInfo | None = None) -> TrainerStat
     state = _read_state(path)
     for name, record in state.files.items():
         try:
+            require_plain(path / name)  # first, since a link that leads to itself can't be resolved
             if not (path / name).resolve().is_relative_to(path.resolve()):
                 raise CheckpointError(f"{path} is damaged: {name} is not within it")
-            require_plain(path / name)
             if (size := (path / name).lstat().st_size) != record.size:
                 raise CheckpointError(
                     f"{path} is damaged: {name} has {size:,} bytes, not {record.size:,}"

@@ -34,6 +34,7 @@ from tbtui.rollout.environments.ledger import Ledger
 from tbtui.rollout.environments.output import OutputReader
 from tbtui.rollout.environments.plan import BoxPlan
 from tbtui.rollout.environments.report import BoxReport
+from tbtui.rollout.environments.session_weights import SessionWeights
 from tbtui.rollout.environments.test_scripts import ScriptEnd
 from tbtui.rollout.environments.transfer import receive
 
@@ -78,6 +79,7 @@ class Box:
         self._channel = channel
         self._process = process
         self._cgroup = cgroup
+        self._weights: SessionWeights | None = None
         self._ledger = ledger
         self._readers: list[OutputReader] = []
 
@@ -451,7 +453,12 @@ class Box:
     async def report(self) -> BoxReport:
         """What its first process has counted. Raises SandboxLostError."""
         answer = await self._channel.request("report")
-        return BoxReport.read(answer.detail, self._cgroup.memory_kills())
+        report = BoxReport.read(answer.detail, self._cgroup.memory_kills())
+        if "cpu" not in self._cgroup.held and self.init_pid is not None:
+            if self._weights is None:
+                self._weights = SessionWeights(self.init_pid, len(os.sched_getaffinity(0)))
+            await asyncio.to_thread(self._weights.look, report.runnable)
+        return report
 
     async def make_room(self) -> None:
         """Ends what is over the box's limits, and gives up its reserve of disk."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SIGKILL = 9
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _TICK_SECONDS = 0.5
 _BOMB_TICK_SECONDS, _BOMB_TICKS = 0.1, 5
 """A box that sits at its limit of processes is looked at more often; after so many looks it is not
@@ -28,6 +29,8 @@ working, it is stuck."""
 _NEARLY = 4
 _LATE_SHARE = 0.2
 """A machine that is busy, and fair, lets process 1 wait for less of the time than that."""
+_BUSY_SHARE, _BUSY_BIRTHS = 0.25, 50
+"""A box that uses more of one core, or starts more processes between two looks, is busy itself."""
 _HOG_THREADS_PER_CORE, _HOG_LOOKS = 4, 2
 """More threads than that want the CPU, so many looks in a row."""
 _RESERVED_INODES = 256
@@ -40,13 +43,16 @@ class _Survey:
     def __init__(self) -> None:
         self.threads = 0
         self.runnable: list[int] = []
-        """Of each thread that wants the CPU, its process."""
+        """The process of each thread that wants the CPU."""
+        self.used_sec = sum(os.times()[2:4])
+        """CPU time that the living processes have used, with that of children they waited for."""
         for pid in pids():
             try:
-                state, threads = _state(f"/proc/{pid}/stat")
+                state, threads, used_sec = _read_stat(f"/proc/{pid}/stat")
+                self.used_sec += used_sec
                 self.threads += max(1, threads)
                 if threads > 1:
-                    states = [_state(f"/proc/{pid}/task/{t}/stat")[0] for t in _threads(pid)]
+                    states = [_read_stat(f"/proc/{pid}/task/{t}/stat")[0] for t in _threads(pid)]
                     self.runnable += [pid] * states.count(b"R")
                 elif state == b"R":
                     self.runnable.append(pid)
@@ -103,6 +109,7 @@ class Watch:
         self._reserve = _reserve()
         self._last = time.monotonic()
         self._waited = _waited_for_cpu()
+        self._used_sec, self._newest_pid = 0.0, 0
         self.due = self._last + _TICK_SECONDS
         """When to `act` next, by the monotonic clock."""
 
@@ -135,9 +142,21 @@ class Watch:
         elapsed, self._last = now - self._last, now
         waited = _waited_for_cpu()
         delay, self._waited = waited - self._waited, waited
-        own_doing = survey is None or len(survey.runnable) > self._n_cores
+        own_doing = survey is None or self._is_busy(survey, elapsed)
         if not own_doing and delay > _LATE_SHARE * elapsed:
             self._stalled += min(delay, elapsed)
+
+    def _is_busy(self, survey: _Survey, elapsed: float) -> bool:
+        """Whether the box keeps the machine busy, and not only waits for it.
+
+        In a box that others starve all processes want the CPU too; but they use next to none of
+        it, and don't come and go (the time of one whose parent didn't wait for it is lost).
+        """
+        used, self._used_sec = survey.used_sec - self._used_sec, survey.used_sec
+        newest = _newest_pid()
+        born, self._newest_pid = newest - self._newest_pid, newest
+        crowded = len(survey.runnable) > self._n_cores
+        return crowded and (used > _BUSY_SHARE * elapsed or not 0 <= born < _BUSY_BIRTHS)
 
     def _end_bomb(self) -> None:
         # All at once: whatever is left of a bomb is a bomb.
@@ -223,12 +242,22 @@ def _run_on(cores: Collection[int]) -> None:
             continue  # it has ended
 
 
-def _state(path: str) -> tuple[bytes, int]:
-    """A process's (or thread's) state, and its number of threads."""
+def _read_stat(path: str) -> tuple[bytes, int, float]:
+    """A process's (or thread's) state, its number of threads, and the seconds of CPU time that it
+    and the children it waited for have used."""
     with open(path, "rb") as file:
         # Behind the name, which may hold anything.
         fields = file.read().rpartition(b")")[2].split()
-    return fields[0], int(fields[17])
+    return fields[0], int(fields[17]), sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
+
+
+def _newest_pid() -> int:
+    """The number of the box's newest process; 0 where the kernel doesn't say."""
+    try:
+        with open("/proc/loadavg") as file:
+            return int(file.read().split()[4])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _threads(pid: int) -> list[str]:

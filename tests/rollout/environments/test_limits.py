@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tbtui.rollout.environments.cgroups import (
 )
 from tbtui.rollout.environments.limits import MIB, RESERVED_PROCESSES, box_limits
 from tbtui.rollout.environments.report import BoxReport
+from tbtui.rollout.environments.session_weights import autogroups
 from tests.rollout.environments.boxes import STARTERS, limits, processes_of, running_box, sh
 from tests.rollout.scripted import eventually
 
@@ -188,6 +190,12 @@ async def test_a_box_that_crowds_the_cpu_has_one_core_where_no_group_weighs_it(
         await asyncio.sleep(2)
         # What it waits for is its own doing.
         assert (await box.report()).stalled_sec == stalled
+        if autogroups():
+            weight = Path(f"/proc/{busy}/autogroup")
+            await _until(box, lambda _: int(weight.read_text().split()[2]) > 5)
+            for pid in set(processes_of(box)) - {box.init_pid, busy}:
+                os.kill(pid, signal.SIGKILL)
+            await _until(box, lambda _: int(weight.read_text().split()[2]) == 0)
         await sh(box, "kill -9 -1")
         await _until(box, lambda report: report.runnable < cores)
         assert int((await sh(box, "nproc")).stdout) == cores
