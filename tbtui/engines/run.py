@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from tbtui.config import ConfigError
-from tbtui.engines.control.run_verbs import answered_outside
+from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import Losses
@@ -54,16 +54,12 @@ class Run:
         self._at_once = asyncio.Event()
         """Somebody wants a lost policy made afresh now."""
         self._engine: GrpoEngine | None = None
-        self._early: list[Command] = []
-        """Commands that came while there was no engine to carry them out."""
+        self._commands = CommandQueue()
 
     def submit(self, command: Command) -> None:
-        if self._engine is None:
-            self._early.append(command)
-            if (command.target, command.verb) == (RUN, "resume"):
-                self._at_once.set()
-        else:
-            self._engine.submit(command)
+        self._commands.submit(command)
+        if self._engine is None and (command.target, command.verb) == (RUN, "resume"):
+            self._at_once.set()
 
     async def run(self) -> RunEnd:
         """Train to the end, or until cancelled; always cleans up, never raises.
@@ -75,7 +71,7 @@ class Run:
                 self._prepared.directory, continues=self._prepared.resumed
             ) as journal:
                 end = await self._journalled(journal)
-                self._answer_the_early(journal)
+                self._answer_what_waits(journal)
                 status = "failed" if end.status == "refused" else end.status
                 journal.append(RunFinished(status=status, reason=end.reason))
                 if not journal.flush():
@@ -167,13 +163,13 @@ class Run:
             self._prepared = dataclasses.replace(self._prepared, config=self._engine.config)
         self._engine = engine
         if engine is not None:
-            early, self._early = self._early, []
-            for command in early:
-                engine.submit(command)
+            engine.serve(self._commands)
+        else:
+            self._commands.hold()
 
-    def _answer_the_early(self, journal: JournalWriter) -> None:
-        """There will be no engine any more to carry them out."""
-        for command in self._early:
+    def _answer_what_waits(self, journal: JournalWriter) -> None:
+        """Refuse commands that no engine will carry out any more."""
+        for command in self._commands.take_new():
             journal.append(issued(command))
             done = answered_outside(command)
             result = done or RUN_ENDED_FIRST

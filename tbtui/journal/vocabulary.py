@@ -78,23 +78,10 @@ class RunPhase(StrEnum):
 
 Purpose = Literal["train", "eval"]
 CommandVerb = Literal[
-    "pause",  # at the next turn boundary
-    "freeze",  # now, the sandbox's processes too
-    "resume",
-    "stop",  # at the next turn boundary, then verify
-    "cancel",  # now, without verdict
-    "retry",  # give this attempt up and fill its place in the group with a fresh one
-    "exclude",  # leave it out of training and of its group's baseline
-    "include",  # take an exclusion back
-    "take_over",  # a person types in its terminal, from the next turn boundary on
-    "type",  # `arguments` say what (`journal.typed`)
-    "give_back",  # to the agent, which goes on; with `stay` in `arguments` it stays paused
-    "accept",  # the step under review: train on it as it stands
-    "relabel",  # give a trial another reward (`arguments`: `reward`; None: the verifier's again)
-    "refill",  # fresh trials in place of a group's members that are left out; the target is a group
-    "set",  # change settings of the live run; `arguments` are their names and values
-    "take",  # the controls: nobody else's commands are carried out
-]
+    "pause", "freeze", "resume", "stop", "cancel", "retry", "exclude", "include", "accept",
+    "relabel", "refill", "take_over", "type", "give_back", "set", "take"
+]  # fmt: skip
+"""What people, scripts and rules may ask; `journal/verbs.py` says of what, and when."""
 
 OutageKind = Literal[
     "policy",  # its server is paused, out of reach, or answers nobody

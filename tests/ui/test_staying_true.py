@@ -77,7 +77,7 @@ async def test_a_question_about_a_trial_goes_when_it_can_no_longer_be_done(
         await pilot.pause()
         assert isinstance(app.screen, Cockpit)
         (told,) = [each for each in said(app) if trial.label in each]
-        assert told.endswith(("it has ended already.", "its step is over."))
+        assert told.endswith(("it has ended already.", ": nothing to exclude."))
 
 
 async def test_a_replays_toasts_replace_each_other_and_leave_its_clock_alone(

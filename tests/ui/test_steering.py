@@ -180,8 +180,8 @@ async def test_what_makes_no_sense_is_refused_at_once(
         refusals = {
             "e": "never trained on",
             "x": "has ended",
-            "r": "its step is over",
-            "z": "nothing left",
+            "r": "no part of the step that is being sampled",
+            "z": "nothing to freeze",
         }
         for key, words in refusals.items():
             await pilot.press(key)
@@ -202,7 +202,8 @@ async def test_every_open_step_can_be_changed_in_any_phase(
             assert verb_meant("retry", trial, state) == "retry"
         for step in state.steps:
             step.finished_at = 1.0
-        assert verb_meant("exclude", trial, state) == Refusal("its step is over")
+        why = "it is no part of the step that is being sampled: nothing to exclude"
+        assert verb_meant("exclude", trial, state) == Refusal(why)
 
 
 async def test_a_refusal_is_told_and_so_quietly_is_success(

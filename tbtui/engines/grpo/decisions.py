@@ -10,7 +10,8 @@ from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.journal.commands import Command
 from tbtui.journal.events import CommandDone, Outcome, TrialExcluded, TrialRelabelled
-from tbtui.journal.vocabulary import MAX_REWARD, is_reward
+from tbtui.journal.verbs import Standing, refusal
+from tbtui.journal.vocabulary import MAX_REWARD, TrialPhase, is_reward
 from tbtui.journal.writer import JournalWriter
 
 
@@ -49,8 +50,8 @@ class Decisions:
     def exclude(self, plan: TrialPlan, command: Command) -> None:
         """Leave a trial out, over or not, or take that back."""
         trial, exclude = command.target, command.verb == "exclude"
-        if plan.purpose == "eval":
-            self.answer(command, False, f"{trial} is held out: it is never trained on")
+        if why := refusal(command.verb, Standing(trial, held_out=plan.purpose == "eval")):
+            self.answer(command, False, why)
             return
         self._decided.add(trial)
         if exclude == (trial in self._excluded):
@@ -99,8 +100,14 @@ class Decisions:
         trial, arguments = rollout.trial, command.arguments
         reward = arguments.get("reward")
         number = isinstance(reward, int | float) and not isinstance(reward, bool)
-        if rollout.plan.purpose == "eval":
-            return f"{trial} is held out: it is never trained on"
+        stands = Standing(
+            trial,
+            TrialPhase.FINISHED,
+            held_out=rollout.plan.purpose == "eval",
+            has_tokens=reward is None or any(call.completion_ids for call in rollout.calls),
+        )
+        if why := refusal("relabel", stands):
+            return why
         if "reward" not in arguments or not (reward is None or number):
             return f"{trial}: say which reward: a number, or null for the verdict's"
         if reward is None:
@@ -109,8 +116,6 @@ class Decisions:
             return f"{trial}: a reward is a finite number within ±{MAX_REWARD:,.0f}, not {reward}"
         if not command.reason.strip():
             return f"{trial}: another reward needs a reason"
-        if not any(call.completion_ids for call in rollout.calls):
-            return f"{trial} has no sampled tokens: there is nothing to train on"
         if rollout.outcome is Outcome.HUMAN_TOUCHED and not self._train_touched:
             return (
                 f"a person typed in {trial}: it is trained on only with"

@@ -18,6 +18,7 @@ from tbtui.algorithm.schedule import learning_rate
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.trust import remember
+from tbtui.engines.command_queue import CommandQueue
 from tbtui.engines.grpo.batches import BatchPlanner
 from tbtui.engines.grpo.checkpoints import CheckpointError, CheckpointKeeper, Progress
 from tbtui.engines.grpo.commands import RunCommands
@@ -482,6 +483,10 @@ class GrpoEngine:
     def submit(self, command: Command) -> None:
         """Journal a command and carry it out. Called on the engine's loop."""
         self._commands.submit(command)
+
+    def serve(self, queue: CommandQueue) -> None:
+        """Carry out the commands of `queue` from now on."""
+        self._commands.serve(queue)
 
     def _batches(self) -> list[Batch]:
         """All whose trials can still be steered."""

@@ -28,6 +28,7 @@ from tbtui.journal.events import (
     Noted,
     TrialRetried,
 )
+from tbtui.journal.verbs import Standing, refusal
 from tbtui.journal.writer import JournalWriter
 
 
@@ -367,7 +368,7 @@ class Batch:
         """Relabel or accept a trial that is over."""
         trial, rollout = command.target, place.rollout
         if rollout is None:
-            self._refuse(command, f"{trial} is not over yet: nothing to {command.verb}")
+            self._refuse(command, refusal(command.verb, Standing(trial)))
         elif place.surplus:
             self._refuse(command, f"{trial} has no part in its group, which is full without it")
         elif command.verb == "relabel":

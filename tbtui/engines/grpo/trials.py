@@ -233,7 +233,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             end = await self.run_attempt(place, attempt, self._spec(plan, trial, budget))
         except (asyncio.CancelledError, PolicyLostError, PolicyDeniedError):
             self._journal.append(_unfinished(trial, self._cut_off_by))
-            self._waiting.over(trial, Outcome.CANCELLED)
+            self.steering.over(trial, Outcome.CANCELLED)
             raise
         finally:
             self._journal.forget(trial)
@@ -312,7 +312,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             commands=tuple(attempt.keystrokes),
         )
         self._journal.append(finished)
-        self._waiting.over(attempt.trial, outcome)
+        self.steering.over(attempt.trial, outcome)
         if action == "halt":
             raise HaltError(
                 f"{attempt.trial}: {outcome}: {rollout.reason} (on_outcome.{outcome}=halt)"

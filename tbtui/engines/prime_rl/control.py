@@ -12,11 +12,12 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from tbtui.engines.control.run_verbs import answered_outside
+from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.prime_rl.inference import InferenceError, InferenceServers
 from tbtui.engines.prime_rl.plugin.control_file import append_command
 from tbtui.engines.prime_rl.watch.commands import Commands
 from tbtui.journal.commands import RUN, Command
+from tbtui.journal.verbs import run_refusal
 
 _FROZEN = (
     "the inference server is paused and keeps its requests; the trials in tbtui's plugin freeze"
@@ -38,41 +39,38 @@ class PrimeRlControl:
         """
         self._directory = trials_dir
         self._servers = InferenceServers(urls)
-        self._commands: Commands | None = None
-        self._early: list[Command] = []
+        self._queue = CommandQueue()
         self._whole_run = asyncio.Lock()
         """Requests to the servers go out in the order of the commands."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, command: Command) -> None:
         """Return at once; the journal gets the result."""
-        if self._commands is None:
-            self._early.append(command)
-            return
-        self._commands.issued(command)
+        self._queue.submit(command)
+
+    def _carry_out(self, commands: Commands, command: Command) -> bool:
+        """Begin to carry a command out. Returns True: none has to wait."""
         if (answer := answered_outside(command)) is not None:
-            self._commands.answer(command.id, True, answer)
+            commands.answer(command.id, True, answer)
         elif command.target == RUN and command.verb == "set":
-            text = "Prime-RL reads its settings when it starts: stop the run, and resume it"
-            self._commands.answer(command.id, False, text)
+            # No environment server has anything to do with it.
+            commands.answer(command.id, False, run_refusal("set", prime_rl=True))
         elif command.target == RUN and command.verb in ("freeze", "resume"):
-            task = asyncio.create_task(self._hold_servers(self._commands, command))
+            task = asyncio.create_task(self._hold_servers(commands, command))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            self._pass_on(self._commands, command)
+            self._pass_on(commands, command)
+        return True
 
     @contextlib.asynccontextmanager
     async def serving(self, commands: Commands) -> AsyncIterator[None]:
         """`commands`: journals them."""
-        self._commands = commands
-        early, self._early = self._early, []
-        for command in early:
-            self.submit(command)
+        self._queue.serve(commands.issued, lambda command: self._carry_out(commands, command))
         try:
             yield
         finally:
-            self._commands = None
+            self._queue.hold()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)

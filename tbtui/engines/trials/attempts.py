@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from tbtui.engines.grpo.admission import Slot
-from tbtui.journal.events import PhaseSeconds, TrialFinished
+from tbtui.journal.events import PhaseSeconds, Purpose, TrialFinished, TrialPhase
 from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted, TrialFacts
 from tbtui.rollout.outcome import Decision
 
@@ -26,6 +26,9 @@ class Planned(Protocol):
     def label(self) -> str:
         """Its name for a person."""
         ...
+
+    @property
+    def purpose(self) -> Purpose: ...
 
 
 class Model(Protocol):
@@ -89,6 +92,8 @@ class Attempt:
     withdrawn: asyncio.Future[None] = field(default_factory=_future)
     """Done when it is not wanted any more, queued or running."""
     slot: Slot | None = None
+    phase: TrialPhase = TrialPhase.SETUP
+    """What its worker reported last; without a slot, it is queued."""
     queued_sec: float = 0.0
     """How long it waited for its slot."""
     paused: Literal["pause", "freeze"] | None = None

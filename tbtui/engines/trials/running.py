@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tbtui.engines.events_of import EventLog, sent, turn_event
 from tbtui.engines.grpo.admission import Admission, Slot
 from tbtui.engines.grpo.steering import Pool, Steering
-from tbtui.engines.grpo.waiting_commands import WaitingCommands
 from tbtui.engines.trials.attempts import Attempt, Attempts, Place, TrialEnd
 from tbtui.journal.events import (
     Outcome,
@@ -46,19 +45,24 @@ class RunningTrials[P: Pool]:
     """
 
     def __init__(
-        self, log: EventLog, admission: Admission, pool: Callable[[RunningTrials[P]], P]
+        self,
+        log: EventLog,
+        admission: Admission,
+        pool: Callable[[RunningTrials[P]], P],
+        *,
+        prime_rl: bool = False,
     ) -> None:
         """
         Args:
             pool: makes the pool, which reports to this object's `on_message`, `on_worker_lost`
                 and `on_worker_recycled`.
+            prime_rl: the trials run in an environment server of Prime-RL's.
         """
         self.pool = pool(self)
         self._log = log
         self._admission = admission
         self._attempts = Attempts()
-        self._waiting = WaitingCommands(log)
-        self.steering = Steering(self._attempts, admission, self.pool, self._waiting, log)
+        self.steering = Steering(self._attempts, admission, self.pool, log, prime_rl=prime_rl)
         self._answering: dict[asyncio.Task[None], Attempt] = {}
         """Model calls under way."""
 
@@ -115,6 +119,7 @@ class RunningTrials[P: Pool]:
         match message:
             case PhaseEntered(trial, phase, detail):
                 if attempt := self._attempts.get(trial):
+                    attempt.phase = phase
                     if phase is TrialPhase.TEARDOWN and attempt.slot is not None:
                         attempt.slot.make_room()
                     self._log.append(TrialPhaseChanged(trial=trial, phase=phase, detail=detail))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, override
@@ -25,7 +25,6 @@ from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
 from tbtui.engines.trials.running import RunningTrials
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
-    CommandVerb,
     Outcome,
     Purpose,
     TrialQueued,
@@ -41,8 +40,6 @@ WORKER_MAX_TRIALS = 1000
 REPEATED = "verifiers repeats the rollout"
 NOT_REPEATED = "Prime-RL goes on with the rest of its group, and with other tasks for the batch"
 _SERVER_ENDED = Decision(Outcome.CANCELLED, None, None, "verifiers ended the rollout")
-_OF_BATCHES: Collection[CommandVerb] = ("exclude", "include", "relabel", "accept")
-_OF_TYPING: Collection[CommandVerb] = ("take_over", "type", "give_back")
 
 
 class Endpoint(Protocol):
@@ -120,6 +117,7 @@ class TrialHost(RunningTrials[WorkerPool]):
                 max_mb=WORKER_MAX_MB,
                 max_trials=WORKER_MAX_TRIALS,
             ),
+            prime_rl=True,
         )
         self._after_cancel = REPEATED if settings.repeats else NOT_REPEATED
         self._control = ControlFile(settings.directory)
@@ -191,10 +189,7 @@ class TrialHost(RunningTrials[WorkerPool]):
     def _finish(self, attempt: Attempt, end: TrialEnd) -> None:
         """Answer the commands that wait, and log the end; nothing may follow."""
         trial, outcome = attempt.trial, end.decision.outcome
-        if outcome is Outcome.CANCELLED:
-            result = f"{trial} ended as {outcome}; {self._after_cancel}"
-            self._waiting.carried_out(trial, ("cancel", "retry"), result)
-        self._waiting.over(trial, outcome)
+        self.steering.over(trial, outcome, self._after_cancel)
         self._logs.append(end.event(attempt, end.decision.reward))
 
     # Commands
@@ -208,9 +203,9 @@ class TrialHost(RunningTrials[WorkerPool]):
         for command in commands:
             if command.target == RUN:
                 self._hold_or_release(command)
-            elif (attempt := self._attempts.get(command.target)) is not None:
+            elif self._attempts.get(command.target) is not None:  # else another server's
                 self._logs.append(issued(command))
-                self._steer(attempt, command)
+                self.steering.control(command)
 
     def _hold_or_release(self, command: Command) -> None:
         """Hold or release all trials; new ones don't start meanwhile."""
@@ -221,27 +216,6 @@ class TrialHost(RunningTrials[WorkerPool]):
                 self.steering.release()
             case _:
                 pass  # the rest of the run is Prime-RL's
-
-    def _steer(self, attempt: Attempt, command: Command) -> None:
-        match command.verb:
-            case "pause" | "freeze" | "stop" | "cancel" | "retry":
-                self.steering.control(command)
-            case "resume":
-                pausing = attempt.slot is not None and attempt.paused is None
-                self.steering.control(command)
-                if pausing:  # a pause of the whole run, too, may be on its way to the trial
-                    self.pool.control(attempt.trial, "resume", command.reason)
-            case verb if verb in _OF_BATCHES:
-                why = "what is trained on is Prime-RL's to say: cancel it instead"
-                self._waiting.refuse(command, why)
-            case verb if verb in _OF_TYPING:
-                self._waiting.refuse(
-                    command,
-                    "trials in Prime-RL's environment servers can't be typed in: they train on"
-                    " whatever comes of them",
-                )
-            case verb:
-                self._waiting.refuse(command, f"Prime-RL's trials know no {verb}")
 
 
 def _queued(hosted: HostedTrial) -> TrialQueued:

@@ -15,6 +15,7 @@ from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued, Outcome, RunPaused, RunResumed
 from tbtui.journal.reader import JournalReader
+from tbtui.journal.verbs import run_refusal
 
 ANSWER_SEC = 10.0
 """How long an environment server may take to read a command."""
@@ -134,9 +135,8 @@ class Commands:
                     self._recorder.record(RunResumed())
                 self.paused_by, self.frozen = "", False
                 self.answer(command.id, True, "the run goes on")
-            case "accept":
-                text = "Prime-RL trains a batch as soon as it is complete"
-                self.answer(command.id, False, f"{text}: no step waits to be accepted")
+            case "accept" | "set" as verb:
+                self.answer(command.id, False, run_refusal(verb, prime_rl=True))
             case verb:
                 self.answer(command.id, False, f"{verb} needs a trial; to end the run, quit")
 
