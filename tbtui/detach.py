@@ -17,9 +17,15 @@ from collections.abc import Callable
 
 import typer
 
-from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, say
+from tbtui.command_line import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    TOO_EARLY,
+    Interrupted,
+    interruptible,
+    say,
+)
 from tbtui.engines.request import RunRequest
-from tbtui.interruption import TOO_EARLY, Interrupted, interruptible
 from tbtui.journal.rundir import RunDirectory
 
 _POLL_SEC = 0.05

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tbtui.journal.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from tbtui.journal.review_rule import Rule
+    from tbtui.policies.chat.vocabulary import Vocabulary
+    from tbtui.policies.local.tokenizer import LocalTokenizer
     from tbtui.ui.host import RunHost
     from tbtui.ui.library import TaskLibrary
     from tbtui.ui.runs import ReplayedRun
+    from tbtui.ui.services import TrialTools
+    from tbtui.view.exports import ExportFormat
+    from tbtui.view.prompt import PromptPart
 
 
 def show_run(
@@ -22,7 +29,6 @@ def show_run(
     fps: int | None = None,
 ) -> int:
     """`tbtui.ui.app.run_app` for whoever sits at this machine; returns the exit code."""
-    from tbtui.trial_tools import make_trial_tools
     from tbtui.ui.app import run_app
     from tbtui.ui.services import Services
 
@@ -112,3 +118,68 @@ def tasks_of_run(run: RunDirectory) -> TaskLibrary:
         return CatalogLibrary([find_tasks(config.tasks_dir)], config)
     except (CatalogError, ConfigError) as error:
         raise LibraryError(str(error)) from error
+
+
+def make_trial_tools() -> TrialTools:
+    """Imports what they need: call on a thread."""
+    return RecordedTrialTools()
+
+
+class RecordedTrialTools:
+    """Implements `tbtui.ui.services.TrialTools`."""
+
+    def __init__(self) -> None:
+        self._tokenizers: dict[Path, LocalTokenizer | Vocabulary] = {}
+
+    def export(self, run: RunDirectory, trial: str, format: ExportFormat, path: Path) -> None:
+        from tbtui.export import ExportError, export_trial
+        from tbtui.journal.database import JournalError
+        from tbtui.ui.services import TrialToolError
+
+        try:
+            export_trial(run, trial, format, path)
+        except (ExportError, JournalError) as error:
+            raise TrialToolError(str(error)) from error
+
+    def prompt(self, run: RunDirectory, parts: Sequence[PromptPart]) -> list[PromptPart]:
+        from tbtui.policies.base import PolicyError
+        from tbtui.ui.services import TrialToolError
+        from tbtui.view.prompt import with_pieces
+
+        try:
+            if run.path not in self._tokenizers:
+                self._tokenizers[run.path] = _tokenizer(run)
+        except PolicyError as error:
+            raise TrialToolError(str(error)) from error
+        found = with_pieces(parts, self._tokenizers[run.path].pieces)
+        if found is None:
+            raise TrialToolError("this machine's tokenizer is not the one of the run")
+        return found
+
+
+def _tokenizer(run: RunDirectory) -> LocalTokenizer | Vocabulary:
+    """Of the run's policy.
+
+    Raises:
+        PolicyError: it isn't here.
+    """
+    from tbtui.policies.chat.tokenizer_files import TokenizerFiles
+    from tbtui.policies.local.shipped import TOKENIZER
+    from tbtui.policies.local.tokenizer import LocalTokenizer
+
+    policy, model, settings = _policy(run)
+    if policy == "local" or settings.get("renderer") == "embedded":
+        return LocalTokenizer(TOKENIZER)
+    return TokenizerFiles(str(settings.get("tokenizer") or model)).vocabulary
+
+
+def _policy(run: RunDirectory) -> tuple[str, str, dict[str, Any]]:
+    """The run's policy, its model, and the settings in force."""
+    from tbtui.journal.events import RunStarted
+    from tbtui.journal.reader import JournalReader
+
+    with closing(JournalReader(run, lenient=True)) as reader:
+        for entry in reader.read_kinds(["run_started"], 0, 1):
+            if isinstance(entry.event, RunStarted):
+                return entry.event.policy, entry.event.model_name, entry.event.settings
+    return "", "", {}

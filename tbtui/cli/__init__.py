@@ -43,18 +43,8 @@ def _runs(app: typer.Typer) -> None:
         "export", short_help="Write trials to files for others: cast, ATIF, JSON lines, HTML."
     )(runs.export)
     app.add_typer(runs.runs_app, name="runs", short_help="List live and past runs, or search them.")
-
-
-def _attach(app: typer.Typer) -> None:
-    from tbtui.cli import attach
-
-    app.command("attach", short_help="Join a live run: see it and steer it.")(attach.attach)
-
-
-def _serve(app: typer.Typer) -> None:
-    from tbtui.cli import serve
-
-    app.command("serve", short_help="Show a run in browsers, to look at only.")(serve.serve)
+    app.command("attach", short_help="Join a live run: see it and steer it.")(runs.attach)
+    app.command("serve", short_help="Show a run in browsers, to look at only.")(runs.serve)
 
 
 def _tools(app: typer.Typer) -> None:
@@ -95,8 +85,8 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
         "compare": _runs,
         "replay": _runs,
         "export": _runs,
-        "attach": _attach,
-        "serve": _serve,
+        "attach": _runs,
+        "serve": _runs,
         "guide": _tools,
         "settings": _tools,
         "doctor": _tools,

@@ -1,4 +1,4 @@
-"""Runs that are there: `tbtui runs`, `compare`, `replay` and `export`."""
+"""Runs that are there: `tbtui runs`, `compare`, `replay`, `export`, `attach` and `serve`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def replay(
 
     Space plays, [ and ] go by turns, < and > to steps, alarms and broken trials; ? has all keys.
     """
-    from tbtui.commands.replay import replay as show_replay
+    from tbtui.commands.attach import replay as show_replay
 
     raise typer.Exit(show_replay(run, trial, at, frames_of(fps)))
 
@@ -126,7 +126,7 @@ def export(
     ] = False,
 ) -> None:
     """Write a recorded trial, or all of a run, to files that others can read."""
-    from tbtui.export.command import export as export_trials
+    from tbtui.export.files import export as export_trials
 
     try:
         said = export_trials(run, trial, format, out, overwrite=overwrite)
@@ -134,3 +134,73 @@ def export(
         refuse(error)
     if said:
         typer.echo(visible(said))
+
+
+def attach(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A live run's directory or name, HOST:RUN, or ssh://HOST/RUN; default: the only"
+            " live one here.",
+        ),
+    ] = None,
+    look: Annotated[
+        bool, typer.Option("--look", help="Only look; don't ask for the controls.")
+    ] = False,
+    exclusive: Annotated[
+        bool, typer.Option("--exclusive", help="Take the controls, and keep scripts out too.")
+    ] = False,
+    name: Annotated[str, typer.Option("--name", help="Who looks; default: the user.")] = "",
+    command: Annotated[
+        str, typer.Option("--command", help="What starts tbtui on another machine.")
+    ] = "tbtui",
+    fps: FramesPerSecond = None,
+) -> None:
+    """Join a live run of another process: see it, steer it, and leave it running.
+
+    Several people may look; one has the controls. Whoever comes first gets them; C takes them.
+
+    On another machine the app runs there, through ssh.
+    """
+    from tbtui.commands.attach import attach as attach_to
+
+    frames = frames_of(fps)
+    raise typer.Exit(
+        attach_to(run, look=look, exclusive=exclusive, name=name, command=command, fps=frames)
+    )
+
+
+def serve(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run's directory, or its name; default: the newest."
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; it speaks plain HTTP.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0: any that is free.")
+    ] = 8000,
+    anyone: Annotated[
+        bool,
+        typer.Option("--anyone", help="Ask for no token: whoever reaches it can read the run."),
+    ] = False,
+    public_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where browsers find it, behind a proxy."),
+    ] = None,
+) -> None:
+    """Show a run in browsers, live or past: all its screens, and nothing that steers it.
+
+    Open the address that it prints: it holds a token, a new one each time unless the environment
+    has one (TBTUI_SERVE_TOKEN). From another machine: ssh -L 8000:localhost:8000. Each tab has a
+    process of its own, at most 8. Needs the extra serve.
+
+    Exit status: 0 ended by ctrl-c, 2 bad input.
+    """
+    from tbtui.serve.command import serve as serve_run
+
+    raise typer.Exit(serve_run(run, host, port, anyone=anyone, public_url=public_url))

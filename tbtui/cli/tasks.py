@@ -32,7 +32,7 @@ def list_tasks(directory: TasksDirectory = None, as_json: Json = False) -> None:
     In a pipe a line each, its fields uncut and separated by tabs: data set, task, use, difficulty,
     category, and what it asks for.
     """
-    from tbtui.commands.task_tables import print_tasks
+    from tbtui.commands.task_lists import print_tasks
 
     try:
         print_tasks(directory, as_json=as_json)
@@ -53,10 +53,10 @@ def check_tasks(
 
     Exit status: 0 all tasks can be used, 1 some can't, 2 there are none.
     """
-    from tbtui.commands import task_check
+    from tbtui.commands import task_lists
 
     try:
-        usable = task_check.check_tasks(directory, errors_only=errors, as_json=as_json)
+        usable = task_lists.check_tasks(directory, errors_only=errors, as_json=as_json)
     except UserError as error:
         refuse(error)
     raise typer.Exit(0 if usable else EXIT_FAILED)
@@ -95,7 +95,7 @@ def list_sets(
     delete: Annotated[bool, typer.Option("--delete", help="Delete that set.")] = False,
 ) -> None:
     """List the sets that were saved in the browser, or the tasks of one of them."""
-    from tbtui.commands.task_tables import print_sets, remove_set
+    from tbtui.commands.task_lists import print_sets, remove_set
 
     try:
         if delete and name is None:
@@ -171,7 +171,7 @@ def prefetch_tasks(
     """
     import asyncio
 
-    from tbtui.commands.task_prefetch import print_prefetch
+    from tbtui.commands.task_fetch import print_prefetch
     from tbtui.wheels.filling import FillError
 
     try:

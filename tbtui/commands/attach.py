@@ -9,12 +9,16 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
 from tbtui.command_line import refuse
+from tbtui.config import parse_settings
 from tbtui.engines.control.attached import AttachedRun
 from tbtui.errors import UserError
-from tbtui.journal.rundir import writer
+from tbtui.journal.database import require_format
+from tbtui.journal.rundir import RunDirectory, find_run, writer
+from tbtui.journal.timeline import find_trial
 from tbtui.paths import expanded
 from tbtui.terminal import on_terminal
 
@@ -116,3 +120,36 @@ def _over_ssh(place: Place, options: list[str], command: str) -> int:
         os.execvp("ssh", ["ssh", "-t", *port, "--", place.host, f"{command} {arguments}"])
     except OSError as error:
         raise TargetError(f"ssh can't be started ({error.strerror})") from error
+
+
+Start = Literal["start", "end"]
+
+
+class ReplayError(UserError):
+    """The run can't be replayed as asked; the message is one line for a person."""
+
+
+def replay(run: str, trial: str | None, at: Start, fps: int | None = None) -> int:
+    """Show a recorded run, with `fps` frames a second; returns the exit status."""
+    try:
+        directory = find_run(run, parse_settings([]).logs_dir)
+        require_format(directory)
+        opened = None if trial is None else find_trial(directory, trial)
+        if not on_terminal():
+            raise ReplayError("replay needs a terminal; without one: tbtui runs --json")
+        return _show(directory, opened, at, fps)
+    except UserError as error:
+        refuse(error)
+
+
+def _show(directory: RunDirectory, trial: str | None, at: Start, fps: int | None) -> int:
+    from tbtui.show_run import show_run
+    from tbtui.ui.host import RecordedRun
+    from tbtui.ui.runs import ReplayedRun
+
+    recorded = ReplayedRun(directory)
+    clock = recorded.playback
+    start, end = recorded.span(trial) if trial else (clock.start, clock.end)
+    clock.go_to(end if at == "end" else start)
+    clock.playing = at == "start"
+    return show_run(RecordedRun(directory), recorded, trial, fps=fps)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tbtui.console.asked import AskedLines
 from tbtui.console.reviews import ReviewLines
 from tbtui.console.texts import (
     alarm_line,
@@ -15,9 +14,12 @@ from tbtui.console.texts import (
     end_line,
     eval_line,
     evaluated_weights,
+    given,
     line,
+    reward_text,
     run_lines,
 )
+from tbtui.journal.commands import is_rule
 from tbtui.journal.costs import dollars
 from tbtui.journal.downtime import Downtime
 from tbtui.journal.events import (
@@ -25,6 +27,8 @@ from tbtui.journal.events import (
     BestCheckpoint,
     CheckpointRemoved,
     CheckpointSaved,
+    CommandDone,
+    CommandIssued,
     DeadlinePassed,
     Entry,
     EvalFinished,
@@ -338,3 +342,51 @@ class HumanLines:
 
 def _is_the_policys_doing(outcome: Outcome) -> bool:
     return outcome not in INFRASTRUCTURE and outcome is not Outcome.CANCELLED
+
+
+_TOLD_WITH_ARGUMENTS = frozenset({"set", "relabel", "accept"})
+
+
+class AskedLines:
+    """Fold every event of the journal in."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, str] = {}
+        """Command that is not done -> what it asks."""
+        self._ruled: dict[str, str] = {}
+        """Of those, the ones of a review's rules -> their target."""
+
+    def lines(self, entry: Entry) -> Iterator[tuple[str, str]]:
+        """Head and text of each line. A rule's decision is one line, unless it is refused."""
+        event = entry.event
+        match event:
+            case CommandIssued():
+                self._asked[event.command] = f"{event.verb} {event.target}"
+                if is_rule(event.actor):
+                    self._ruled[event.command] = event.target
+                told = event.arguments if event.verb in _TOLD_WITH_ARGUMENTS else {}
+                what = f" {given(told)}" if told else ""
+                why = f" ({event.reason})" if event.reason else ""
+                yield "asked", f"{event.actor}: {event.verb} {event.target}{what}{why}"
+            case CommandDone():
+                what = self._asked.pop(event.command, "")
+                if not (self._ruled.pop(event.command, "") and event.ok):
+                    yield "done" if event.ok else "refused", event.result or what
+            case TrialExcluded() | TrialRelabelled() if event.trial in self._ruled.values():
+                pass
+            case TrialExcluded():
+                left_out = "is left out of" if event.excluded else "counts for"
+                again = "" if event.excluded else " again"
+                why = f": {event.reason}" if event.reason else ""
+                yield "trial", f"{event.trial} {left_out} training{again}{why}"
+            case TrialRelabelled():
+                yield "trial", _relabelled(event)
+            case _:
+                pass
+
+
+def _relabelled(event: TrialRelabelled) -> str:
+    reward = reward_text(event.reward)
+    if event.taken_back:
+        return f"{event.trial} has the verifier's reward again: {reward}"
+    return f"{event.trial} has reward {reward}, not {reward_text(event.before)}: {event.reason}"

@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 
 from tbtui.config import RunConfig
-from tbtui.engines.control.live_runs import live_runs
+from tbtui.engines.control.address import live_runs
 from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, is_live
 from tbtui.journal.summaries import find_runs

@@ -82,7 +82,7 @@ def _serve(
     import asyncio
 
     try:
-        from tbtui.serve.address import PublicUrl, is_loopback, pages
+        from tbtui.serve.access import PublicUrl, is_loopback, pages
         from tbtui.serve.server import RunServer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("aiohttp", "textual_serve", "yarl"):

@@ -22,8 +22,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.serve.access import ask_for, to_the_page
-from tbtui.serve.address import PublicUrl
+from tbtui.serve.access import PublicUrl, ask_for, to_the_page
 from tbtui.serve.session import ViewerSession
 
 _PAGE = Path(__file__).with_name("page")

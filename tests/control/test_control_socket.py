@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from tbtui.engines.control import server
-from tbtui.engines.control.address import bind, connect
+from tbtui.engines.control.address import bind, connect, live_runs
 from tbtui.engines.control.client import ControlClient, ControlError
-from tbtui.engines.control.live_runs import live_runs
 from tbtui.engines.control.protocol import (
     MAX_LINE,
     VERSION,

@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from tbtui.trial_tools import make_trial_tools
+from tbtui.show_run import make_trial_tools
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.prompt import PromptPane
 from tbtui.ui.panes.terminal import TerminalPane

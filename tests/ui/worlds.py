@@ -15,8 +15,8 @@ from tbtui.journal.commands import Command
 from tbtui.journal.events import AlarmRaised, CommandDone, CommandIssued, Noted
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
+from tbtui.show_run import make_trial_tools
 from tbtui.task_library import CatalogLibrary
-from tbtui.trial_tools import make_trial_tools
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.host import RecordedRun
 from tbtui.ui.runs import ReplayedRun

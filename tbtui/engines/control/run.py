@@ -7,9 +7,8 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from tbtui.engines.control.address import bind
+from tbtui.engines.control.address import bind, registered
 from tbtui.engines.control.controls import Controls, Hand
-from tbtui.engines.control.live_runs import registered
 from tbtui.engines.control.server import ControlServer
 from tbtui.engines.make_run import AnyRun
 from tbtui.journal.commands import RUN, Command, RunEnd

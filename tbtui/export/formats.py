@@ -1,7 +1,4 @@
-"""The trajectory in Harbor's Agent Trajectory Interchange Format, as Terminus-2 writes its own.
-
-The tests read it with Harbor's own models.
-"""
+"""A trial in formats of others: as ATIF, as an asciicast, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +6,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from tbtui.export.record import Call, TrialRecord
+from tbtui.export.record import Call, ExportError, TrialRecord
+from tbtui.journal.database import is_time
+from tbtui.paths import MOST_RECORDED, read_plain
 from tbtui.view.transcript import PERSON
 
 VERSION = "ATIF-v1.7"
@@ -145,3 +144,106 @@ def _known(**fields: Any) -> dict[str, Any]:
 
 def _stamp(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat()
+
+
+def cast(record: TrialRecord) -> str:
+    """The recording without lines cut off by a crash; its title says which trial it is.
+
+    Raises:
+        ExportError: nothing was recorded.
+    """
+    path = record.run.recording(record.trial)
+    try:
+        lines = read_plain(path, MOST_RECORDED).decode("utf-8", "replace").split("\n")
+    except OSError as error:
+        raise ExportError(f"{record.trial}: its terminal was not recorded") from error
+    header = _parsed(lines[0])
+    if not isinstance(header, dict) or header.get("version") != 2:
+        raise ExportError(f"{path}: not an asciicast of version 2")
+    header["title"] = f"{record.queued.label} ({record.run.name}, step {record.queued.step})"
+    events = [each for each in map(_parsed, lines[1:]) if _is_event(each)]
+    events += _markers(record, header)
+    # Stable: a turn's marker comes after what was on the screen when it began.
+    events.sort(key=lambda each: float(each[0]))
+    # In ASCII: some readers take other characters than \n for the end of a line.
+    return "".join(json.dumps(each) + "\n" for each in (header, *events))
+
+
+def _markers(record: TrialRecord, header: dict[str, Any]) -> list[list[Any]]:
+    began = header.get("began", header.get("timestamp"))
+    if not is_time(began):
+        return []
+    return [
+        [round(max(0.0, call.turn.started_at - began), 6), "m", f"turn {call.turn.turn}"]
+        for call in record.calls
+        if call.turn.purpose == "turn"
+    ]
+
+
+def _is_event(value: Any) -> bool:
+    match value:
+        case [time, str(), str()]:
+            return is_time(time)
+        case _:
+            return False
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (RecursionError, ValueError):
+        return None
+
+
+def json_lines(record: TrialRecord) -> str:
+    """Times in seconds since the epoch, log-probabilities in nats.
+
+    `prompt_ids`, `completion_ids`, `logprobs` and `pieces` are null where only somebody else's
+    trainer has the tokens.
+    """
+    # In ASCII: some readers take other characters than \n for the end of a line.
+    rows = (_row(record, call) for call in record.calls)
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _row(record: TrialRecord, call: Call) -> dict[str, Any]:
+    queued, finished = record.queued, record.transcript.finished
+    turn, sample = call.turn, call.sample
+    return {
+        "run": record.run.name,
+        "trial": queued.trial,
+        "label": queued.label,
+        "task": queued.task,
+        "group": queued.group,
+        "step": queued.step,
+        "split": queued.purpose,
+        "attempt": queued.attempt,
+        "model": record.model_name,
+        "turn": turn.turn,
+        "purpose": turn.purpose,
+        "started_at": turn.started_at,
+        "model_seconds": turn.model_seconds,
+        "command_seconds": turn.command_seconds,
+        "prompt_ids": None if sample is None else list(sample.prompt_ids),
+        "completion_ids": None if sample is None else list(sample.completion_ids),
+        "logprobs": None if sample is None else sample.logprobs.tolist(),
+        "pieces": None if sample is None else list(sample.pieces),
+        "new_in_prompt": None if sample is None else sample.prompt_text,
+        "stop_reason": None if sample is None else sample.stop_reason,
+        "weights_version": None if sample is None else sample.weights_version,
+        "temperature": None if sample is None else sample.temperature,
+        "thinking": turn.thinking,
+        "text": turn.text,
+        "analysis": turn.analysis,
+        "plan": turn.plan,
+        "commands": [command.model_dump() for command in turn.commands],
+        "task_complete": turn.task_complete,
+        "error": turn.error,
+        "warning": turn.warning,
+        "observation": turn.observation,
+        "outcome": finished and str(finished.outcome),
+        "reason": finished and finished.reason,
+        "verdict": finished and finished.verdict,
+        "reward": record.reward,
+        "advantage": record.advantage,
+    }

@@ -1,14 +1,16 @@
-"""`tbtui export`: one trial into a file or to the output, or every trial into a directory."""
+"""`tbtui export`: recorded trials into files, or one to the output."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 from tbtui.config import parse_settings
-from tbtui.export.record import ExportError, read_advantages, read_trial
-from tbtui.export.trial import export_trial, rendered
+from tbtui.export.record import ExportError, TrialRecord, read_advantages, read_trial
 from tbtui.journal.database import JournalError, require_format
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, find_run
@@ -81,3 +83,65 @@ def _all(run: RunDirectory, format: ExportFormat, out: Path | None, *, overwrite
 def _finished(run: RunDirectory) -> list[str]:
     with closing(JournalReader(run)) as reader:
         return reader.trials("trial_finished")
+
+
+def export_trial(
+    run: RunDirectory,
+    trial: str,
+    format: ExportFormat,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    advantages: Mapping[str, float | None] | None = None,
+) -> None:
+    """Write a trial to a file, whole or not at all.
+
+    Args:
+        advantages: `read_advantages` of the run, for whoever writes many; else they are read.
+
+    Raises:
+        ExportError: the file is there already or can't be written; or the trial isn't there, or
+            has nothing of this kind.
+        JournalError: the journal can't be read.
+    """
+    try:
+        path = expanded(path)
+    except PathError as error:
+        raise ExportError(str(error)) from error
+    if path.exists() and not overwrite:
+        raise ExportError(f"{path} is there already; choose another name")
+    text = rendered(read_trial(run, trial, advantages), format)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise ExportError(f"{path}: can't be written ({error.strerror or error})") from error
+
+
+def rendered(record: TrialRecord, format: ExportFormat) -> str:
+    """The file's text.
+
+    Raises:
+        ExportError: the trial has nothing of this kind.
+    """
+    match format:
+        case "cast":
+            from tbtui.export.formats import cast
+
+            return cast(record)
+        case "atif":
+            from tbtui.export.formats import atif
+
+            return atif(record)
+        case "jsonl":
+            from tbtui.export.formats import json_lines
+
+            return json_lines(record)
+        case "html":
+            from tbtui.export.page import page
+
+            return page(record)
