@@ -23,7 +23,6 @@ from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.outages import Outages
 from tbtui.engines.grpo.recorded import StartingPoint
-from tbtui.engines.grpo.steering import Pool
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.engines.make_policy import PolicyFactory
@@ -31,6 +30,7 @@ from tbtui.engines.monitor import Monitor
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.storage import StorageGuard
+from tbtui.engines.trials.steering import Pool
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     EvalFinished,

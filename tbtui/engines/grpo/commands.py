@@ -11,7 +11,7 @@ from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.groups import Batch
 from tbtui.engines.grpo.outages import Outages
 from tbtui.engines.grpo.pausing import Pause
-from tbtui.engines.grpo.steering import Steering
+from tbtui.engines.trials.steering import Steering
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, RunPaused, RunResumed
 from tbtui.journal.verbs import Standing, refusal, run_refusal

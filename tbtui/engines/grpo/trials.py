@@ -12,7 +12,6 @@ from typing import override
 from tbtui.algorithm.costs import Tokens, sampled_tokens
 from tbtui.algorithm.segments import Call
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.admission import Admission
 from tbtui.engines.grpo.completions import Asker, Completions
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
 from tbtui.engines.grpo.outages import Outages
@@ -21,10 +20,11 @@ from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
 from tbtui.engines.grpo.rollouts import Rollout, TrialSettings
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns
-from tbtui.engines.grpo.steering import Pool
 from tbtui.engines.grpo.unusable_tasks import UnusableTasks
+from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
 from tbtui.engines.trials.running import RunningTrials
+from tbtui.engines.trials.steering import Pool
 from tbtui.journal.events import Outcome, PhaseSeconds, TrialFinished, TrialQueued, TrialRetried
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (

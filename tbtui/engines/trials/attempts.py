@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from tbtui.engines.grpo.admission import Slot
+from tbtui.engines.trials.admission import Slot
 from tbtui.journal.events import PhaseSeconds, Purpose, TrialFinished, TrialPhase
 from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted, TrialFacts
 from tbtui.rollout.outcome import Decision

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from tbtui.engines.events_of import EventLog, sent, turn_event
-from tbtui.engines.grpo.admission import Admission, Slot
-from tbtui.engines.grpo.steering import Pool, Steering
+from tbtui.engines.trials.admission import Admission, Slot
 from tbtui.engines.trials.attempts import Attempt, Attempts, Place, TrialEnd
+from tbtui.engines.trials.steering import Pool, Steering
 from tbtui.journal.events import (
     Outcome,
     TrialPhase,

@@ -11,9 +11,8 @@ from collections.abc import Collection
 from typing import Literal, Protocol
 
 from tbtui.engines.events_of import EventLog
-from tbtui.engines.grpo.admission import Admission
-from tbtui.engines.grpo.plan import TrialPlan
-from tbtui.engines.trials.attempts import Attempt, Attempts, Place
+from tbtui.engines.trials.admission import Admission
+from tbtui.engines.trials.attempts import Attempt, Attempts, Place, Planned
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,
@@ -231,12 +230,12 @@ class Steering:
         """Until no trial is at work: each is queued, paused or over."""
         await self._attempts.at_rest()
 
-    def live(self, plan: TrialPlan) -> str:
+    def live(self, plan: Planned) -> str:
         """The trial that fills this place now; empty when none does (it waits for a retry)."""
         place = self._attempts.place(plan)
         return place.attempt.trial if place and place.attempt else ""
 
-    def withdraw(self, plan: TrialPlan, reason: str) -> None:
+    def withdraw(self, plan: Planned, reason: str) -> None:
         """End whatever fills this place, without verdict and for good."""
         if (place := self._attempts.place(plan)) is None:
             return
@@ -244,7 +243,7 @@ class Steering:
         if place.attempt is not None:
             self._cancel(place.attempt, reason)
 
-    def expire(self, plan: TrialPlan, reason: str) -> None:
+    def expire(self, plan: Planned, reason: str) -> None:
         """End it now, with a verdict; one that is held, when it is resumed.
 
         One that has not begun is withdrawn.
