@@ -15,7 +15,7 @@ from pathlib import Path
 from tbtui.engines.control.run_verbs import answered_outside
 from tbtui.engines.prime_rl.inference import InferenceError, InferenceServers
 from tbtui.engines.prime_rl.plugin.control_file import append_command
-from tbtui.engines.prime_rl.watch.commands import Commands
+from tbtui.engines.prime_rl.watch.commands import CommandJournal
 from tbtui.journal.commands import RUN, Command
 
 _FROZEN = (
@@ -38,7 +38,7 @@ class PrimeRlControl:
         """
         self._directory = trials_dir
         self._servers = InferenceServers(urls)
-        self._commands: Commands | None = None
+        self._commands: CommandJournal | None = None
         self._early: list[Command] = []
         self._whole_run = asyncio.Lock()
         """Requests to the servers go out in the order of the commands."""
@@ -63,7 +63,7 @@ class PrimeRlControl:
             self._pass_on(self._commands, command)
 
     @contextlib.asynccontextmanager
-    async def serving(self, commands: Commands) -> AsyncIterator[None]:
+    async def serving(self, commands: CommandJournal) -> AsyncIterator[None]:
         """`commands`: journals them."""
         self._commands = commands
         early, self._early = self._early, []
@@ -82,7 +82,7 @@ class PrimeRlControl:
             return _NO_SERVER
         return _FROZEN if checked else _FROZEN + _NOT_CHECKED
 
-    def _pass_on(self, commands: Commands, command: Command) -> None:
+    def _pass_on(self, commands: CommandJournal, command: Command) -> None:
         if error := self._append(command):
             commands.answer(command.id, False, error)
 
@@ -94,7 +94,7 @@ class PrimeRlControl:
             return f"{self._directory}: {error.strerror or error}"
         return ""
 
-    async def _hold_servers(self, commands: Commands, command: Command) -> None:
+    async def _hold_servers(self, commands: CommandJournal, command: Command) -> None:
         async with self._whole_run:
             try:
                 if command.verb == "resume":
@@ -106,7 +106,7 @@ class PrimeRlControl:
             except InferenceError as error:
                 commands.answer(command.id, False, str(error))
 
-    async def _freeze(self, commands: Commands, command: Command) -> None:
+    async def _freeze(self, commands: CommandJournal, command: Command) -> None:
         checked = await self._servers.pause()
         # Set now, and not when the watcher reads of it: a resume that waits here comes before that.
         commands.frozen = True
