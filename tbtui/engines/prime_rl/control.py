@@ -15,7 +15,7 @@ from pathlib import Path
 from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.prime_rl.inference import InferenceError, InferenceServers
 from tbtui.engines.prime_rl.plugin.control_file import append_command
-from tbtui.engines.prime_rl.watch.commands import Commands
+from tbtui.engines.prime_rl.watch.commands import CommandJournal
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.verbs import run_refusal
 
@@ -48,7 +48,7 @@ class PrimeRlControl:
         """Return at once; the journal gets the result."""
         self._queue.submit(command)
 
-    def _carry_out(self, commands: Commands, command: Command) -> bool:
+    def _carry_out(self, commands: CommandJournal, command: Command) -> bool:
         """Begin to carry a command out. Returns True: none has to wait."""
         if (answer := answered_outside(command)) is not None:
             commands.answer(command.id, True, answer)
@@ -64,7 +64,7 @@ class PrimeRlControl:
         return True
 
     @contextlib.asynccontextmanager
-    async def serving(self, commands: Commands) -> AsyncIterator[None]:
+    async def serving(self, commands: CommandJournal) -> AsyncIterator[None]:
         """`commands`: journals them."""
         self._queue.serve(commands.issued, lambda command: self._carry_out(commands, command))
         try:
@@ -80,7 +80,7 @@ class PrimeRlControl:
             return _NO_SERVER
         return _FROZEN if checked else _FROZEN + _NOT_CHECKED
 
-    def _pass_on(self, commands: Commands, command: Command) -> None:
+    def _pass_on(self, commands: CommandJournal, command: Command) -> None:
         if error := self._append(command):
             commands.answer(command.id, False, error)
 
@@ -92,7 +92,7 @@ class PrimeRlControl:
             return f"{self._directory}: {error.strerror or error}"
         return ""
 
-    async def _hold_servers(self, commands: Commands, command: Command) -> None:
+    async def _hold_servers(self, commands: CommandJournal, command: Command) -> None:
         async with self._whole_run:
             try:
                 if command.verb == "resume":
@@ -104,7 +104,7 @@ class PrimeRlControl:
             except InferenceError as error:
                 commands.answer(command.id, False, str(error))
 
-    async def _freeze(self, commands: Commands, command: Command) -> None:
+    async def _freeze(self, commands: CommandJournal, command: Command) -> None:
         checked = await self._servers.pause()
         # Set now, and not when the watcher reads of it: a resume that waits here comes before that.
         commands.frozen = True

@@ -72,7 +72,7 @@ class HarborHarnessConfig(vf.HarnessConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ServerResources:
     """What all rollouts of an environment server have in common."""
 
     host: TrialHost
@@ -81,7 +81,7 @@ class Shared:
     directory: Path
 
 
-SHARED: ContextVar[Shared] = ContextVar("tbtui_shared")
+RESOURCES: ContextVar[ServerResources] = ContextVar("tbtui_shared")
 """verifiers makes a harness for each rollout; the environment hands it this."""
 
 
@@ -109,8 +109,8 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
             TrialUnscoredError: there is no reward. verifiers makes it the trace's error, and the
                 orchestrator drops the rollout.
         """
-        shared = SHARED.get(None)
-        if shared is None:
+        resources = RESOURCES.get(None)
+        if resources is None:
             raise NoEnvironmentError(
                 "this harness needs its own environment beside it: name the plugin as the"
                 " taskset too, and no other environment (env.id)"
@@ -123,8 +123,8 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
         spec = TrialSpec(
             trial=name,
             task_dir=Path(data.task_dir),
-            trials_dir=shared.directory / "trials",
-            environment=shared.environment,
+            trials_dir=resources.directory / "trials",
+            environment=resources.environment,
             model_name=f"prime-rl/{ctx.model}",
             max_turns=config.max_turns,
             budget_sec=config.trial_timeout_sec or data.agent_timeout_sec,
@@ -136,8 +136,8 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
             keep=config.keep,
         )
         purpose: Purpose = "eval" if data.split == "heldout" else "train"
-        model = ChatEndpoint(shared.client, endpoint, secret, ctx.model, config.max_tokens)
-        end = await shared.host.run(HostedTrial(spec, str(data.name), purpose, model))
+        model = ChatEndpoint(resources.client, endpoint, secret, ctx.model, config.max_tokens)
+        end = await resources.host.run(HostedTrial(spec, str(data.name), purpose, model))
         decision, facts = end.decision, end.facts
         info |= {
             "outcome": str(decision.outcome),
@@ -183,7 +183,7 @@ class HarborEnvironment(vf.SingleAgentEnv):
             WorkersFailedError: no worker starts.
             OSError: `trials_dir` can't be used.
         """
-        self._shared: Shared | None = None
+        self._resources: ServerResources | None = None
         config = self.config.agent.harness or HarborHarnessConfig()
         if not isinstance(config, HarborHarnessConfig):
             return  # another harness attempts the tasks, in its own way
@@ -196,7 +196,7 @@ class HarborEnvironment(vf.SingleAgentEnv):
         )
         host = TrialHost(HostSettings(directory, config.n_parallel_envs, config.n_workers, repeats))
         await host.start()
-        self._shared = Shared(
+        self._resources = ServerResources(
             host,
             # As many connections as there are trials.
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)),
@@ -208,19 +208,19 @@ class HarborEnvironment(vf.SingleAgentEnv):
 
     async def stop(self) -> None:
         """End the trials and the workers, which take their sandboxes down."""
-        if self._shared is not None:
-            await self._shared.host.close()
-            await self._shared.client.close()
+        if self._resources is not None:
+            await self._resources.host.close()
+            await self._resources.client.close()
 
     async def run(self, task: Any, agents: Any) -> None:
-        if self._shared is None:
+        if self._resources is None:
             await super().run(task, agents)
             return
-        token = SHARED.set(self._shared)
+        token = RESOURCES.set(self._resources)
         try:
             await super().run(task, agents)
         finally:
-            SHARED.reset(token)
+            RESOURCES.reset(token)
 
 
 def _notify(trace: vf.Trace) -> None:

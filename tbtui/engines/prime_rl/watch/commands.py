@@ -21,7 +21,7 @@ ANSWER_SEC = 10.0
 """How long an environment server may take to read a command."""
 
 
-class Commands:
+class CommandJournal:
     """Journals commands where they are read first; refuses those that no server takes up."""
 
     def __init__(

@@ -104,7 +104,7 @@ class _Kind:
     """Not shown since."""
 
 
-class Warnings:
+class WarningLimiter:
     """Limits warnings: each kind is shown at most once in `every_sec`."""
 
     _VARYING = re.compile(r"[0-9a-f]{8}[0-9a-f-]*|\d+(?:\.\d+)?|'[^']*'")

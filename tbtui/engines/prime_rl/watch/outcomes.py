@@ -34,7 +34,7 @@ _LIMITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class RolloutEnd:
     outcome: Outcome
     reason: str
     """One line."""
@@ -43,38 +43,40 @@ class End:
     """None where Prime-RL drops the rollout for an error: an infrastructure failure is never 0."""
 
 
-def end_of(trace: Trace) -> End:
+def end_of(trace: Trace) -> RolloutEnd:
     verdict = trace.reward
     if trace.errors or not trace.ok:
         return _failed(trace.errors, verdict)
     if verdict is None:
-        return End(Outcome.VERIFIER_ERROR, "nothing gave it a reward", None, None)
+        return RolloutEnd(Outcome.VERIFIER_ERROR, "nothing gave it a reward", None, None)
     if verdict >= 1:
-        return End(Outcome.SOLVED, f"reward {verdict:g}", verdict, verdict)
+        return RolloutEnd(Outcome.SOLVED, f"reward {verdict:g}", verdict, verdict)
     stop = "timeout" if trace.is_timeout else trace.stop_condition or ""
     if stop in _LIMITS:
         outcome, words = _LIMITS[stop]
-        return End(outcome, f"{words}; reward {verdict:g}", verdict, verdict)
+        return RolloutEnd(outcome, f"{words}; reward {verdict:g}", verdict, verdict)
     last = next((call for call in reversed(trace.calls) if call.error is None), None)
     if last is not None and last.finish_reason == "length":
         words = "the last completion was cut off"
-        return End(Outcome.OUTPUT_TRUNCATED, f"{words}; reward {verdict:g}", verdict, verdict)
-    return End(Outcome.FAILED, f"reward {verdict:g}", verdict, verdict)
+        return RolloutEnd(
+            Outcome.OUTPUT_TRUNCATED, f"{words}; reward {verdict:g}", verdict, verdict
+        )
+    return RolloutEnd(Outcome.FAILED, f"reward {verdict:g}", verdict, verdict)
 
 
-def end_without_trace(errors: list[Failure]) -> End:
+def end_without_trace(errors: list[Failure]) -> RolloutEnd:
     """The end of an episode that failed before any agent began."""
     return _failed(errors, None)
 
 
-def _failed(errors: list[Failure], verdict: float | None) -> End:
+def _failed(errors: list[Failure], verdict: float | None) -> RolloutEnd:
     if not errors:
-        return End(Outcome.AGENT_ERROR, "it ended without saying why", verdict, None)
+        return RolloutEnd(Outcome.AGENT_ERROR, "it ended without saying why", verdict, None)
     last = errors[-1]
     outcome = _INFRASTRUCTURE.get(last.type, Outcome.AGENT_ERROR)
     message = last.message.strip().splitlines()
     reason = f"{last.type}: {message[0]}" if message else last.type
-    return End(outcome, reason, verdict, None)
+    return RolloutEnd(outcome, reason, verdict, None)
 
 
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
@@ -82,7 +84,7 @@ _MAX_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedTrial:
     """What is kept of a finished trial, to score its group."""
 
     env: str
@@ -97,7 +99,7 @@ class Ended:
     @classmethod
     def of(
         cls, who: Dispatch, step: int, outcome: Outcome, reward: float | None, tokens: int
-    ) -> Ended:
+    ) -> FinishedTrial:
         purpose = purpose_of(who.kind)
         return cls(who.env, who.group, who.task, purpose, step, outcome, reward, tokens)
 

@@ -125,7 +125,7 @@ class LoggedCall:
 
 
 @dataclass(slots=True)
-class HostedState:
+class PluginTrial:
     task: str = ""
     purpose: Purpose = "train"
     step: int = 0

@@ -19,7 +19,7 @@ _GONE_SEC = 10.0
 """How long a rollout whose live file is gone may take to appear among the finished ones."""
 
 
-class Rollouts:
+class RolloutReader:
     """One pass reads at most a chunk of each file."""
 
     def __init__(

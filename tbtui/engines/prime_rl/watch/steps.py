@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbtui.algorithm.evaluation import attempts, pass_rates
-from tbtui.engines.prime_rl.watch.outcomes import Ended
+from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.source import EvalSettings
 from tbtui.journal.events import (
@@ -169,8 +169,8 @@ class Steps:
         self._started: set[int] = set()
         self._finished: set[int] = set()
         self._groups: set[str] = set()
-        self._trials: OrderedDict[str, Ended] = OrderedDict()
-        self._evals: dict[int, list[Ended]] = defaultdict(list)
+        self._trials: OrderedDict[str, FinishedTrial] = OrderedDict()
+        self._evals: dict[int, list[FinishedTrial]] = defaultdict(list)
         self._evaluated: set[tuple[int, str]] = set()
         self._eval_settings = EvalSettings(1, 1.0)
 
@@ -225,7 +225,7 @@ class Steps:
             event = GroupAdded(step=step, group=group, task=task, replaces="")
             self._recorder.record(event, at)
 
-    def ended(self, name: str, trial: Ended) -> None:
+    def ended(self, name: str, trial: FinishedTrial) -> None:
         if trial.purpose == "eval":
             self._evals[trial.step].append(trial)
             return

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tbtui.engines.prime_rl.watch.hosted import HostedTrials
 from tbtui.engines.prime_rl.watch.outcomes import (
-    End,
-    Ended,
+    FinishedTrial,
+    RolloutEnd,
     end_of,
     end_without_trace,
     identity_of,
@@ -17,6 +16,7 @@ from tbtui.engines.prime_rl.watch.outcomes import (
     runs_in_plugin,
     trial_name,
 )
+from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.records import (
     Call,
@@ -65,25 +65,25 @@ class _Trial:
 class Trials:
     """Journals every rollout once, however often and wherever its record is met."""
 
-    def __init__(self, recorder: Recorder, hosted: HostedTrials) -> None:
-        """`hosted`: the trials that tbtui's plugin logs live."""
+    def __init__(self, recorder: Recorder, plugin_trials: PluginTrials) -> None:
+        """`plugin_trials`: those that tbtui's plugin logs live."""
         self._recorder = recorder
-        self._hosted = hosted
+        self._plugin_trials = plugin_trials
         self._live: dict[str, _Trial] = {}
         self._seen: set[str] = set()
         """Finished ones, and those that were already there."""
         self._members: Counter[str] = Counter()
         """Trials by group."""
 
-    def restore(self, reader: JournalReader, done: int) -> list[tuple[str, Ended]]:
+    def restore(self, reader: JournalReader, done: int) -> list[tuple[str, FinishedTrial]]:
         """Restore what an earlier watcher journalled.
 
         Returns the trials that ended and may still be handed to the trainer, when step `done` was
         the last one trained.
         """
-        hosted: dict[str, TrialFinished | None] = dict.fromkeys(self._hosted.restore(reader))
+        hosted: dict[str, TrialFinished | None] = dict.fromkeys(self._plugin_trials.restore(reader))
         queued: dict[str, TrialQueued] = {}
-        finished: list[tuple[str, Ended]] = []
+        finished: list[tuple[str, FinishedTrial]] = []
         after = 0
         kinds = ("trial_queued", "trial_finished", "trial_traced")
         while entries := reader.read_kinds(kinds, after):
@@ -124,17 +124,17 @@ class Trials:
 
     def name(self, trace: str) -> str:
         """The name of the trial with this trace."""
-        return self._hosted.find(trace) or trial_name(trace)
+        return self._plugin_trials.find(trace) or trial_name(trace)
 
-    def episode(self, episode: Episode, step: int) -> list[tuple[str, Ended]]:
+    def episode(self, episode: Episode, step: int) -> list[tuple[str, FinishedTrial]]:
         """Journal a finished episode of the batch `step`. Returns its new trials."""
         ended = []
         for trace in episode.traces:
             # A judge's trace is no attempt at the task.
             if not trace.agent.trainable:
                 continue
-            if (name := self._hosted.find(trace.id)) is not None:
-                if (known := self._hosted.traced(name, episode, trace, step)) is not None:
+            if (name := self._plugin_trials.find(trace.id)) is not None:
+                if (known := self._plugin_trials.traced(name, episode, trace, step)) is not None:
                     ended.append((name, known))
             elif (name := trial_name(trace.id)) not in self._seen:
                 with self._recorder.together():
@@ -145,7 +145,7 @@ class Trials:
             end = end_without_trace(episode.errors)
             self._finish(name, end, 0, PhaseSeconds(), self._live[name].latest)
             who = identity_of(episode)
-            ended.append((name, Ended.of(who, step, end.outcome, end.reward, 0)))
+            ended.append((name, FinishedTrial.of(who, step, end.outcome, end.reward, 0)))
         return ended
 
     def delta(self, delta: Delta) -> None:
@@ -153,10 +153,10 @@ class Trials:
         name = trial_name(delta.trace)
         if name in self._seen:
             return
-        hosted = self._hosted.on and runs_in_plugin(delta)
-        if hosted or self._hosted.find(delta.trace) is not None:
+        hosted = self._plugin_trials.on and runs_in_plugin(delta)
+        if hosted or self._plugin_trials.find(delta.trace) is not None:
             if delta.dispatch is not None:
-                self._hosted.dispatched(delta.trace, delta.dispatch)
+                self._plugin_trials.dispatched(delta.trace, delta.dispatch)
             return
         if delta.dispatch is not None and name not in self._live:
             self._open(name, delta.dispatch, delta.dispatch.step)
@@ -172,10 +172,10 @@ class Trials:
         """End a rollout whose live record is gone without a finished one."""
         if (trial := self._live.get(name)) is not None:
             reason = "Prime-RL gave it up"
-            end = End(Outcome.CANCELLED, reason, None, None)
+            end = RolloutEnd(Outcome.CANCELLED, reason, None, None)
             self._finish(name, end, trial.turns, PhaseSeconds(), None)
 
-    def _trace(self, name: str, episode: Episode, trace: Trace, step: int) -> Ended:
+    def _trace(self, name: str, episode: Episode, trace: Trace, step: int) -> FinishedTrial:
         identity = identity_of(episode, trace)
         if name not in self._live:
             self._open(name, identity, step)
@@ -185,7 +185,7 @@ class Trials:
         end = end_of(trace)
         self._finish(name, end, trial.turns, _spent(trace.timing), _last_moment(trace.timing))
         tokens = sum(sum(node.mask) for node in trace.nodes)
-        return Ended.of(identity, step, end.outcome, end.reward, tokens)
+        return FinishedTrial.of(identity, step, end.outcome, end.reward, tokens)
 
     def _open(self, name: str, identity: Dispatch, step: int) -> None:
         self._members[identity.group] += 1
@@ -260,7 +260,7 @@ class Trials:
         trial.turns = turn.number
 
     def _finish(
-        self, name: str, end: End, turns: int, spent: PhaseSeconds, at: float | None
+        self, name: str, end: RolloutEnd, turns: int, spent: PhaseSeconds, at: float | None
     ) -> None:
         trial = self._live.pop(name)
         self._seen.add(name)
@@ -284,18 +284,18 @@ class Trials:
         return trial.latest
 
 
-def _restored(reader: JournalReader, begun: TrialQueued, end: TrialFinished) -> Ended:
+def _restored(reader: JournalReader, begun: TrialQueued, end: TrialFinished) -> FinishedTrial:
     turns = (entry.event for entry in reader.read_trial(begun.trial))
     tokens = sum(turn.completion_tokens for turn in turns if isinstance(turn, TurnSampled))
     # Which environment it was in is not in the journal.
-    return Ended(
+    return FinishedTrial(
         "", begun.group, begun.task, begun.purpose, begun.step, end.outcome, end.reward, tokens
     )
 
 
-def _restored_traced(begun: TrialQueued, end: TrialFinished, traced: TrialTraced) -> Ended:
+def _restored_traced(begun: TrialQueued, end: TrialFinished, traced: TrialTraced) -> FinishedTrial:
     tokens = sum(call.completion_tokens for call in traced.calls)
-    return Ended(
+    return FinishedTrial(
         "", traced.group, begun.task, begun.purpose, traced.step, end.outcome, end.reward, tokens
     )
 

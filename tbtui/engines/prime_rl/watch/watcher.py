@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tbtui.engines.prime_rl.watch.commands import Commands
-from tbtui.engines.prime_rl.watch.hosted import HostedTrials
+from tbtui.engines.prime_rl.watch.commands import CommandJournal
 from tbtui.engines.prime_rl.watch.logs import (
     PARTS,
     Files,
@@ -21,13 +20,14 @@ from tbtui.engines.prime_rl.watch.logs import (
     Part,
     Pipeline,
     Stall,
-    Warnings,
+    WarningLimiter,
     read_line,
 )
 from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
+from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
 from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
 from tbtui.engines.prime_rl.watch.records import read_records
-from tbtui.engines.prime_rl.watch.rollouts import Rollouts
+from tbtui.engines.prime_rl.watch.rollouts import RolloutReader
 from tbtui.engines.prime_rl.watch.server import server_words
 from tbtui.engines.prime_rl.watch.source import (
     SourceDirectory,
@@ -97,18 +97,18 @@ class Watcher:
         self._clock = clock
         self._tails = Tails(savepoint.positions)
         self._steps = Steps(recorder)
-        self.commands = Commands(recorder, trials_dir, clock)
+        self.commands = CommandJournal(recorder, trials_dir, clock)
         logs = PluginLogs(trials_dir, self._tails) if trials_dir is not None else None
-        self._hosted = HostedTrials(recorder, self.commands, logs, self._batch, self._warn)
-        self._trials = Trials(recorder, self._hosted)
-        self._rollouts = Rollouts(
+        self._plugin_trials = PluginTrials(recorder, self.commands, logs, self._batch, self._warn)
+        self._trials = Trials(recorder, self._plugin_trials)
+        self._rollouts = RolloutReader(
             source, self._tails, self._trials, self._steps, self._warn, savepoint.floor
         )
         self._tokens: TokenText | None = None
         """Text of the model's tokens, once the configuration is there."""
         self._rows: deque[dict[str, Any]] = deque()
         self._pipeline = savepoint.pipeline
-        self._warnings = Warnings()
+        self._warnings = WarningLimiter()
         self._logs: dict[Part, _Log] = {part: _Log(LastLines()) for part in PARTS}
         self._begun: RunStarted | None = None
         self._phase: tuple[RunPhase, str] | None = None
@@ -134,7 +134,7 @@ class Watcher:
                 self._continue()
             if not self._continuing:
                 self._read_all(now)
-        more = self._tails.behind or self._hosted.behind or bool(self._rows)
+        more = self._tails.behind or self._plugin_trials.behind or bool(self._rows)
         moved = self._progress() != before
         if moved:
             self._stall.moved(now)
@@ -160,7 +160,7 @@ class Watcher:
 
     def abandon(self) -> None:
         """The run is being ended, and its end is not watched."""
-        self._hosted.end_all("the run was ended")
+        self._plugin_trials.end_all("the run was ended")
 
     def close(self) -> None:
         self._save()
@@ -216,7 +216,7 @@ class Watcher:
         self._broadcasts = self._source.broadcasts()
         horizon = self._rollouts.read(now)
         # Of a rollout that begins, Prime-RL says first where it belongs.
-        self._hosted.read(now)
+        self._plugin_trials.read(now)
         if self._tokens is not None and (problem := self._tokens.problem()):
             self._recorder.record(Noted(level="info", text=f"tokens stay ids: {problem}"))
         while self._rows and (horizon is None or (step_of(self._rows[0]) or 0) < horizon):
@@ -224,7 +224,9 @@ class Watcher:
         self._steps.settle()
         self._read_checkpoints()
         self._read_logs(now)
-        self.commands.read(self._hosted.live, hosts=self._hosted.any or not self._trials.any)
+        self.commands.read(
+            self._plugin_trials.live, hosts=self._plugin_trials.any or not self._trials.any
+        )
         self._change_phase()
 
     def _batch(self, purpose: Purpose, at: float) -> int:
@@ -345,7 +347,7 @@ class Watcher:
             self._conclude("failed", f"the {culprit} crashed: {last.cause()}")
 
     def _conclude(self, status: Literal["finished", "failed"], reason: str) -> None:
-        self._hosted.end_all("the run is over")
+        self._plugin_trials.end_all("the run is over")
         self._recorder.record(RunFinished(status=status, reason=reason))
         self._savepoint.over = True
         self.end = RunEnd(status, reason)
@@ -360,8 +362,8 @@ class Watcher:
     def _because(self, now: float) -> str:
         if who := self.commands.paused_by:
             return f"the run is paused by {who}: resume it"
-        trials = self._hosted.waiting(now)
-        if self._hosted.all_held:
+        trials = self._plugin_trials.waiting(now)
+        if self._plugin_trials.all_held:
             return f"somebody holds all trials that have begun: {trials}"
         of_trials = f"; live trials: {trials}" if trials else ""
         return f"{self._pipeline.waiting_for(self._files())}{of_trials}{server_words(self._server)}"
@@ -384,7 +386,7 @@ class Watcher:
         pipeline = self._pipeline
         return (
             self._rollouts.news,
-            self._hosted.news,
+            self._plugin_trials.news,
             self._steps.done,
             self._steps.collected,
             len(self._checkpoints),

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator
 
-from tbtui.engines.prime_rl.watch.commands import Commands
-from tbtui.engines.prime_rl.watch.outcomes import Ended, end_of, identity_of
-from tbtui.engines.prime_rl.watch.plugin_logs import HostedState, Logged, PluginLogs, pairs
+from tbtui.engines.prime_rl.watch.commands import CommandJournal
+from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial, end_of, identity_of
+from tbtui.engines.prime_rl.watch.plugin_logs import Logged, PluginLogs, PluginTrial, pairs
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.records import Dispatch, Episode, Trace
 from tbtui.journal.events import (
@@ -38,13 +38,13 @@ _ID_CHARS = 12
 """How much of a trace's id a trial's name ends with."""
 
 
-class HostedTrials:
+class PluginTrials:
     """Journals what the plugin logs, each line once."""
 
     def __init__(
         self,
         recorder: Recorder,
-        commands: Commands,
+        commands: CommandJournal,
         logs: PluginLogs | None,
         batch: Callable[[Purpose, float], int],
         warn: Callable[[str], None],
@@ -61,8 +61,8 @@ class HostedTrials:
         self._logs = logs
         self._batch = batch
         self._warn = warn
-        self._live: dict[str, HostedState] = {}
-        self._untraced: OrderedDict[str, HostedState] = OrderedDict()
+        self._live: dict[str, PluginTrial] = {}
+        self._untraced: OrderedDict[str, PluginTrial] = OrderedDict()
         """Finished ones."""
         self._names: dict[str, str] = {}
         """By the beginning of the trace's id."""
@@ -105,7 +105,7 @@ class HostedTrials:
                 match event:
                     case TrialQueued(trial=name) if name in logged:
                         self._attempts[event.task] += 1
-                        self._live[name] = HostedState(event.task, event.purpose, event.step)
+                        self._live[name] = PluginTrial(event.task, event.purpose, event.step)
                     case TrialFinished(trial=name) if name in self._live:
                         over.add(name)
                         self._untraced[name] = self._live.pop(name)
@@ -121,7 +121,7 @@ class HostedTrials:
             for entry in entries:
                 trial.follow(entry.event, entry.time)
         for name in logged - over - self._live.keys():
-            self._live[name] = HostedState()
+            self._live[name] = PluginTrial()
         return logged
 
     def read(self, now: float) -> None:
@@ -154,7 +154,7 @@ class HostedTrials:
             self._find_new()
         return self._names.get(trace[:_ID_CHARS])
 
-    def traced(self, name: str, episode: Episode, trace: Trace, step: int) -> Ended | None:
+    def traced(self, name: str, episode: Episode, trace: Trace, step: int) -> FinishedTrial | None:
         """Complete a trial with its trace, for the batch `step`; None: it came before."""
         self._catch_up(name)
         who = identity_of(episode, trace)
@@ -179,7 +179,7 @@ class HostedTrials:
         if trial.finished.reward is not None and end.reward is None:
             self._warn(f"{name}: Prime-RL leaves it out: {end.reason}")
         tokens = sum(sum(node.mask) for node in trace.nodes)
-        return Ended.of(who, step, trial.finished.outcome, end.reward, tokens)
+        return FinishedTrial.of(who, step, trial.finished.outcome, end.reward, tokens)
 
     def end_all(self, reason: str) -> None:
         """The run is over: end the trials that still seem to run."""
@@ -207,7 +207,7 @@ class HostedTrials:
     def _find_new(self) -> None:
         for name in self._logs.new() if self._logs is not None else ():
             self._names[_key_of(name)] = name
-            self._live[name] = HostedState()
+            self._live[name] = PluginTrial()
 
     def _catch_up(self, name: str) -> None:
         if self._logs is None or name not in self._live:
@@ -222,7 +222,7 @@ class HostedTrials:
         if trial.finished is not None:
             self._end(name, trial)
 
-    def _line(self, name: str, trial: HostedState, logged: Logged) -> None:
+    def _line(self, name: str, trial: PluginTrial, logged: Logged) -> None:
         event = logged.event
         match event:
             case CommandIssued():
@@ -287,7 +287,7 @@ class HostedTrials:
         self._commands.over(name, outcome)
         self._end(name, trial)
 
-    def _end(self, name: str, trial: HostedState) -> None:
+    def _end(self, name: str, trial: PluginTrial) -> None:
         del self._live[name]
         if self._logs is not None:
             self._logs.close(name)
@@ -300,7 +300,7 @@ class HostedTrials:
             self._untraced.popitem(last=False)
 
     def _calls(
-        self, name: str, trial: HostedState, trace: Trace, version: int
+        self, name: str, trial: PluginTrial, trace: Trace, version: int
     ) -> Iterator[CallTraced]:
         for call, turn in pairs(trial.calls, trace):
             if turn is None:
