@@ -27,7 +27,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List live and past runs: when, what, how far, pass rates first and last, how they ended."""
-    context.obj = (logs_dir or [], as_json)  # `search` heeds what stands before it, too
+    context.obj = (logs_dir or [], as_json)  # `search` takes the options before it, too
     if context.invoked_subcommand is None:
         from tbtui.commands.runs import print_runs
 
@@ -159,7 +159,7 @@ def attach(
 ) -> None:
     """Join a live run of another process: see it, steer it, and leave it running.
 
-    Several people may look; one has the controls. Whoever comes first gets them; C takes them.
+    Several people may look; one has the controls. The first to come gets them; C takes them.
 
     On another machine the app runs there, through ssh.
     """
@@ -186,7 +186,7 @@ def serve(
     ] = 8000,
     anyone: Annotated[
         bool,
-        typer.Option("--anyone", help="Ask for no token: whoever reaches it can read the run."),
+        typer.Option("--anyone", help="Ask for no token: anyone who reaches it can read the run."),
     ] = False,
     public_url: Annotated[
         str | None,

@@ -41,7 +41,7 @@ def watch(
         say(error)
         status = "refused"
     except BrokenPipeError:
-        # Whoever read our output has left; Python would complain again when it flushes at exit.
+        # The reader of our output has left; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = "interrupted"
     return EXIT[status]
