@@ -23,9 +23,7 @@ Settings = Annotated[
     typer.Argument(metavar="NAME=VALUE|FILE.toml", help="Settings, as for run."),
 ]
 
-prime_rl_app = noun(
-    "Write a configuration for Prime-RL, bring an old one up to date, or watch a run."
-)
+prime_rl_app = noun("Write a configuration for Prime-RL, update an old one, or watch a run.")
 
 
 @prime_rl_app.command("config", short_help="Print Prime-RL's file for these settings.")
@@ -69,14 +67,14 @@ def check(
     raise typer.Exit(EXIT_FAILED if any(it.level == "error" for it in findings) else 0)
 
 
-@prime_rl_app.command("migrate", short_help="Bring an older file up to date.")
+@prime_rl_app.command("migrate", short_help="Update an older file.")
 def migrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file of Prime-RL.")],
 ) -> None:
-    """Print an older configuration file of Prime-RL as today's takes it.
+    """Print an older configuration file of Prime-RL in today's form.
 
-    What became of which key goes to standard error, a line each. Comments are not kept. Checked and
-    exit status as for config.
+    What became of each key goes to standard error, one line a key. Comments are lost. The file is
+    checked as by config, with the same exit status.
     """
     from tbtui.engines.prime_rl.migrate import migrate as migrated
     from tbtui.engines.prime_rl.toml_text import read_toml
@@ -102,17 +100,17 @@ def watch(
         Path | None,
         typer.Option(help="Directory of the journal, fresh or an earlier watch's; else runs/NAME."),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there and leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read what there is and leave.")] = False,
     vllm_url: Annotated[
         list[str] | None,
-        typer.Option(help="Of an inference server, for its queue and cache; may be repeated."),
+        typer.Option(help="An inference server, to show its queue and cache; may be repeated."),
     ] = None,
     trials_dir: Annotated[
         Path | None,
         typer.Option(help="trials_dir of tbtui's plugin there; else as the configuration says."),
     ] = None,
     stall_after: Annotated[
-        float, typer.Option(min=1, help="Say why nothing goes forward after so many seconds.")
+        float, typer.Option(min=1, help="Say why nothing progresses after so many seconds.")
     ] = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON event a line.")] = False,
 ) -> None:

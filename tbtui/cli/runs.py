@@ -67,7 +67,7 @@ def search_runs(
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A run's directory, or its name.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one's.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other run's.")],
     as_json: Json = False,
 ) -> None:
     """Compare two runs: pass rates, the settings that differ, and each task's mean reward."""
@@ -91,7 +91,7 @@ def replay(
     ] = "start",
     fps: FramesPerSecond = None,
 ) -> None:
-    """Show a recorded run on the screens of a live one, with a clock to play it and to go about in.
+    """Show a recorded run on the screens of a live one, with a clock to play and move through it.
 
     Space plays, [ and ] go by turns, < and > to steps, alarms and broken trials; ? has all keys.
     """
@@ -119,10 +119,10 @@ def export(
     ] = "html",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The file, or the directory of many; -: the output."),
+        typer.Option("--out", help="A file, or a directory for several; -: standard output."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="In place of files that are there.")
+        bool, typer.Option("--overwrite", help="Replace files that exist.")
     ] = False,
 ) -> None:
     """Write a recorded trial, or all of a run, to files that others can read."""
@@ -193,7 +193,7 @@ def serve(
         typer.Option(metavar="URL", help="Where browsers find it, behind a proxy."),
     ] = None,
 ) -> None:
-    """Show a run in browsers, live or past: all its screens, and nothing that steers it.
+    """Show a run in browsers, live or past: all its screens, without any control over it.
 
     Open the address that it prints: it holds a token, a new one each time unless the environment
     has one (TBTUI_SERVE_TOKEN). From another machine: ssh -L 8000:localhost:8000. Each tab has a
