@@ -1,4 +1,4 @@
-"""What all commands have in common: how one ends, and how it refuses what it was given.
+"""What all commands have in common: how they end, are interrupted, and refuse bad input.
 
 Nothing heavier than Typer is imported.
 """
@@ -27,7 +27,7 @@ EXIT: Mapping[str, int] = MappingProxyType(
         "interrupted": EXIT_INTERRUPTED,
     }
 )
-"""Of a run, by how it ended."""
+"""How a run ended -> exit status."""
 
 
 def noun(help: str) -> typer.Typer:
@@ -36,7 +36,7 @@ def noun(help: str) -> typer.Typer:
 
 
 def say(text: object) -> None:
-    """One line on the error output: what goes wrong is said here alone.
+    """Write one line on the error output: all error messages come through here.
 
     Messages quote what files, servers and programs say: nothing of it reaches a terminal as a
     command.
@@ -57,14 +57,14 @@ TOO_EARLY = "interrupted before the run had begun"
 
 
 class Interrupted(BaseException):
-    """A person or a program wants the end. No `Exception`: nothing takes it for a mere failure."""
+    """A signal asks the program to end. No `Exception`, lest it be taken for a failure."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """What ends a program raises `Interrupted` within, unless somebody else sees to signals then.
+    """Raise `Interrupted` on a signal that ends programs, unless another handler is set meanwhile.
 
-    What is yielded raises it once more: in the middle of an import Python may have lost it.
+    Yields a function that raises it once more: in the middle of an import Python may lose it.
     """
     came = False
 

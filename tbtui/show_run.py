@@ -1,4 +1,5 @@
-"""The app on a run, with all that it may do with this or any other run."""
+"""The app on a run, with all that it may do with this or any other run: join it, write review
+rules, browse its tasks, export a trial, read its prompts."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def show_run(
     *,
     fps: int | None = None,
 ) -> int:
-    """`tbtui.ui.app.run_app` for whoever sits at this machine; returns the exit code."""
+    """Run the app for a user of this machine; returns the exit code."""
     from tbtui.ui.app import run_app
     from tbtui.ui.services import Services
 
@@ -158,7 +159,7 @@ class RecordedTrialTools:
 
 
 def _tokenizer(run: RunDirectory) -> LocalTokenizer | Vocabulary:
-    """Of the run's policy.
+    """The tokenizer of the run's policy.
 
     Raises:
         PolicyError: it isn't here.

@@ -251,7 +251,7 @@ def _size(directory: Path) -> int:
 
 
 def _histories(logs_dir: Path) -> Iterator[tuple[str, RunHistory]]:
-    """Of every run that can be read; one that is broken says nothing of its tasks."""
+    """The history of tasks over all runs that can be read; broken ones are left out."""
     for database in sorted(logs_dir.glob("*/run.db")):
         run = RunDirectory(database.parent)
         try:
@@ -291,7 +291,7 @@ def _record(run: str, started_at: float, task: TaskHistory) -> RunRecord:
 
 
 def _load(name: str) -> TaskSet | None:
-    """A saved set; one that somebody has broken by hand is not offered."""
+    """A saved set; one that was edited into nonsense is not offered."""
     try:
         return load_set(name)
     except CatalogError:

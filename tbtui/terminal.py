@@ -14,7 +14,7 @@ _COMBINING_RUN = re.compile(
 
 
 def on_terminal() -> bool:
-    """Whether somebody sits at both ends of this program."""
+    """Whether input and output of this program are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

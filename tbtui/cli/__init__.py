@@ -156,7 +156,7 @@ def _root(
 
 def main() -> None:
     # What is imported at the start stays for good: looking through it for garbage over and over
-    # takes a tenth of the start. Whoever shows the run switches the collector on again.
+    # takes a tenth of the start. What shows the run switches the collector on again.
     gc.disable()
     set_delays(os.environ)
     _make_streams_usable()

@@ -76,8 +76,8 @@ def migrate(
 ) -> None:
     """Print an older configuration file of Prime-RL in today's form.
 
-    Changed keys go to standard error, a line each. Comments are not kept. The file is checked, and
-    the exit status set, as by config.
+    Changed keys go to standard error, a line each. Comments are lost. The file is checked as by
+    config, with the same exit status.
     """
     from tbtui.engines.prime_rl.migrate import migrate as migrated
     from tbtui.engines.prime_rl.toml_text import read_toml

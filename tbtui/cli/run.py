@@ -113,7 +113,7 @@ def run(
 
 
 def _settings_of(run: str, settings: Sequence[str]) -> RunConfig:
-    """Those that a run would go on with."""
+    """The settings that a run would go on with."""
     from tbtui.engines.resume import request_resume
 
     try:

@@ -27,7 +27,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List live and past runs: when, what, how far, pass rates first and last, how they ended."""
-    context.obj = (logs_dir or [], as_json)  # `search` heeds what stands before it, too
+    context.obj = (logs_dir or [], as_json)  # `search` takes the options before it, too
     if context.invoked_subcommand is None:
         from tbtui.commands.runs import print_runs
 
@@ -67,7 +67,7 @@ def search_runs(
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A run's directory, or its name.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one's.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other run's.")],
     as_json: Json = False,
 ) -> None:
     """Compare two runs: pass rates, the settings that differ, and each task's mean reward."""
@@ -91,7 +91,7 @@ def replay(
     ] = "start",
     fps: FramesPerSecond = None,
 ) -> None:
-    """Show a recorded run on the screens of a live one, with a clock to play it and to go about in.
+    """Show a recorded run on the screens of a live one, with a clock to play and move through it.
 
     Space plays, [ and ] go by turns, < and > to steps, alarms and broken trials; ? has all keys.
     """
@@ -119,10 +119,10 @@ def export(
     ] = "html",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The file, or the directory of many; -: the output."),
+        typer.Option("--out", help="A file, or a directory for several; -: standard output."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="In place of files that are there.")
+        bool, typer.Option("--overwrite", help="Replace files that exist.")
     ] = False,
 ) -> None:
     """Write a recorded trial, or all of a run, to files that others can read."""
@@ -159,7 +159,7 @@ def attach(
 ) -> None:
     """Join a live run of another process: see it, steer it, and leave it running.
 
-    Several people may look; one has the controls. Whoever comes first gets them; C takes them.
+    Several people may look; one has the controls. The first to come gets them; C takes them.
 
     On another machine the app runs there, through ssh.
     """
@@ -186,14 +186,14 @@ def serve(
     ] = 8000,
     anyone: Annotated[
         bool,
-        typer.Option("--anyone", help="Ask for no token: whoever reaches it can read the run."),
+        typer.Option("--anyone", help="Ask for no token: anyone who reaches it can read the run."),
     ] = False,
     public_url: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Where browsers find it, behind a proxy."),
     ] = None,
 ) -> None:
-    """Show a run in browsers, live or past: all its screens, and nothing that steers it.
+    """Show a run in browsers, live or past: all its screens, without any control over it.
 
     Open the address that it prints: it holds a token, a new one each time unless the environment
     has one (TBTUI_SERVE_TOKEN). From another machine: ssh -L 8000:localhost:8000. Each tab has a

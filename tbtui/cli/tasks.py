@@ -29,8 +29,8 @@ TasksDirectory = Annotated[
 def list_tasks(directory: TasksDirectory = None, as_json: Json = False) -> None:
     """List the tasks of a directory and how each would be used.
 
-    In a pipe a line each, its fields uncut and separated by tabs: data set, task, use, difficulty,
-    category, and what it asks for.
+    In a pipe one line a task, its fields uncut and separated by tabs: data set, task, use,
+    difficulty, category, and what it asks for.
     """
     from tbtui.commands.task_lists import print_tasks
 
@@ -43,9 +43,11 @@ def list_tasks(directory: TasksDirectory = None, as_json: Json = False) -> None:
 @tasks_app.command("check", short_help="Find every defect of a directory's tasks.")
 def check_tasks(
     directory: TasksDirectory = None,
-    errors: Annotated[bool, typer.Option("--errors", help="Errors alone, no warnings.")] = False,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="Print errors only, no warnings.")
+    ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object with every defect.")
+        bool, typer.Option("--json", help="Print one JSON object with every defect.")
     ] = False,
 ) -> None:
     """Check every task of a directory: each error with its file, its reason and a remedy, and
@@ -68,7 +70,7 @@ def browse_tasks(
         list[Path] | None,
         typer.Argument(
             metavar="[DIRECTORY]...",
-            help="Of tasks, or a data set's name; default: the bundled and the fetched ones.",
+            help="A directory of tasks, or a data set's name; default: all bundled and fetched.",
         ),
     ] = None,
 ) -> None:
@@ -91,7 +93,7 @@ def browse_tasks(
 
 @tasks_app.command("sets", short_help="List the saved sets, or one's tasks.")
 def list_sets(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Of one set.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A set's name.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete that set.")] = False,
 ) -> None:
     """List the sets that were saved in the browser, or the tasks of one of them."""
@@ -99,7 +101,7 @@ def list_sets(
 
     try:
         if delete and name is None:
-            refuse("--delete is of a set: tbtui tasks sets NAME --delete")
+            refuse("--delete needs a set: tbtui tasks sets NAME --delete")
         if delete and name is not None:
             remove_set(name)
         else:
@@ -114,11 +116,12 @@ def fetch_tasks(
         str | None, typer.Argument(metavar="NAME[@VERSION]", help="Such as terminal-bench@2.0.")
     ] = None,
     into: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="In place of ~/.local/share/tbtui/tasks.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to put it; default: ~/.local/share/tbtui/tasks."),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List all data sets.")] = False,
     registry: Annotated[
-        str | None, typer.Option(metavar="URL|FILE", help="Another registry than Harbor's.")
+        str | None, typer.Option(metavar="URL|FILE", help="A registry other than Harbor's.")
     ] = None,
 ) -> None:
     """Fetch a data set of Harbor's registry; tasks_dir=NAME@VERSION then means it.
@@ -152,7 +155,7 @@ def prefetch_tasks(
     directory: TasksDirectory = None,
     python: Annotated[
         list[str] | None,
-        typer.Option(metavar="VERSION|PATH", help="Bring along one more interpreter; repeatable."),
+        typer.Option(metavar="VERSION|PATH", help="Fetch for one more interpreter; repeatable."),
     ] = None,
     skip: Annotated[
         list[str] | None,

@@ -14,12 +14,14 @@ from tbtui.errors import UserError
 def settings(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Of a setting, or a part of it; default: all."),
+        typer.Argument(
+            metavar="[NAME]...", help="A setting's name, or a part of it; default: all."
+        ),
     ] = None,
 ) -> None:
     """Print settings with their default, unit, meaning and reason.
 
-    All of them are Markdown where the output is no terminal.
+    Without NAME, and where the output is no terminal: all as Markdown.
     """
     import shutil
 

@@ -84,9 +84,9 @@ class _Weights:
     on_server: str | None = None
     """`tinker://...`, where they are in no directory."""
     run: RunDirectory | None = None
-    """That they are of."""
+    """The run that they are of."""
     target: str = ""
-    """As it was typed."""
+    """What was typed."""
 
 
 def evaluate(arguments: Sequence[str], *, use_latest: bool, view: launch.View) -> int:

@@ -136,7 +136,7 @@ def _constant(config: RunConfig) -> str:
 def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
     yield ""
     if config.review == "off":
-        yield "No step waits for somebody's look before it is trained (review=off)."
+        yield "No step waits for a review before it is trained (review=off)."
         if rules.rules:
             yield (
                 f"With review=suspects or review=always the first of these rules that matches a"
@@ -148,7 +148,7 @@ def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
     whose = {"suspects": "trials that something is odd about", "always": "all trials"}[
         config.review
     ]
-    yield f"Before a step is trained somebody looks at {whose} (review={config.review})."
+    yield f"Before a step is trained a person reviews {whose} (review={config.review})."
     if config.review_timeout_sec is not None:
         then = {
             "accept": "it is trained as it stands",

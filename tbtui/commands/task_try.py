@@ -23,7 +23,7 @@ from tbtui.terminal import visible
 from tbtui.view.waiting import duration
 
 _OUTPUT_LINES = 12
-"""Of what the verifier said, for a trial that did not pass."""
+"""Characters of what the verifier said, for a trial that did not pass."""
 _MOST_READ = 64 * 1024
 """Bytes of a file's end."""
 _OURS = ("eval_tasks", "eval_group_size", "tasks")

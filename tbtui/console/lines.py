@@ -98,9 +98,9 @@ class HumanLines:
         self._downtime = Downtime()
         self._open: dict[int, _Step] = {}
         self._step_of: dict[str, int] = {}
-        """Of the training trials of the steps under way."""
+        """Training trial of a step under way -> its step."""
         self._outcomes: dict[str, Outcome] = {}
-        """Of those that are over."""
+        """Training trial that is over -> how it ended."""
         self._train_tasks = 0
         self._settings: dict[str, Any] = {}
         self._run_paused = False
@@ -171,7 +171,7 @@ class HumanLines:
                 elif event.trial in self._evaluating:
                     self._evaluating.discard(event.trial)
                     self._evaluations += event.outcome is not Outcome.CANCELLED
-                # What people ended themselves is told as what they asked for.
+                # What people ended themselves has a line for what they asked.
                 if event.reward is None and event.outcome is not Outcome.CANCELLED:
                     masked = ", masked" if _is_the_policys_doing(event.outcome) else ""
                     yield line("trial", f"{event.trial} {event.outcome}{masked}: {event.reason}")
@@ -261,7 +261,7 @@ class HumanLines:
             case Noted():
                 yield line(event.level, event.text)
             case RunFinished() if self._name and not self._ending.begun:
-                # Why it never began is said by whoever asked for it.
+                # Why it never began has a line for what was asked.
                 pass
             case RunFinished():
                 elapsed = duration(
@@ -282,8 +282,8 @@ class HumanLines:
     def _trials(self) -> str:
         """`960 rollouts, 240 held-out trials`."""
         counts = [(self._rollouts, "rollout"), (self._evaluations, "held-out trial")]
-        told = [f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts if count]
-        return ", ".join(told) or "no trials"
+        parts = [f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts if count]
+        return ", ".join(parts) or "no trials"
 
     def _moved(self, trial: str, number: int) -> None:
         """A trial turns out to belong to another step than it was counted to."""
@@ -344,17 +344,17 @@ def _is_the_policys_doing(outcome: Outcome) -> bool:
     return outcome not in INFRASTRUCTURE and outcome is not Outcome.CANCELLED
 
 
-_TOLD_WITH_ARGUMENTS = frozenset({"set", "relabel", "accept"})
+_WITH_ARGUMENTS = frozenset({"set", "relabel", "accept"})
 
 
 class AskedLines:
-    """Fold every event of the journal in."""
+    """What people, scripts and rules ask for, and what came of it. Fold every event in."""
 
     def __init__(self) -> None:
         self._asked: dict[str, str] = {}
         """Command that is not done -> what it asks."""
         self._ruled: dict[str, str] = {}
-        """Of those, the ones of a review's rules -> their target."""
+        """Command of a review's rule that is not done -> its target."""
 
     def lines(self, entry: Entry) -> Iterator[tuple[str, str]]:
         """Head and text of each line. A rule's decision is one line, unless it is refused."""
@@ -364,8 +364,8 @@ class AskedLines:
                 self._asked[event.command] = f"{event.verb} {event.target}"
                 if is_rule(event.actor):
                     self._ruled[event.command] = event.target
-                told = event.arguments if event.verb in _TOLD_WITH_ARGUMENTS else {}
-                what = f" {given(told)}" if told else ""
+                arguments = event.arguments if event.verb in _WITH_ARGUMENTS else {}
+                what = f" {given(arguments)}" if arguments else ""
                 why = f" ({event.reason})" if event.reason else ""
                 yield "asked", f"{event.actor}: {event.verb} {event.target}{what}{why}"
             case CommandDone():

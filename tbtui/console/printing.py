@@ -35,7 +35,7 @@ def follow(
 ) -> None:
     """Write the journal's events as they come, until it is `complete` and written out.
 
-    Waits for whoever reads `out`: it is for a thread of its own. Events up to number `after` belong
+    Waits for the reader of `out`: run it on a thread of its own. Events up to number `after` belong
     to an earlier part of the run: they are folded in, and not written.
 
     Raises:
@@ -165,7 +165,7 @@ class Printer:
         with self._lock:
             self._unread = True
             if self._gone and 1 not in self._terminal:
-                # Whoever read them had the same terminal.
+                # Their reader had the same terminal.
                 self._leave_terminal()
                 return
             _to_nowhere()

@@ -18,7 +18,7 @@ def line(head: str, text: str) -> str:
 
 
 def given(arguments: Mapping[str, Any]) -> str:
-    """Of a command: `max_steps=3, eval_every=none`."""
+    """A command's arguments: `max_steps=3, eval_every=none`."""
     return ", ".join(
         f"{name}={'none' if value is None else value}" for name, value in arguments.items()
     )
@@ -29,7 +29,7 @@ def reward_text(reward: float | None) -> str:
 
 
 def end_line(status: str, reason: str) -> str:
-    """The very last line: whoever reads only that one gets the reason."""
+    """The very last line, which has the reason: some read only that one."""
     return f"{status}: {visible(reason)}"
 
 

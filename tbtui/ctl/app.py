@@ -50,7 +50,7 @@ for _name, _app in (
 
 @run_app.command("list")
 def list_runs(logs_dir: LogsDir = None, ended: Ended = False, as_json: AsJson = False) -> None:
-    """What runs, and what each run waits for."""
+    """List live runs, and what each waits for."""
     from tbtui.ctl import lists
 
     do(lambda: lists.list_runs(logs_dir, ended=ended, as_json=as_json))
@@ -58,7 +58,7 @@ def list_runs(logs_dir: LogsDir = None, ended: Ended = False, as_json: AsJson = 
 
 @run_app.command("show")
 def show_run(run: Run = None, content: Content = False, as_json: AsJson = False) -> None:
-    """One run in full."""
+    """Show one run in full."""
     from tbtui.ctl import lists
 
     do(lambda: lists.show_run(run, content=content, as_json=as_json))
@@ -67,7 +67,7 @@ def show_run(run: Run = None, content: Content = False, as_json: AsJson = False)
 @run_app.command("stop", help=f"{RUN_VERBS['stop'].does[:-1]} (tbtui run --resume RUN).")
 @changing
 def stop_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Named, for it ends.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Has no default, since the run ends.")],
     options: CommandOptions,
 ) -> int:
     from tbtui.ctl import changes
@@ -107,11 +107,11 @@ def accept_step(
 # Single trials
 
 
-@trial_app.command("list", short_help="What each trial does, and for how long.")
+@trial_app.command("list", short_help="List what each trial does, and for how long.")
 def list_trials(
     run: OfRun = None, ended: Ended = False, content: Content = False, as_json: AsJson = False
 ) -> None:
-    """What each trial does, for how long, and when it was last heard of (idle)."""
+    """List what each trial does, for how long, and when it was last heard of (idle)."""
     from tbtui.ctl import lists
 
     do(lambda: lists.list_trials(run, ended=ended, content=content, as_json=as_json))
@@ -121,7 +121,7 @@ def list_trials(
 def show_trial(
     trial: Trial, run: OfRun = None, content: Content = False, as_json: AsJson = False
 ) -> None:
-    """One trial in full."""
+    """Show one trial in full."""
     from tbtui.ctl import lists
 
     do(lambda: lists.show_trial(trial, run, content=content, as_json=as_json))
@@ -131,11 +131,11 @@ def show_trial(
 def list_events(
     trial: Trial,
     run: OfRun = None,
-    after: Annotated[int, typer.Option(min=0, help="Only those after this number.")] = 0,
+    after: Annotated[int, typer.Option(min=0, help="Only events after this number.")] = 0,
     content: Content = False,
     as_json: AsJson = False,
 ) -> None:
-    """All that is recorded of a trial; as JSON one event a line."""
+    """List all events of a trial; as JSON one event a line."""
     from tbtui.ctl import lists
 
     do(lambda: lists.list_events(trial, run, after, content=content, as_json=as_json))
@@ -145,9 +145,11 @@ def list_events(
 @changing
 def type_in_trial(
     trial: Trial,
-    what: Annotated[list[str], typer.Argument(metavar="TEXT...", help="As it is, with --enter.")],
+    what: Annotated[
+        list[str], typer.Argument(metavar="TEXT...", help="Typed as it is; --enter sends it.")
+    ],
     keys: Annotated[bool, typer.Option("--keys", help="TEXT... are tmux's keys: C-c, Up.")] = False,
-    enter: Annotated[bool, typer.Option("--enter", help="Enter afterwards.")] = False,
+    enter: Annotated[bool, typer.Option("--enter", help="Press Enter afterwards.")] = False,
     run: OfRun = None,
     *,
     options: CommandOptions,
@@ -195,7 +197,7 @@ def relabel_trial(
 
 @group_app.command("list")
 def list_groups(run: OfRun = None, content: Content = False, as_json: AsJson = False) -> None:
-    """What the steps under review would be trained on, and what is suspicious about it."""
+    """List what the steps under review would be trained on, and what is suspicious about it."""
     from tbtui.ctl import lists
 
     do(lambda: lists.list_groups(run, content=content, as_json=as_json))
@@ -216,7 +218,7 @@ def refill_group(
 
 @task_app.command("list")
 def list_tasks(run: OfRun = None, as_json: AsJson = False) -> None:
-    """The run's tasks and their pass rates."""
+    """List the run's tasks and their pass rates."""
     from tbtui.ctl import lists
 
     do(lambda: lists.list_tasks(run, as_json=as_json))
@@ -224,7 +226,7 @@ def list_tasks(run: OfRun = None, as_json: AsJson = False) -> None:
 
 @policy_app.command("show")
 def show_policy(run: Run = None, as_json: AsJson = False) -> None:
-    """What is trained, how busy it is, and how its server is."""
+    """Show what is trained, how busy it is, and how its server is."""
     from tbtui.ctl import lists
 
     do(lambda: lists.show_policy(run, as_json=as_json))
@@ -236,7 +238,7 @@ def show_settings(
     run: OfRun = None,
     as_json: AsJson = False,
 ) -> None:
-    """The settings in force now."""
+    """Show the settings in force now."""
     from tbtui.ctl import lists
 
     do(lambda: lists.show_settings(name, run, as_json=as_json))

@@ -57,7 +57,10 @@ def change_run(
     options: CommandOptions,
     arguments: Mapping[str, Any] | None = None,
 ) -> int:
-    """Exit status: 0 done, 1 refused. Raises `TargetError`, `JournalError`."""
+    """Ask something of the whole run. Returns the exit status: 0 done, 1 refused.
+
+    Raises `TargetError`, `JournalError`, as all here.
+    """
     with read_run(choose_run(run)) as reading:
         state = reading.state
         started = reading.live and state.started_at is not None
@@ -86,7 +89,7 @@ def type_in_trial(
     keys: bool,
     enter: bool,
 ) -> int:
-    """As `change_run`. `keys`: `what` are names of keys, else words of one text."""
+    """Type in a trial. `keys`: `what` are names of keys, else words of one text."""
     from tbtui.journal.typed import Typed, TypedError, from_arguments, to_arguments
 
     parts = [Typed("key", name) for name in what] if keys else [Typed("text", " ".join(what))]
@@ -126,7 +129,7 @@ def change_trial(
 def relabel_trial(
     trial: str, reward: float | None, run: str | None, options: CommandOptions, *, take_back: bool
 ) -> int:
-    """As `change_run`. `take_back`: the verifier's reward again, in place of a `reward`."""
+    """Give a trial another reward; with `take_back` the verifier's again, in place of `reward`."""
     if (reward is None) != take_back:
         raise TargetError("relabel: give --reward R, or --verdict for the verifier's again")
     if reward is not None and not math.isfinite(reward):
@@ -137,7 +140,7 @@ def relabel_trial(
 
 
 def accept_step(step: int | None, run: str | None, options: CommandOptions) -> int:
-    """As `change_run`. `step`: None is the earliest under review."""
+    """Accept a step under review; None: the earliest."""
     return change_run("accept", run, options, {} if step is None else {"step": step})
 
 
@@ -152,7 +155,7 @@ def refill_group(group: str, run: str | None, options: CommandOptions) -> int:
 
 
 def change_settings(settings: Sequence[str], run: str | None, options: CommandOptions) -> int:
-    """As `change_run`; `settings` are `name=value`. Raises `ConfigError` too."""
+    """Change settings, given as `name=value`. Raises `ConfigError` too."""
     from tbtui.config import ConfigError, absolute, is_file, names_of, parse_settings, to_json
     from tbtui.config import settings as known
     from tbtui.engines.grpo.live_settings import LIVE

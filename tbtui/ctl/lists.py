@@ -39,7 +39,7 @@ _GAP = "  "
 
 
 def list_runs(logs_dir: Path | None, *, ended: bool, as_json: bool) -> None:
-    """Live runs; with `ended` those of `logs_dir` that are over, too."""
+    """Print live runs; with `ended` those of `logs_dir` that are over, too."""
     where = logs_dir or RunConfig().logs_dir
     runs = {run.path: run for run in all_live_runs(where)}
     if ended:
@@ -68,7 +68,7 @@ def show_run(run: str | None, *, content: bool, as_json: bool) -> None:
 
 
 def list_groups(run: str | None, *, content: bool, as_json: bool) -> None:
-    """Of the steps that wait for a review."""
+    """Print the groups of the steps that wait for a review."""
     with read_run(choose_run(run)) as reading:
         reviews = _review_rows(reading, content=content)
     if as_json:
@@ -79,7 +79,7 @@ def list_groups(run: str | None, *, content: bool, as_json: bool) -> None:
 
 
 def list_trials(run: str | None, *, ended: bool, content: bool, as_json: bool) -> None:
-    """Of the batches under way; with `ended` all that are kept."""
+    """Print the trials of the batches under way; with `ended` all that are kept."""
     with read_run(choose_run(run)) as reading:
         state = reading.state
         trials = state.trials.values() if ended else current_trials(state)
@@ -100,7 +100,7 @@ def show_trial(trial: str, run: str | None, *, content: bool, as_json: bool) -> 
 
 
 def list_events(trial: str, run: str | None, after: int, *, content: bool, as_json: bool) -> None:
-    """Everything that the journal has of a trial; as JSON one event a line."""
+    """Print everything that the journal has of a trial; as JSON one event a line."""
     with read_run(choose_run(run)) as reading:
         name = _recorded_trial(trial, reading)
         for entry in reading.reader.read_trial(name, after):
@@ -127,7 +127,7 @@ def show_policy(run: str | None, *, as_json: bool) -> None:
 
 
 def show_settings(name: str | None, run: str | None, *, as_json: bool) -> None:
-    """The settings in force now."""
+    """Print the settings in force now."""
     with read_run(choose_run(run)) as reading:
         settings = reading.state.settings
         if name is not None and name not in settings:
@@ -145,7 +145,7 @@ def _review_rows(reading: RunReading, *, content: bool) -> list[Row]:
 
 
 def _recorded_trial(trial: str, reading: RunReading) -> str:
-    """Its id. One that has left the state is in the journal still."""
+    """Its id: a trial that has left the state is in the journal still."""
     if reading.reader.last_time(trial) is not None:
         return trial
     return choose_trial(trial, reading.state).trial

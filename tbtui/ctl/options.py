@@ -20,9 +20,10 @@ OfRun = Annotated[
 ]
 Trial = Annotated[str, typer.Argument(metavar="TRIAL", help="Its id, or its label if it is live.")]
 LogsDir = Annotated[
-    Path | None, typer.Option("--logs-dir", help="Where runs are looked for, too; default: runs.")
+    Path | None,
+    typer.Option("--logs-dir", help="Directory of runs to look in, too; default: runs."),
 ]
-Ended = Annotated[bool, typer.Option("--ended", help="Those that are over, too.")]
+Ended = Annotated[bool, typer.Option("--ended", help="Also those that are over.")]
 Content = Annotated[
     bool,
     typer.Option("--content", help="Also what the model and its programs wrote: don't trust it."),
@@ -39,9 +40,12 @@ class CommandOptions:
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")] = (
         False
     )
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="For what comes of it.")] = True
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for what comes of it.")] = (
+        True
+    )
     timeout_sec: Annotated[
-        float | None, typer.Option("--timeout", metavar="SEC", min=0, help="Wait no longer.")
+        float | None,
+        typer.Option("--timeout", metavar="SEC", min=0, help="Wait no longer than this."),
     ] = None
     """None: as long as it takes."""
     as_json: AsJson = False

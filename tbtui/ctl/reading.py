@@ -56,7 +56,7 @@ class RunReading:
     reader: JournalReader
     state: RunState
     pid: int | None
-    """Of the process that runs it; None: it is over, or was killed."""
+    """The process that runs it; None: it is over, or was killed."""
     now: float
     """Seconds since the epoch; of a run that is over, its end."""
 
@@ -74,7 +74,7 @@ class RunReading:
 
 @contextlib.contextmanager
 def read_run(directory: RunDirectory) -> Iterator[RunReading]:
-    """Raises `JournalError` and `RunDirectoryError`."""
+    """Read a run up to now. Raises `JournalError` and `RunDirectoryError`."""
     pid = writer(directory)
     reader = JournalReader(directory, lenient=True)
     try:
@@ -90,7 +90,7 @@ def read_run(directory: RunDirectory) -> Iterator[RunReading]:
 def run_row(run: RunReading, *, content: bool = False) -> Row:
     state = run.state
     # Why a run failed may quote what failed in it.
-    told = content or run.status != "failed"
+    shown = content or run.status != "failed"
     running = state.running_trials() if run.live else []
     return {
         "run": run.directory.name,
@@ -110,12 +110,12 @@ def run_row(run: RunReading, *, content: bool = False) -> Row:
         "alarms": state.alarms_raised,
         "seconds": None if state.started_at is None else round(run.now - state.started_at, 1),
         "silent_sec": round(run.now - state.time, 1) if run.live else None,
-        "reason": state.reason if told and not run.live else None,
+        "reason": state.reason if shown and not run.live else None,
     }
 
 
 def unreadable_row(directory: RunDirectory, reason: str) -> Row:
-    """As `run_row`, of a run of which no more can be known."""
+    """The fields of `run_row` for a run of which no more can be known."""
     return dict.fromkeys(_RUN_FIELDS) | {
         "run": directory.name,
         "directory": str(directory.path),

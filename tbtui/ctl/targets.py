@@ -19,7 +19,7 @@ class TargetError(UserError):
 
 
 def all_live_runs(logs_dir: Path) -> list[RunDirectory]:
-    """Those that this user has on this machine, and those in `logs_dir`; by name."""
+    """Live runs of this user on this machine, and those in `logs_dir`; by name."""
     runs = {run.path: run for run in live_runs()}
     for run in past_runs(logs_dir):
         if is_live(run):
@@ -28,7 +28,7 @@ def all_live_runs(logs_dir: Path) -> list[RunDirectory]:
 
 
 def past_runs(logs_dir: Path) -> list[RunDirectory]:
-    """All in `logs_dir`, live ones too; by name."""
+    """All runs in `logs_dir`, live ones too; by name."""
     return sorted(find_runs([logs_dir]), key=lambda run: run.path)
 
 

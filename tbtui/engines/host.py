@@ -82,7 +82,7 @@ class EngineThread:
             return await self.ended()
 
     async def ended(self) -> RunEnd:
-        # Whoever gives the wait up would cancel the future itself.
+        # Without the shield, giving up the wait would cancel the future.
         return await asyncio.shield(asyncio.wrap_future(self._end))
 
     def _main(self) -> None:

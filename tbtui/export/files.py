@@ -97,7 +97,7 @@ def export_trial(
     """Write a trial to a file, whole or not at all.
 
     Args:
-        advantages: `read_advantages` of the run, for whoever writes many; else they are read.
+        advantages: `read_advantages` of the run, for a caller that writes many; else they are read.
 
     Raises:
         ExportError: the file is there already or can't be written; or the trial isn't there, or

@@ -138,7 +138,7 @@ def _metrics(call: Call) -> dict[str, Any]:
 
 
 def _known(**fields: Any) -> dict[str, Any]:
-    """Without those that are None, as Harbor writes them."""
+    """The fields that are not None, as Harbor writes them."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -198,7 +198,7 @@ def _parsed(line: str) -> Any:
 def json_lines(record: TrialRecord) -> str:
     """Times in seconds since the epoch, log-probabilities in nats.
 
-    `prompt_ids`, `completion_ids`, `logprobs` and `pieces` are null where only somebody else's
+    `prompt_ids`, `completion_ids`, `logprobs` and `pieces` are null where only another's
     trainer has the tokens.
     """
     # In ASCII: some readers take other characters than \n for the end of a line.

@@ -69,7 +69,7 @@ class RunPhase(StrEnum):
     EVALUATING = "evaluating"
     SAMPLING = "sampling"
     REVIEWING = "reviewing"
-    """All trials of the step are over; somebody is to look at them before it is trained."""
+    """All trials of the step are over; it waits for a review before it is trained."""
     TRAINING = "training"
     SAVING = "saving"
     STOPPING = "stopping"

@@ -33,12 +33,12 @@ class PublicUrl:
 
     @property
     def origin(self) -> str:
-        """As browsers write it: in lower case, without a port that goes without saying."""
+        """Scheme and host as browsers write them: in lower case, without the default port."""
         return str(self.page.origin())
 
     @property
     def host(self) -> str:
-        """As browsers ask for it."""
+        """The Host header of browsers."""
         return self.origin.partition("://")[2]
 
     @property
@@ -113,7 +113,7 @@ def to_the_page() -> web.Response:
 
 
 def _refusal(request: web.Request) -> web.Response:
-    """One line; but a browser's first question is asked anew by a page of our own.
+    """Answer with one line; a browser's first request is repeated by a page of our own.
 
     It keeps a strict cookie to itself while it follows another site's link (a chat's, say), through
     a redirect too.

@@ -17,7 +17,7 @@ from tbtui.journal.rundir import RunDirectory, find_run
 from tbtui.journal.summaries import find_runs, newest_first, summarise
 
 TOKEN_VARIABLE = "TBTUI_SERVE_TOKEN"
-"""Not an option: whoever lists processes would see it."""
+"""Not an option: it would show in a list of processes."""
 _FIXED_TOKEN = re.compile(r"[!-~]{16,}")
 _PLAIN_HTTP = (
     "tbtui: this is plain HTTP: on its way to another machine others can read the token and the"
@@ -101,10 +101,10 @@ def _serve(
         typer.echo(f"{directory.name}, to look at only: {addresses} (ctrl-c ends it)")
         if token is None:
             readers = (
-                "every user of this machine" if is_loopback(host) else f"whoever reaches {host}"
+                "every user of this machine" if is_loopback(host) else f"anyone who reaches {host}"
             )
             if public is not None:
-                readers = f"whoever reaches {public.page}"
+                readers = f"anyone who reaches {public.page}"
             say(f"no token is asked for: {readers} can read this run")
         elif not is_loopback(host) and (public is None or public.secure_host is None):
             typer.echo(_PLAIN_HTTP, err=True)
@@ -121,6 +121,6 @@ def _serve(
 
 
 def _reason(error: OSError) -> str:
-    """Without the address, which asyncio adds and we say ourselves."""
+    """The reason without the address, which asyncio adds and we print ourselves."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else str(error.strerror)

@@ -35,7 +35,7 @@ _LONGEST_MESSAGE = 1 << 20
 """Bytes from a browser, pasted text among them."""
 _HEARTBEAT_SEC = 15.0
 _SLOWEST_END_SEC = 1.0
-"""For whoever is in the middle of a file when the server ends."""
+"""For clients in the middle of a file when the server ends."""
 _MOST_WAITING = 64
 _PATIENCE_SEC = 10.0
 """For a whole request."""
@@ -48,7 +48,7 @@ class RunServer:
     """Serves one run."""
 
     def __init__(self, run: RunDirectory, token: str | None, public: PublicUrl | None) -> None:
-        """Without a `token` whoever reaches it may read the run.
+        """Without a `token` anyone who reaches it may read the run.
 
         `public` is where browsers find it, beside the address listened on.
         """
@@ -67,7 +67,7 @@ class RunServer:
         """Until SIGINT or SIGTERM; then every viewer has ended.
 
         Args:
-            ready: told the port once it answers.
+            ready: called with the port once it answers.
 
         Raises:
             OSError: nothing can be listened on there.
@@ -134,7 +134,7 @@ class RunServer:
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answers nobody but the page itself, under a name that is known to be this server's.
 
-        Without it any web page could read the run through the browser of somebody who can reach
+        Without it any web page could read the run through the browser of a person who can reach
         this server: by a name of its own that it lets point here, or by opening the socket.
         """
         if (timer := self._waiting.pop(request.protocol, None)) is not None:
@@ -237,6 +237,6 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
 
 
 def _hostname(host: str) -> str:
-    """Of a Host header, in lower case; empty where it makes no sense."""
+    """The host of a Host header, in lower case; empty where it makes no sense."""
     found = _HOST.fullmatch(host)
     return "" if found is None else found[1].strip("[]").lower()

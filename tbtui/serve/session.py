@@ -26,7 +26,7 @@ _COLUMNS, _ROWS = (20, 500), (5, 200)
 _PATIENCE_SEC = 3.0
 """For a viewer to end by itself."""
 _FAREWELL_SEC = 2.0
-"""For a tab to be told why."""
+"""So that a tab can show why."""
 _SLOWEST_SEC = 30.0
 """A tab that takes nothing for so long has gone, whatever its connection says."""
 _UNREAD_BYTES = 1 << 20

@@ -47,7 +47,7 @@ class RecordedGroup:
     task: str
     trials: tuple[RecordedTrial, ...]
     labels: tuple[str, ...]
-    """Of the trials, as on the screen: `copy-03/2`."""
+    """Trials' labels, as on the screen: `copy-03/2`."""
     scored: GroupAdvantages
     """What was trained with, in the order of `trials`."""
 

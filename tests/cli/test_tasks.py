@@ -43,7 +43,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["browse"], 2, "needs a terminal"),
         (["sets", "none"], 2, "no set @none"),
         (["sets", "none", "--delete"], 2, "no set @none"),
-        (["sets", "--delete"], 2, "--delete is of a set"),
+        (["sets", "--delete"], 2, "--delete needs a set"),
         (["fetch"], 2, "name one data set"),
         (["fetch", "x", "--list"], 2, "name one data set"),
         (["fetch", "x", "--registry", "REGISTRY"], 2, "has no data set 'x'"),

@@ -1,4 +1,4 @@
-"""What a run without the app says of a step that waits for somebody's look."""
+"""What a run without the app says of a step under review."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ async def test_there_is_an_end_to_how_many_get_in(
     with pytest.raises(ControlError, match="3 others are connected already"):
         await ControlClient.open(live.directory)
     viewers[0].leave()
-    await until(lambda: len(live.run._server._clients) == 2)
+    await until(lambda: len(live.run._server._connections) == 2)
     await is_well(live)
 
 

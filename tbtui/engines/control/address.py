@@ -1,4 +1,6 @@
-"""Binding and reaching a run's control socket, however long the run directory's path is.
+"""Where live runs are found: their control sockets, and the links that name them.
+
+A control socket is bound and reached however long the run directory's path is:
 
 The kernel takes at most 107 bytes of path. A directory is opened instead, and the socket named
 below its descriptor in /proc; where there is no /proc, the path itself has to do.
@@ -23,7 +25,7 @@ _BACKLOG = 16
 def bind(path: Path) -> socket.socket:
     """A listening socket at `path`, mode 0600 from its first moment.
 
-    One that is there is replaced in one step: whoever binds has made sure that it is dead.
+    One that is there is replaced in one step: the caller has made sure that it is dead.
 
     Raises:
         OSError: it can't be made there.

@@ -34,7 +34,7 @@ class AttachedRun:
         Args:
             name: of who looks; empty: the user.
             take: the controls, if nobody has them; else only look.
-            exclusive: take them from whoever has them, and keep scripts out too.
+            exclusive: take them from the client that has them, and keep scripts out too.
         """
         self.directory = directory
         self._name = name
@@ -74,7 +74,7 @@ class AttachedRun:
         return False
 
     async def ended(self) -> RunEnd:
-        # Whoever gives the wait up would cancel the future itself.
+        # Without the shield, giving up the wait would cancel the future.
         return await asyncio.shield(asyncio.wrap_future(self._end))
 
     def _take_now(self) -> None:

@@ -48,7 +48,7 @@ class RunCommands:
         self._outages = outages
         self._paused_for_outage = False
         self._trials_there = False
-        """Those that commands may be about can be found."""
+        """The trials that commands may be about can be found."""
         self._queue = CommandQueue()
         self.serve(self._queue)
 
@@ -90,14 +90,14 @@ class RunCommands:
         return True
 
     def pause(self, verb: Literal["pause", "freeze"]) -> None:
-        """The whole run."""
+        """Pause the whole run."""
         self._paused_for_outage = False
         self._pause.begin()
         self._steering.hold(verb)
         self._journal.append(RunPaused())
 
     def pause_for_outage(self, reason: str) -> None:
-        """As `Pausable` has it."""
+        """Implements `Pausable`."""
         if not self._pause.on:
             self._paused_for_outage = True
             self._pause.begin()
@@ -105,7 +105,7 @@ class RunCommands:
             self._journal.append(RunPaused(reason=reason))
 
     def resume_after_outage(self) -> None:
-        """As `Pausable` has it."""
+        """Implements `Pausable`."""
         if self._paused_for_outage:
             self._resume()
 
@@ -116,7 +116,7 @@ class RunCommands:
         self._journal.append(RunResumed())
 
     def _control_batch(self, command: Command) -> None:
-        """Of a batch: one of its trials or groups, or its review."""
+        """Carry out a command on a batch: on a trial or group of it, or on its review."""
         if command.target == RUN:
             self._accept(command)
         elif command.verb not in _BATCHES_OWN:
@@ -126,7 +126,7 @@ class RunCommands:
             self._done(command, False, refusal(command.verb, unknown))
 
     def _accept(self, command: Command) -> None:
-        """The step that is asked for, or the one under review that is trained first."""
+        """Accept the step that is asked for, or the one under review that is trained first."""
         step = command.arguments.get("step")
         if not isinstance(step, int | None):
             self._done(command, False, f"accept: step {str(step)[:20]!r} is not a number")

@@ -396,7 +396,7 @@ class Steering:
         """A trial can't do what was asked, or can't go on doing it.
 
         Where nobody waits for the answer (the whole run was paused, or the trial goes on after it
-        was held), a person is told only of a trial that goes on acting.
+        was held), only a trial that goes on acting is noted.
         """
         trial, verb = refusal.trial, refusal.verb
         found = self._attempts.find(trial)
