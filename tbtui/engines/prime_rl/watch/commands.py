@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tbtui.engines.events_of import issued
 from tbtui.engines.prime_rl.plugin.control_file import ControlFile
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued, Outcome, RunPaused, RunResumed
 from tbtui.journal.reader import JournalReader
@@ -48,25 +48,22 @@ class CommandJournal:
         """Restore the state that an earlier watcher journalled."""
         kinds = ("command_issued", "command_done", "run_resumed")
         holds: dict[str, CommandIssued] = {}
-        after = 0
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                match entry.event:
-                    case CommandIssued() as command:
-                        self._issued.add(command.command)
-                        self._wait(command)
-                        if command.target == RUN and command.verb in ("pause", "freeze"):
-                            holds[command.command] = command
-                    case CommandDone(command=name, ok=ok):
-                        self._over(name)
-                        hold = holds.pop(name, None)
-                        if ok and hold is not None:
-                            self.paused_by = hold.actor
-                            self.frozen |= hold.verb == "freeze"
-                    case _:
-                        self.paused_by, self.frozen = "", False
-                        holds.clear()
+        for event in journalled(reader, kinds):
+            match event:
+                case CommandIssued() as command:
+                    self._issued.add(command.command)
+                    self._wait(command)
+                    if command.target == RUN and command.verb in ("pause", "freeze"):
+                        holds[command.command] = command
+                case CommandDone(command=name, ok=ok):
+                    self._over(name)
+                    hold = holds.pop(name, None)
+                    if ok and hold is not None:
+                        self.paused_by = hold.actor
+                        self.frozen |= hold.verb == "freeze"
+                case _:
+                    self.paused_by, self.frozen = "", False
+                    holds.clear()
         # The watcher may have ended while it waited for the servers' answer.
         self.frozen |= any(hold.verb == "freeze" for hold in holds.values())
         self._past = set(self._done)

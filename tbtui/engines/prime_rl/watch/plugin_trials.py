@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from tbtui.engines.prime_rl.watch.commands import CommandJournal
 from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial, end_of, identity_of
 from tbtui.engines.prime_rl.watch.plugin_logs import Logged, PluginLogs, PluginTrial, pairs
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
 from tbtui.engines.prime_rl.watch.records import Dispatch, Episode, Trace
 from tbtui.journal.events import (
     CallTraced,
@@ -98,22 +98,20 @@ class PluginTrials:
         for name in logged:
             self._names[_key_of(name)] = name
         kinds = ("trial_queued", "trial_finished", "trial_traced")
-        after, over = 0, set[str]()
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for event in (entry.event for entry in entries):
-                match event:
-                    case TrialQueued(trial=name) if name in logged:
-                        self._attempts[event.task] += 1
-                        self._live[name] = PluginTrial(event.task, event.purpose, event.step)
-                    case TrialFinished(trial=name) if name in self._live:
-                        over.add(name)
-                        self._untraced[name] = self._live.pop(name)
-                        self._untraced[name].finished = event
-                    case TrialTraced(trial=name):
-                        self._untraced.pop(name, None)
-                    case _:
-                        pass
+        over = set[str]()
+        for event in journalled(reader, kinds):
+            match event:
+                case TrialQueued(trial=name) if name in logged:
+                    self._attempts[event.task] += 1
+                    self._live[name] = PluginTrial(event.task, event.purpose, event.step)
+                case TrialFinished(trial=name) if name in self._live:
+                    over.add(name)
+                    self._untraced[name] = self._live.pop(name)
+                    self._untraced[name].finished = event
+                case TrialTraced(trial=name):
+                    self._untraced.pop(name, None)
+                case _:
+                    pass
         self._bound()
         for name, trial in (*self._live.items(), *self._untraced.items()):
             entries = reader.read_trial(name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tbtui.algorithm.evaluation import attempts, pass_rates
 from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
 from tbtui.engines.prime_rl.watch.source import EvalSettings
 from tbtui.journal.events import (
     Estimate,
@@ -177,21 +177,18 @@ class Steps:
     def restore(self, reader: JournalReader) -> None:
         """Restore what an earlier watcher journalled."""
         kinds = ("step_started", "group_added", "step_finished", "eval_finished")
-        after = 0
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                match entry.event:
-                    case StepStarted(step=step):
-                        self._started.add(step)
-                    case GroupAdded(group=group):
-                        self._groups.add(group)
-                    case StepFinished(step=step):
-                        self._finished.add(step)
-                    case EvalFinished(step=step, by_kind=rates):
-                        self._evaluated |= {(step, env) for env in rates}
-                    case _:
-                        pass
+        for event in journalled(reader, kinds):
+            match event:
+                case StepStarted(step=step):
+                    self._started.add(step)
+                case GroupAdded(group=group):
+                    self._groups.add(group)
+                case StepFinished(step=step):
+                    self._finished.add(step)
+                case EvalFinished(step=step, by_kind=rates):
+                    self._evaluated |= {(step, env) for env in rates}
+                case _:
+                    pass
 
     @property
     def done(self) -> int:

@@ -17,7 +17,7 @@ from tbtui.engines.prime_rl.watch.outcomes import (
     trial_name,
 )
 from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
 from tbtui.engines.prime_rl.watch.records import (
     Call,
     Delta,
@@ -84,29 +84,26 @@ class Trials:
         hosted: dict[str, TrialFinished | None] = dict.fromkeys(self._plugin_trials.restore(reader))
         queued: dict[str, TrialQueued] = {}
         finished: list[tuple[str, FinishedTrial]] = []
-        after = 0
         kinds = ("trial_queued", "trial_finished", "trial_traced")
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                match entry.event:
-                    case TrialQueued(trial=name) as begun:
-                        queued[name] = begun
-                        if name not in hosted:
-                            self._members[begun.group] += 1
-                    case TrialFinished(trial=name) as end if name not in hosted:
-                        self._seen.add(name)
-                        begun = queued.pop(name)
-                        if begun.step > done - _MAY_BE_SHIPPED_STEPS:
-                            finished.append((name, _restored(reader, begun, end)))
-                    case TrialFinished(trial=name) as end:
-                        hosted[name] = end
-                    case TrialTraced(trial=name) as traced if known := hosted.get(name):
-                        begun = queued.pop(name)
-                        if traced.step > done - _MAY_BE_SHIPPED_STEPS:
-                            finished.append((name, _restored_traced(begun, known, traced)))
-                    case _:
-                        pass
+        for event in journalled(reader, kinds):
+            match event:
+                case TrialQueued(trial=name) as begun:
+                    queued[name] = begun
+                    if name not in hosted:
+                        self._members[begun.group] += 1
+                case TrialFinished(trial=name) as end if name not in hosted:
+                    self._seen.add(name)
+                    begun = queued.pop(name)
+                    if begun.step > done - _MAY_BE_SHIPPED_STEPS:
+                        finished.append((name, _restored(reader, begun, end)))
+                case TrialFinished(trial=name) as end:
+                    hosted[name] = end
+                case TrialTraced(trial=name) as traced if known := hosted.get(name):
+                    begun = queued.pop(name)
+                    if traced.step > done - _MAY_BE_SHIPPED_STEPS:
+                        finished.append((name, _restored_traced(begun, known, traced)))
+                case _:
+                    pass
         for name in queued.keys() - hosted.keys():
             turns = reader.sampled(name, before=2**62)
             self._live[name] = _Trial(queued[name].step, 0, turns=turns)
