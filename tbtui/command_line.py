@@ -9,10 +9,12 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn, override
 
 import typer
+from typer.core import TyperGroup
 
+from tbtui.errors import UserError
 from tbtui.terminal import visible
 
 EXIT_FAILED = 1
@@ -30,9 +32,22 @@ EXIT: Mapping[str, int] = MappingProxyType(
 """How a run ended -> exit status."""
 
 
+class CommandGroup(TyperGroup):
+    """Commands that end with one line and a status where a person gave bad input, or interrupts."""
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            refuse(error)
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
 def noun(help: str) -> typer.Typer:
     """A group of commands."""
-    return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+    return typer.Typer(help=help, cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 
 def say(text: object) -> None:

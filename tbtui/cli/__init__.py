@@ -17,10 +17,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, override
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_group
 
-from tbtui.command_line import EXIT_FAILED, refuse, say
+from tbtui.command_line import EXIT_FAILED, CommandGroup, refuse, say
 from tbtui.terminal import set_delays
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
 """What adds each of them, with the others of its module."""
 
 
-class _Commands(TyperGroup):
+class _Commands(CommandGroup):
     """Imports and builds the command that is asked for; all of them where they are listed."""
 
     @override

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tbtui.command_line import EXIT_FAILED, noun, refuse, say
-from tbtui.errors import UserError
+from tbtui.command_line import EXIT_FAILED, noun, say
 from tbtui.terminal import visible
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ def config(
     """
     from tbtui.config import parse_settings
 
-    try:
-        valid = print_configuration(parse_settings(settings or []))
-    except UserError as error:
-        refuse(error)
+    valid = print_configuration(parse_settings(settings or []))
     raise typer.Exit(0 if valid else EXIT_FAILED)
 
 
@@ -61,10 +57,7 @@ def check(
     from tbtui.config import parse_settings
     from tbtui.engines.prime_rl.launch.prepare import check_launch
 
-    try:
-        findings = asyncio.run(check_launch(parse_settings(settings or [])))
-    except UserError as error:
-        refuse(error)
+    findings = asyncio.run(check_launch(parse_settings(settings or [])))
     for finding in findings:
         typer.echo(f"{_GLYPHS[finding.level]} {visible(finding.text)}")
     raise typer.Exit(EXIT_FAILED if any(it.level == "error" for it in findings) else 0)
@@ -82,15 +75,12 @@ def migrate(
     from tbtui.engines.prime_rl.migrate import migrate as migrated
     from tbtui.engines.prime_rl.toml_text import read_toml
 
-    try:
-        toml, changes = migrated(read_toml(file))
-        for change in changes:
-            typer.echo(visible(str(change)), err=True)
-        if not changes:
-            say(f"{file}: nothing to change")
-        valid = _print_valid(toml)
-    except UserError as error:
-        refuse(error)
+    toml, changes = migrated(read_toml(file))
+    for change in changes:
+        typer.echo(visible(str(change)), err=True)
+    if not changes:
+        say(f"{file}: nothing to change")
+    valid = _print_valid(toml)
     raise typer.Exit(0 if valid else EXIT_FAILED)
 
 

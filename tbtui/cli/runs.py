@@ -9,7 +9,6 @@ import typer
 
 from tbtui.cli.common import FramesPerSecond, Json, Run, frames_of
 from tbtui.command_line import EXIT_FAILED, refuse
-from tbtui.errors import UserError
 from tbtui.terminal import visible
 
 runs_app = typer.Typer(help="List live and past runs, or search them.", rich_markup_mode=None)
@@ -31,10 +30,7 @@ def list_runs(
     if context.invoked_subcommand is None:
         from tbtui.commands.runs import print_runs
 
-        try:
-            print_runs(logs_dir or [], as_json=as_json)
-        except UserError as error:
-            refuse(error)
+        print_runs(logs_dir or [], as_json=as_json)
 
 
 @runs_app.command("search", short_help="Find a text in the runs' transcripts.")
@@ -56,12 +52,9 @@ def search_runs(
 
     if not text.strip():
         refuse("search: write what to look for")
-    try:
-        before, json_before = context.obj
-        places = [*before, *(logs_dir or [])]
-        found = print_hits(text, run or [], places, as_json=as_json or json_before)
-    except UserError as error:
-        refuse(error)
+    before, json_before = context.obj
+    places = [*before, *(logs_dir or [])]
+    found = print_hits(text, run or [], places, as_json=as_json or json_before)
     raise typer.Exit(0 if found else EXIT_FAILED)
 
 
@@ -73,10 +66,7 @@ def compare(
     """Compare two runs: pass rates, the settings that differ, and each task's mean reward."""
     from tbtui.commands.compare import print_comparison
 
-    try:
-        print_comparison(first, second, as_json=as_json)
-    except UserError as error:
-        refuse(error)
+    print_comparison(first, second, as_json=as_json)
 
 
 def replay(
@@ -128,10 +118,7 @@ def export(
     """Write a recorded trial, or all of a run, to files that others can read."""
     from tbtui.export.files import export as export_trials
 
-    try:
-        said = export_trials(run, trial, format, out, overwrite=overwrite)
-    except UserError as error:
-        refuse(error)
+    said = export_trials(run, trial, format, out, overwrite=overwrite)
     if said:
         typer.echo(visible(said))
 

@@ -14,7 +14,6 @@ from tbtui.cli.common import (
     view_of,
 )
 from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, noun, refuse, say
-from tbtui.errors import UserError
 from tbtui.terminal import on_terminal
 
 tasks_app = noun("Look at tasks, choose among them, fetch more, try one.")
@@ -34,10 +33,7 @@ def list_tasks(directory: TasksDirectory = None, as_json: Json = False) -> None:
     """
     from tbtui.commands.task_lists import print_tasks
 
-    try:
-        print_tasks(directory, as_json=as_json)
-    except UserError as error:
-        refuse(error)
+    print_tasks(directory, as_json=as_json)
 
 
 @tasks_app.command("check", short_help="Find every defect of a directory's tasks.")
@@ -57,10 +53,7 @@ def check_tasks(
     """
     from tbtui.commands import task_lists
 
-    try:
-        usable = task_lists.check_tasks(directory, errors_only=errors, as_json=as_json)
-    except UserError as error:
-        refuse(error)
+    usable = task_lists.check_tasks(directory, errors_only=errors, as_json=as_json)
     raise typer.Exit(0 if usable else EXIT_FAILED)
 
 
@@ -80,10 +73,7 @@ def browse_tasks(
     from tbtui.config import parse_settings
     from tbtui.task_library import browse
 
-    try:
-        start = browse(directories or [])
-    except UserError as error:
-        refuse(error)
+    start = browse(directories or [])
     if start is not None:
         from tbtui import launch
 
@@ -99,15 +89,12 @@ def list_sets(
     """List the sets that were saved in the browser, or the tasks of one of them."""
     from tbtui.commands.task_lists import print_sets, remove_set
 
-    try:
-        if delete and name is None:
-            refuse("--delete needs a set: tbtui tasks sets NAME --delete")
-        if delete and name is not None:
-            remove_set(name)
-        else:
-            print_sets(name)
-    except UserError as error:
-        refuse(error)
+    if delete and name is None:
+        refuse("--delete needs a set: tbtui tasks sets NAME --delete")
+    if delete and name is not None:
+        remove_set(name)
+    else:
+        print_sets(name)
 
 
 @tasks_app.command("fetch", short_help="Fetch a data set of Harbor's registry.")
@@ -140,8 +127,6 @@ def fetch_tasks(
         asyncio.run(
             print_data_sets(registry) if name is None else print_fetch(name, into, registry)
         )
-    except UserError as error:
-        refuse(error)
     except FetchError as error:
         say(error)
         raise typer.Exit(EXIT_FAILED) from error
@@ -179,8 +164,6 @@ def prefetch_tasks(
 
     try:
         whole = asyncio.run(print_prefetch(directory, python or [], skip or [], dry_run=dry_run))
-    except UserError as error:
-        refuse(error)
     except (FillError, OSError) as error:
         say(error)
         raise typer.Exit(EXIT_FAILED) from error

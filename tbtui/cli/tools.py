@@ -8,7 +8,6 @@ import typer
 
 from tbtui.cli.common import Json, Run
 from tbtui.command_line import refuse
-from tbtui.errors import UserError
 
 
 def settings(
@@ -27,10 +26,7 @@ def settings(
 
     from tbtui.commands.settings import print_settings
 
-    try:
-        print_settings(names or [], shutil.get_terminal_size().columns)
-    except UserError as error:
-        refuse(error)
+    print_settings(names or [], shutil.get_terminal_size().columns)
 
 
 def guide(
@@ -88,7 +84,4 @@ def whatif(
         "clip_low": clip_low,
         "clip_high": clip_high,
     }
-    try:
-        print_whatif(run, step, changes, as_json)
-    except UserError as error:
-        refuse(error)
+    print_whatif(run, step, changes, as_json)

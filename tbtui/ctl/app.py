@@ -18,7 +18,6 @@ from tbtui.ctl.options import (
     Run,
     Trial,
     changing,
-    do,
 )
 from tbtui.journal.verbs import GROUP_VERBS, RUN_VERBS, TRIAL_VERBS
 from tbtui.journal.vocabulary import CommandVerb
@@ -53,7 +52,7 @@ def list_runs(logs_dir: LogsDir = None, ended: Ended = False, as_json: AsJson = 
     """List live runs, and what each waits for."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_runs(logs_dir, ended=ended, as_json=as_json))
+    lists.list_runs(logs_dir, ended=ended, as_json=as_json)
 
 
 @run_app.command("show")
@@ -61,7 +60,7 @@ def show_run(run: Run = None, content: Content = False, as_json: AsJson = False)
     """Show one run in full."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.show_run(run, content=content, as_json=as_json))
+    lists.show_run(run, content=content, as_json=as_json)
 
 
 @run_app.command("stop", help=f"{RUN_VERBS['stop'].does[:-1]} (tbtui run --resume RUN).")
@@ -114,7 +113,7 @@ def list_trials(
     """List what each trial does, for how long, and when it was last heard of (idle)."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_trials(run, ended=ended, content=content, as_json=as_json))
+    lists.list_trials(run, ended=ended, content=content, as_json=as_json)
 
 
 @trial_app.command("show")
@@ -124,7 +123,7 @@ def show_trial(
     """Show one trial in full."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.show_trial(trial, run, content=content, as_json=as_json))
+    lists.show_trial(trial, run, content=content, as_json=as_json)
 
 
 @trial_app.command("events")
@@ -138,7 +137,7 @@ def list_events(
     """List all events of a trial; as JSON one event a line."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_events(trial, run, after, content=content, as_json=as_json))
+    lists.list_events(trial, run, after, content=content, as_json=as_json)
 
 
 @trial_app.command("type", help=TRIAL_VERBS["type"].does)
@@ -200,7 +199,7 @@ def list_groups(run: OfRun = None, content: Content = False, as_json: AsJson = F
     """List what the steps under review would be trained on, and what is suspicious about it."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_groups(run, content=content, as_json=as_json))
+    lists.list_groups(run, content=content, as_json=as_json)
 
 
 @group_app.command("refill", help=GROUP_VERBS["refill"].does)
@@ -221,7 +220,7 @@ def list_tasks(run: OfRun = None, as_json: AsJson = False) -> None:
     """List the run's tasks and their pass rates."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_tasks(run, as_json=as_json))
+    lists.list_tasks(run, as_json=as_json)
 
 
 @policy_app.command("show")
@@ -229,7 +228,7 @@ def show_policy(run: Run = None, as_json: AsJson = False) -> None:
     """Show what is trained, how busy it is, and how its server is."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.show_policy(run, as_json=as_json))
+    lists.show_policy(run, as_json=as_json)
 
 
 @config_app.command("show")
@@ -241,7 +240,7 @@ def show_settings(
     """Show the settings in force now."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.show_settings(name, run, as_json=as_json))
+    lists.show_settings(name, run, as_json=as_json)
 
 
 @config_app.command("set")

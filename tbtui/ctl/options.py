@@ -11,9 +11,6 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tbtui.command_line import EXIT_INTERRUPTED, refuse
-from tbtui.errors import UserError
-
 Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Default: the only live one.")]
 OfRun = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help="Default: the only live one.")
@@ -55,7 +52,7 @@ def changing(command: Callable[..., int]) -> Callable[..., None]:
     """A Typer command from a function whose last parameter, `options`, is `CommandOptions`.
 
     The fields of that become options of the command, after the function's own parameters; its
-    result is the exit status. Bad input is refused.
+    result is the exit status.
     """
     own = list(signature(command, eval_str=True).parameters.values())[:-1]
     annotations = get_type_hints(CommandOptions, include_extras=True)
@@ -71,19 +68,9 @@ def changing(command: Callable[..., int]) -> Callable[..., None]:
 
     def run(**given: Any) -> None:
         options = CommandOptions(**{each.name: given.pop(each.name) for each in shared})
-        raise typer.Exit(do(lambda: command(**given, options=options)))
+        raise typer.Exit(command(**given, options=options))
 
     run.__doc__ = command.__doc__
     # Typer reads a command's arguments from here.
     run.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
     return run
-
-
-def do[T](what: Callable[[], T]) -> T:
-    """Refuse bad input; leave where a person interrupts."""
-    try:
-        return what()
-    except UserError as error:
-        refuse(error)
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None

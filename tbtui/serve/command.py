@@ -9,7 +9,7 @@ from errno import EADDRINUSE
 
 import typer
 
-from tbtui.command_line import refuse, say
+from tbtui.command_line import say
 from tbtui.config import parse_settings
 from tbtui.errors import UserError
 from tbtui.journal.database import require_format
@@ -40,15 +40,15 @@ def serve(
         port: 0: any that is free.
         anyone: no token is asked for.
         public_url: where browsers find it, when that is not `host` and `port`.
+
+    Raises:
+        UserError: bad input.
     """
-    try:
-        directory = _find(run)
-        require_format(directory)
-        if not host:
-            raise ServeError("--host: write the address to listen on, as 127.0.0.1")
-        return _serve(directory, host, port, _token(anyone), public_url)
-    except UserError as error:
-        refuse(error)
+    directory = _find(run)
+    require_format(directory)
+    if not host:
+        raise ServeError("--host: write the address to listen on, as 127.0.0.1")
+    return _serve(directory, host, port, _token(anyone), public_url)
 
 
 def _find(run: str | None) -> RunDirectory:
