@@ -66,7 +66,7 @@ def refuse(error: object) -> NoReturn:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends a program."""
+"""Signals that end a program."""
 
 TOO_EARLY = "interrupted before the run had begun"
 

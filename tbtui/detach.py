@@ -75,7 +75,7 @@ def _leave_terminal(output: int) -> None:
 
 
 def _wait(directory: RunDirectory, pid: int, before: int) -> int | None:
-    """Until the run has begun (None), or has ended first: its exit status, below 0 a signal."""
+    """Wait until the run has begun (None), or ended first: its exit status, below 0 a signal."""
     while True:
         # In this order: one that has begun and ended since has begun.
         ended, status = os.waitpid(pid, os.WNOHANG)

@@ -50,7 +50,7 @@ def show_run(
 
 
 def farewell(run: RunDirectory, *, goes_on: bool) -> list[str]:
-    """How far the run has come, and the commands for what one may do next.
+    """Lines on how far the run has come, and the commands for what one may do next.
 
     Args:
         goes_on: leaving it has not ended it, if it is still live.

@@ -192,7 +192,7 @@ class CatalogLibrary:
 
 
 def _uses(tasks: Sequence[TaskInfo], config: RunConfig) -> dict[str, Use]:
-    """What a run would use each task for, if it took all of them."""
+    """Task -> what a run would use it for, if it took all of them."""
     split: Split = split_tasks(
         tasks,
         eval_split=config.eval_split,
@@ -206,7 +206,7 @@ def _uses(tasks: Sequence[TaskInfo], config: RunConfig) -> dict[str, Use]:
 
 
 def _datasets(tasks: Iterable[TaskInfo]) -> dict[Path, str]:
-    """What the data set in each directory is called; more of the path where two are called alike.
+    """Directory -> the name of its data set; more of the path where two are called alike.
 
     Directories that are browsed together may each have a `tasks`.
     """
@@ -299,7 +299,7 @@ def _load(name: str) -> TaskSet | None:
 
 
 def _name_in(home: Path | None, task: TaskInfo) -> str:
-    """What a set calls the task: its name, with the data set's in front below another `home`."""
+    """A set's name for the task: its own, with the data set's in front below another `home`."""
     if home == task.path.parent:
         return task.short_name
     return task.full_name if home is None else task.path.relative_to(home).as_posix()

@@ -19,7 +19,7 @@ def on_terminal() -> bool:
 
 
 def set_delays(environment: MutableMapping[str, str]) -> None:
-    """So that Textual, which reads it when it is imported, doesn't wait longer than it must."""
+    """Set how long Textual waits after escape; it reads that when it is imported."""
     if "SSH_CONNECTION" not in environment:
         # How long `esc` is waited with, lest it begin another key's sequence (milliseconds; curses
         # programs read it too). A sequence arrives whole where there is no network in between.

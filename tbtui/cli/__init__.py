@@ -96,7 +96,7 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
         "runs": _runs,
     }
 )
-"""What adds each of them, with the others of its module."""
+"""Command -> the function that adds it, with the others of its module."""
 
 
 class _Commands(CommandGroup):

@@ -1,4 +1,4 @@
-"""What helps with runs: `tbtui guide`, `settings`, `doctor` and `whatif`."""
+"""Commands that help with runs: `tbtui guide`, `settings`, `doctor` and `whatif`."""
 
 from __future__ import annotations
 

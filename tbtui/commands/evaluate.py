@@ -79,7 +79,7 @@ _MODEL = (
 @dataclass(frozen=True, slots=True)
 class _Weights:
     what: str
-    """For a person."""
+    """What is evaluated, in words."""
     checkpoint: LoadedCheckpoint | None = None
     on_server: str | None = None
     """`tinker://...`, where they are in no directory."""
@@ -150,7 +150,7 @@ class Evaluation:
 def prepare_evaluation(
     arguments: Sequence[str], *, use_latest: bool, stem: str = "eval"
 ) -> Evaluation:
-    """What `tbtui eval` is asked for; raises `UserError`.
+    """Read the arguments of `tbtui eval`. Raises `UserError`.
 
     `stem`: what the run's name begins with, if none is given.
     """
@@ -163,7 +163,7 @@ def prepare_evaluation(
 
 
 def _divide(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """What to evaluate, if it is said, and the settings. A run's name may have a `=` in it."""
+    """Split arguments into what to evaluate, if given, and settings. A run's name may have `=`."""
     first, *others = arguments or ["="]
     if is_file(first):
         return None, list(arguments)
@@ -291,7 +291,7 @@ _KINDS = ("run_started", "trial_queued", "trial_finished", "trial_retried", "eva
 
 @dataclass(frozen=True, slots=True)
 class LastEvaluation:
-    """What the journal says of a run's last evaluation."""
+    """A run's last evaluation, by its journal."""
 
     summary: EvalFinished
     tasks: Mapping[str, Attempts]

@@ -80,7 +80,7 @@ def _print_fetched(console: Console, fetched: Fetched) -> None:
 
 _MOST_PACKAGES = 12
 _LINES_EVERY = 20
-"""Where there is no bar: so many steps a line."""
+"""Steps a line where there is no progress bar."""
 
 
 class UnknownPython(UserError):

@@ -104,7 +104,7 @@ def print_tasks(directory: Path | None, *, as_json: bool = False) -> None:
 
 
 def _asks(tasks: Sequence[TaskInfo]) -> dict[tuple[str, str], str]:
-    """What each task's summary is the beginning of, uncut, by data set and name."""
+    """The first line of each task's instruction, uncut, by data set and name."""
     lines = {
         (task.dataset, task.name): (
             line.strip().lstrip("#").strip() for line in task.instruction.splitlines()
@@ -115,7 +115,7 @@ def _asks(tasks: Sequence[TaskInfo]) -> dict[tuple[str, str], str]:
 
 
 def _cells(row: TaskRow) -> dict[str, str]:
-    """By column."""
+    """The row's cells, by column."""
     return {
         "dataset": row.dataset,
         "task": row.name,
@@ -127,7 +127,7 @@ def _cells(row: TaskRow) -> dict[str, str]:
 
 
 def _print_table(rows: Sequence[TaskRow]) -> None:
-    """What a task asks for gets at least half of the width; other columns make room for it."""
+    """Print a table whose last column, what a task asks for, gets at least half of the width."""
     console = Console()
     cells = [_cells(row) for row in rows]
     columns = ["dataset", "task", "use", "difficulty", "category", "asks"]
@@ -198,7 +198,7 @@ def _progress() -> Iterator[Progress]:
 
 
 def _fitness(report: CheckReport) -> Fitness | None:
-    """What a run on this machine could serve; None where it could run no trial at all."""
+    """How the tasks fit the environment of a run here; None where it could run no trial."""
     try:
         _, fitness = choose_for_tasks(RunConfig(), [task.path for task in report.tasks])
     except EnvironmentUnavailable:

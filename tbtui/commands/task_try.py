@@ -135,7 +135,7 @@ def _print_end(task: TaskInfo, who: str, run: RunDirectory, *, oracle: bool) -> 
 
 
 def _solution_lines(agent_dir: Path) -> Iterator[str]:
-    """How the solution ended, where that is known, and the end of what it printed."""
+    """Lines on how the solution ended, where that is known, and the end of its output."""
     # Harbor's oracle writes the first file only where the exit status isn't 0.
     code = _tail(agent_dir / "exit-code.txt")
     yield f"exit status {code[-1]}" if code else "exit status 0"

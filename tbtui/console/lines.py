@@ -113,7 +113,7 @@ class HumanLines:
         """Trials of evaluations that are over."""
         self._ending = Ending()
         self._usd: float | None = None
-        """What the run has cost, evaluations included, where prices are known."""
+        """The run's cost so far, evaluations included, where prices are known."""
         self._policy = "policy"
         self._server = ServerLines()
         self._gpus = GpuLines()
@@ -348,7 +348,7 @@ _WITH_ARGUMENTS = frozenset({"set", "relabel", "accept"})
 
 
 class AskedLines:
-    """What people, scripts and rules ask for, and what came of it. Fold every event in."""
+    """Lines on what people, scripts and rules ask for, and what came of it. Fold every event in."""
 
     def __init__(self) -> None:
         self._asked: dict[str, str] = {}

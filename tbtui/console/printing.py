@@ -68,7 +68,7 @@ def follow(
 log = logging.getLogger(__name__)
 
 _AGAIN_SEC = 1.0
-"""Before a journal that can't be read is looked at again."""
+"""Pause before a journal that can't be read is read again."""
 
 Lines = Callable[[Entry], Iterator[str]]
 """The lines that an event adds to those before."""

@@ -32,7 +32,7 @@ class ReviewLines:
         """Open review's step -> trials that nobody has decided upon."""
 
     def lines(self, entry: Entry) -> Iterator[str]:
-        """What this event adds."""
+        """Lines that this event adds."""
         match entry.event:
             case RunStarted(run=run, settings=settings):
                 self._run, self._settings = run, settings

@@ -1,4 +1,4 @@
-"""What single events read like."""
+"""Texts of single events."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_lines(event: RunStarted) -> Iterator[str]:
 
 
 def evaluated_weights(settings: Mapping[str, Any]) -> str:
-    """What a run evaluates that takes no steps; empty: it takes some."""
+    """Name what a run without steps evaluates; empty: it takes steps."""
     if settings.get("max_steps") != 0:
         return ""
     if settings.get("agent") == "oracle":

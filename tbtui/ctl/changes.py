@@ -108,7 +108,7 @@ def change_trial(
     options: CommandOptions,
     arguments: Mapping[str, Any] | None = None,
 ) -> int:
-    """As `change_run`."""
+    """Ask something of a trial."""
     with read_run(choose_run(run)) as reading:
         view = choose_trial(trial, reading.state)
         since = f" {duration(reading.now - view.phase_since)}" if view.live else ""
@@ -145,7 +145,7 @@ def accept_step(step: int | None, run: str | None, options: CommandOptions) -> i
 
 
 def refill_group(group: str, run: str | None, options: CommandOptions) -> int:
-    """As `change_run`."""
+    """Ask for fresh trials in a group."""
     with read_run(choose_run(run)) as reading:
         view = choose_group(group, reading.state)
         now = f"{len(view.trials)} trials of {view.task}"
@@ -229,7 +229,7 @@ async def _ask(change: _Change, options: CommandOptions) -> _Result:
 
 
 async def _answer(change: _Change, command: str, reader: JournalReader, after: int) -> _Result:
-    """What the journal says came of it; of a run that is stopped, when it is over."""
+    """Wait for what came of a command, by the journal; to stop a run, until it is over."""
     ends = change.verb == "stop" and change.target == RUN
     text = "the run is over"
     while True:

@@ -16,7 +16,7 @@ from tbtui.view.transcript import Transcript, TurnView
 
 
 class ExportError(UserError):
-    """It can't be exported; the message is one line for a person."""
+    """A trial can't be exported; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)

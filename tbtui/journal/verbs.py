@@ -54,7 +54,7 @@ class Standing:
 
 
 Condition = tuple[Callable[[Standing], bool], str]
-"""When it holds, and the words for it, with `{trial}`, `{verb}`, `{typist}` and `{successor}`."""
+"""A predicate, and the words for it, with `{trial}`, `{verb}`, `{typist}` and `{successor}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Verb:
     does: str
     """One line of help."""
     phases: Collection[TrialPhase]
-    """In which it may be asked."""
+    """Phases of the trial in which it may be asked."""
     event: str
     """Kind of the event that says that the trial has done it; all but decisions come from its
     worker."""

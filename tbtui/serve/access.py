@@ -17,7 +17,7 @@ from yarl import URL
 
 @dataclass(frozen=True)
 class PublicUrl:
-    """Where a proxy passes it on."""
+    """The page's address behind a proxy."""
 
     page: URL
 
@@ -61,7 +61,7 @@ def pages(host: str, port: int, public: PublicUrl | None, token: str | None) -> 
 
 
 def _names(host: str) -> list[str]:
-    """What to ask for, to reach an address that is listened on."""
+    """Host names that reach an address that is listened on."""
     match host:
         case "0.0.0.0":
             return [socket.gethostname(), "127.0.0.1"]
@@ -108,7 +108,8 @@ def ask_for(token: str, secure_host: str | None) -> Middleware:
 
 
 def to_the_page() -> web.Response:
-    """Its address without a query, so that no token stays there; behind a proxy's path, too."""
+    """Redirect to the page without a query, so that no token stays in the address; behind a proxy's
+    path, too."""
     return web.Response(status=303, headers={"Location": "./", "Cache-Control": "no-store"})
 
 

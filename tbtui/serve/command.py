@@ -62,7 +62,7 @@ def _find(run: str | None) -> RunDirectory:
 
 
 def _token(anyone: bool) -> str | None:
-    """What a browser has to show; None: nothing."""
+    """The token that a browser has to show; None: none."""
     fixed = os.environ.get(TOKEN_VARIABLE)
     if fixed is None:
         return None if anyone else secrets.token_urlsafe()

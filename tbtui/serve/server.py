@@ -29,18 +29,18 @@ _PAGE = Path(__file__).with_name("page")
 """Our own part of it; textual-serve has the rest."""
 _TERMINAL = Path(str(files("textual_serve") / "static"))
 SESSIONS = 8
-"""At once: each is a process of some 70 MB."""
+"""Sessions at once: each is a process of some 70 MB."""
 _FAREWELL = "tbtui serve has ended."
 _LONGEST_MESSAGE = 1 << 20
 """Bytes from a browser, pasted text among them."""
 _HEARTBEAT_SEC = 15.0
 _SLOWEST_END_SEC = 1.0
-"""For clients in the middle of a file when the server ends."""
+"""Seconds for clients in the middle of a file when the server ends."""
 _MOST_WAITING = 64
 _PATIENCE_SEC = 10.0
-"""For a whole request."""
+"""Seconds for a whole request."""
 _CONNECTED_SEC = 1.0
-"""Until one that was taken surely is."""
+"""Seconds until a connection that was taken surely is."""
 _HOST = re.compile(r"([\w.-]+|\[[\da-f:.]+\])(?::\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -64,7 +64,7 @@ class RunServer:
         self._ending = False
 
     async def serve(self, host: str, port: int, ready: Callable[[int], None]) -> None:
-        """Until SIGINT or SIGTERM; then every viewer has ended.
+        """Serve until SIGINT or SIGTERM; then every viewer has ended.
 
         Args:
             ready: called with the port once it answers.

@@ -35,7 +35,7 @@ def is_prime_rl(state: RunState) -> bool:
 
 
 def _open_to_change(trial: TrialView, state: RunState) -> bool:
-    """Its batch is not handed over yet, as far as the journal tells."""
+    """Whether its batch is not handed over yet, as far as the journal tells."""
     if state.status is not None:
         return False
     if trial.purpose == "eval":

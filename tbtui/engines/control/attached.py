@@ -70,7 +70,7 @@ class AttachedRun:
         self._call(self._leaving.set)
 
     def hang_up(self) -> bool:
-        """What is left is the viewer's connection."""
+        """Nothing goes on without the viewer: the run is another process's."""
         return False
 
     async def ended(self) -> RunEnd:
@@ -105,7 +105,7 @@ class AttachedRun:
         return _DETACHED
 
     async def _follow(self) -> RunEnd:
-        """Until the run ends."""
+        """Follow the run until it ends."""
         while not isinstance(joined := await self._join(), tuple):
             if joined is not None:
                 return joined

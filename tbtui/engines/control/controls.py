@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Client:
-    """Somebody who may want the controls."""
+    """The app in the run's process, a viewer, or a script."""
 
     name: str
     stays: bool
@@ -28,7 +28,7 @@ class Client:
 
 
 class Controls:
-    """Who has them."""
+    """Which client has the controls."""
 
     def __init__(self) -> None:
         self._holder: Client | None = None

@@ -1,4 +1,4 @@
-"""What is said over a run's control socket: JSON objects, one a line, in UTF-8.
+"""The protocol of a run's control socket: JSON objects, one a line, in UTF-8.
 
 The client begins with `Hello`, and the server answers with `Welcome`. Every request after that
 has an `id` and gets one answer with the same: `Accepted` or `Refused`. Without being asked the

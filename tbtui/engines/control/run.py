@@ -43,7 +43,7 @@ class ControlledRun:
         return self._controls.refusal(self._own)
 
     def take_controls(self) -> None:
-        """For the app in this process. Raises `JournalError`."""
+        """Take the controls for the app in this process. Raises `JournalError`."""
         if not self._controls.held_by(self._own):
             self._server.take(self._own)
 
@@ -52,7 +52,7 @@ class ControlledRun:
         self._server.release(self._own)
 
     def submit(self, command: Command) -> None:
-        """From the app in this process; raises `JournalError`."""
+        """Carry out a command of the app in this process. Raises `JournalError`."""
         if refusal := self.read_only:
             # The app knows, and asks no more once it has drawn that.
             log.info("%s %s is not carried out: %s", command.verb, command.target, refusal)

@@ -183,7 +183,7 @@ class _Connection:
         """None until it has said who it is."""
 
     async def serve(self, refusal: str) -> None:
-        """Until it leaves, or has to: at once where there is a `refusal`."""
+        """Serve it until it leaves, or has to: at once where there is a `refusal`."""
         try:
             async with asyncio.timeout(_PATIENCE_SEC):
                 line = await self._line()

@@ -1,4 +1,4 @@
-"""What people ask of a run: each command is journalled, carried out or refused, and answered."""
+"""Commands on a run: each is journalled, carried out or refused, and answered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tbtui.journal.vocabulary import TrialPhase
 from tbtui.journal.writer import JournalWriter
 
 _BATCHES_OWN = frozenset({"retry", "exclude", "include", "relabel", "accept", "refill"})
-"""What is asked of a trial that may be over, or of its group."""
+"""Verbs for a trial that may be over, or for its group."""
 
 
 class RunCommands:

@@ -221,7 +221,7 @@ class Steering:
         return self._admission.is_open
 
     async def at_rest(self) -> None:
-        """Until no trial is at work: each is queued, paused or over."""
+        """Wait until no trial is at work: each is queued, paused or over."""
         await self._attempts.at_rest()
 
     def live(self, plan: TrialPlan) -> str:
