@@ -288,3 +288,11 @@ async def test_every_verb_that_ctl_has_is_one_that_the_run_answers(live: LiveRun
     assert all(done.result for done in live.events(CommandDone))
     groups = {group.name for group in ctl_app.registered_groups}
     assert groups == {"run", "trial", "group", "task", "policy", "config"}
+
+
+async def test_a_dry_run_says_why_it_would_be_refused(live: LiveRun, ctl: Ctl) -> None:
+    trial = trial_of(live)
+    result = await ctl("trial", "type", trial, "ls", "--dry-run")
+    assert result.exit_code == 1
+    assert result.stderr == f"tbtui: {trial} is not yours to type in: take it over first\n"
+    assert live.events(CommandIssued) == []
