@@ -1,16 +1,20 @@
-"""What all commands have in common: how one ends, and how it refuses what it was given.
+"""What all commands have in common: how they end, are interrupted, and refuse bad input.
 
 Nothing heavier than Typer is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NoReturn
+import contextlib
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, MappingProxyType
+from typing import Any, NoReturn, override
 
 import typer
+from typer.core import TyperGroup
 
+from tbtui.errors import UserError
 from tbtui.terminal import visible
 
 EXIT_FAILED = 1
@@ -25,16 +29,29 @@ EXIT: Mapping[str, int] = MappingProxyType(
         "interrupted": EXIT_INTERRUPTED,
     }
 )
-"""Of a run, by how it ended."""
+"""How a run ended -> exit status."""
+
+
+class CommandGroup(TyperGroup):
+    """Commands that end with one line and a status where a person gave bad input, or interrupts."""
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            refuse(error)
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def noun(help: str) -> typer.Typer:
     """A group of commands."""
-    return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+    return typer.Typer(help=help, cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 
 def say(text: object) -> None:
-    """One line on the error output: what goes wrong is said here alone.
+    """Write one line on the error output: all error messages come through here.
 
     Messages quote what files, servers and programs say: nothing of it reaches a terminal as a
     command.
@@ -46,3 +63,40 @@ def refuse(error: object) -> NoReturn:
     """Say what is wrong with what was given, and leave with status 2."""
     say(error)
     raise typer.Exit(EXIT_BAD_INPUT)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a program."""
+
+TOO_EARLY = "interrupted before the run had begun"
+
+
+class Interrupted(BaseException):
+    """A signal asks the program to end. No `Exception`, lest it be taken for a failure."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Raise `Interrupted` on a signal that ends programs, unless another handler is set meanwhile.
+
+    Yields a function that raises it once more: in the middle of an import Python may lose it.
+    """
+    came = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        raise Interrupted
+
+    def raise_if_interrupted() -> None:
+        if came:
+            raise Interrupted
+
+    # Who starts it with nohup wants it to ignore that signal.
+    handled = [n for n in SIGNALS if (n, signal.getsignal(n)) != (signal.SIGHUP, signal.SIG_IGN)]
+    before = {number: signal.signal(number, interrupt) for number in handled}
+    try:
+        yield raise_if_interrupted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -17,9 +17,15 @@ from collections.abc import Callable
 
 import typer
 
-from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, say
+from tbtui.command_line import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    TOO_EARLY,
+    Interrupted,
+    interruptible,
+    say,
+)
 from tbtui.engines.request import RunRequest
-from tbtui.interruption import TOO_EARLY, Interrupted, interruptible
 from tbtui.journal.rundir import RunDirectory
 
 _POLL_SEC = 0.05
@@ -69,7 +75,7 @@ def _leave_terminal(output: int) -> None:
 
 
 def _wait(directory: RunDirectory, pid: int, before: int) -> int | None:
-    """Until the run has begun (None), or has ended first: its exit status, below 0 a signal."""
+    """Wait until the run has begun (None), or ended first: its exit status, below 0 a signal."""
     while True:
         # In this order: one that has begun and ended since has begun.
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -87,7 +93,7 @@ def _last_begin(directory: RunDirectory) -> int:
 
     if not directory.database.exists():
         return 0
-    kinds = [str(event.model_fields["kind"].default) for event in (RunStarted, RunContinued)]
+    kinds = [event.kind for event in (RunStarted, RunContinued)]
     reader = JournalReader(directory)
     try:
         return max(reader.nth_last(kind, 1, reader.last_seq()) for kind in kinds)

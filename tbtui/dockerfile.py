@@ -57,7 +57,7 @@ class Instruction:
 
     @property
     def text(self) -> str:
-        """As people would quote it."""
+        """Keyword and arguments, for quoting it."""
         return f"{self.keyword} {self.arguments}".strip()
 
     def flags(self) -> tuple[dict[str, str], str]:

@@ -28,7 +28,7 @@ def import_named(module: str) -> ModuleType:
 
 @contextmanager
 def _elsewhere() -> Iterator[None]:
-    """Without the working directory in `sys.path`, where `python -m` has put it."""
+    """Take the working directory out of `sys.path`, where `python -m` has put it."""
     here = Path.cwd()
     given = {Path(each).absolute() for each in os.environ.get(_GIVEN, "").split(os.pathsep)}
     before = list(sys.path)

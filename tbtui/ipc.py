@@ -115,5 +115,5 @@ async def wait_for_exit(process: subprocess.Popen[bytes], patience_sec: float) -
 
 
 def parent_socket(argv: Sequence[str]) -> socket.socket:
-    """In the child: its end of the channel, whose descriptor is the first argument."""
+    """Open the child's end of the channel, whose descriptor is the first argument."""
     return socket.socket(fileno=int(argv[1]))

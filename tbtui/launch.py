@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from tbtui.command_line import EXIT, say
+from tbtui.command_line import EXIT, TOO_EARLY, Interrupted, interruptible, say
 from tbtui.config import RunConfig
 from tbtui.config.secrets import load_secrets
 from tbtui.engines.request import RunRequest, request_run
 from tbtui.errors import UserError
-from tbtui.interruption import TOO_EARLY, Interrupted, interruptible
 from tbtui.terminal import visible
 
 if TYPE_CHECKING:
@@ -81,11 +80,11 @@ def _run(request: RunRequest, view: View, fps: int | None) -> int:
     status: int | None = None
     try:
         # Until the event loop sees to signals: what is imported before takes seconds.
-        with interruptible() as heed:
+        with interruptible() as raise_if_interrupted:
             if view == "app":
-                status = _in_app(request, fps, heed)
+                status = _in_app(request, fps, raise_if_interrupted)
             else:
-                status = _in_console(request, view, heed)
+                status = _in_console(request, view, raise_if_interrupted)
         return status
     except Interrupted:
         say(TOO_EARLY)
@@ -106,11 +105,11 @@ def _refused(error: object) -> int:
     return EXIT["refused"]
 
 
-def _in_app(request: RunRequest, fps: int | None, heed: Callable[[], None]) -> int:
+def _in_app(request: RunRequest, fps: int | None, raise_if_interrupted: Callable[[], None]) -> int:
     from tbtui.engines.host import EngineThread
     from tbtui.show_run import show_run
 
-    heed()
+    raise_if_interrupted()
     # The rest of the preparation is the engine's, and comes after the first frame.
     host = EngineThread(request)
     terminal = [number for number in (0, 1, 2) if os.isatty(number)]
@@ -135,7 +134,7 @@ def _without_app(host: EngineThread, terminal: list[int]) -> int:
     return EXIT[run_headless(host.see_through(), printer.follow, printer.hang_up).status]
 
 
-def _in_console(request: RunRequest, view: View, heed: Callable[[], None]) -> int:
+def _in_console(request: RunRequest, view: View, raise_if_interrupted: Callable[[], None]) -> int:
     from tbtui.engines.make_run import prepare
 
     try:
@@ -158,7 +157,7 @@ def _in_console(request: RunRequest, view: View, heed: Callable[[], None]) -> in
         detaches=request.config.on_hangup == "detach",
     )
     run = ControlledRun(make(), request.directory)
-    heed()
+    raise_if_interrupted()
     end = run_headless(run.run(), printer.follow, printer.hang_up)
     if end.status == "refused":
         return _refused(end.reason)
@@ -171,7 +170,7 @@ def _in_console(request: RunRequest, view: View, heed: Callable[[], None]) -> in
 
 
 def _name(directory: RunDirectory) -> str:
-    """What finds it in a command that is given no other logs_dir."""
+    """The name, or path, that finds the run in a command without a logs_dir."""
     from tbtui.view.ending import name_to_type
 
     return name_to_type(directory, RunConfig().logs_dir)

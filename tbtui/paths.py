@@ -11,9 +11,9 @@ from pathlib import Path
 from tbtui.errors import UserError
 
 MOST_BYTES = 16 << 20
-"""Of a file that is read as a whole, where nothing else is said."""
+"""Most bytes of a file that is read as a whole, unless a caller says otherwise."""
 MOST_RECORDED = 64 << 20
-"""Of a recording: four times what a trial may leave."""
+"""Most bytes of a recording: four times what a trial may leave."""
 _LINK = "a link, which is not followed"
 _SPECIAL = "not a regular file"
 
@@ -56,7 +56,7 @@ def expanded(given: str | Path) -> Path:
 
 
 def open_plain(path: str | Path) -> BufferedReader:
-    """Open a file that somebody else may have put there, to read it.
+    """Open a file that another user may have put there, to read it.
 
     A link is not followed, nothing is waited for (FIFOs), and no device is read.
 
@@ -79,7 +79,7 @@ def open_plain(path: str | Path) -> BufferedReader:
 
 
 def read_plain(path: str | Path, most: int = MOST_BYTES) -> bytes:
-    """What is in a file that somebody else may have put there.
+    """Read a file that another user may have put there.
 
     Raises:
         OSError: as `open_plain`; or it has more than `most` bytes.

@@ -1,17 +1,25 @@
-"""The app on a run, with all that it may do with this or any other run."""
+"""The app on a run, with all that it may do with this or any other run: join it, write review
+rules, browse its tasks, export a trial, read its prompts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from tbtui.journal.review_rule import Rule
-    from tbtui.ui.host import RunHost
+    from tbtui.policies.chat.vocabulary import Vocabulary
+    from tbtui.policies.local.tokenizer import LocalTokenizer
     from tbtui.ui.library import TaskLibrary
     from tbtui.ui.runs import ReplayedRun
+    from tbtui.ui.services import RunHost, TrialTools
+    from tbtui.view.exports import ExportFormat
+    from tbtui.view.prompt import PromptPart
 
 
 def show_run(
@@ -21,8 +29,7 @@ def show_run(
     *,
     fps: int | None = None,
 ) -> int:
-    """`tbtui.ui.app.run_app` for whoever sits at this machine; returns the exit code."""
-    from tbtui.trial_tools import make_trial_tools
+    """Run the app for a user of this machine; returns the exit code."""
     from tbtui.ui.app import run_app
     from tbtui.ui.services import Services
 
@@ -43,7 +50,7 @@ def show_run(
 
 
 def farewell(run: RunDirectory, *, goes_on: bool) -> list[str]:
-    """How far the run has come, and the commands for what one may do next.
+    """Lines on how far the run has come, and the commands for what one may do next.
 
     Args:
         goes_on: leaving it has not ended it, if it is still live.
@@ -80,35 +87,79 @@ def add_rule(file: Path, rule: Rule) -> None:
     """Write a review rule to the end of a file.
 
     Raises:
-        RuleFileError: it can't be written, or what is there can't be understood.
+        UserError: it can't be written, or what is there can't be understood.
     """
-    from tbtui.config import ConfigError
     from tbtui.engines.grpo.review_rules import append_rule
-    from tbtui.ui.services import RuleFileError
 
-    try:
-        append_rule(file, rule)
-    except ConfigError as error:
-        raise RuleFileError(str(error)) from error
+    append_rule(file, rule)
 
 
 def tasks_of_run(run: RunDirectory) -> TaskLibrary:
     """The tasks that a run has.
 
     Raises:
-        LibraryError: they are not on this machine, or it isn't known which they are.
+        UserError: they are not on this machine, or it isn't known which they are.
     """
-    from tbtui.catalog.errors import CatalogError
     from tbtui.catalog.places import find_tasks
-    from tbtui.config import ConfigError, parse_settings
+    from tbtui.config import parse_settings
     from tbtui.task_library import CatalogLibrary
-    from tbtui.ui.library import LibraryError
 
     if not run.config.is_file():
-        raise LibraryError(f"{run.name} has no config.toml, which would say what its tasks are")
-    try:
-        # The run may lie elsewhere by now.
-        config = parse_settings([f"logs_dir={run.path.parent}"], files=[run.config])
-        return CatalogLibrary([find_tasks(config.tasks_dir)], config)
-    except (CatalogError, ConfigError) as error:
-        raise LibraryError(str(error)) from error
+        raise UserError(f"{run.name} has no config.toml, which would say what its tasks are")
+    # The run may lie elsewhere by now.
+    config = parse_settings([f"logs_dir={run.path.parent}"], files=[run.config])
+    return CatalogLibrary([find_tasks(config.tasks_dir)], config)
+
+
+def make_trial_tools() -> TrialTools:
+    """Imports what they need: call on a thread."""
+    return RecordedTrialTools()
+
+
+class RecordedTrialTools:
+    """Implements `tbtui.ui.services.TrialTools`."""
+
+    def __init__(self) -> None:
+        self._tokenizers: dict[Path, LocalTokenizer | Vocabulary] = {}
+
+    def export(self, run: RunDirectory, trial: str, format: ExportFormat, path: Path) -> None:
+        from tbtui.export import export_trial
+
+        export_trial(run, trial, format, path)
+
+    def prompt(self, run: RunDirectory, parts: Sequence[PromptPart]) -> list[PromptPart]:
+        from tbtui.view.prompt import with_pieces
+
+        if run.path not in self._tokenizers:
+            self._tokenizers[run.path] = _tokenizer(run)
+        found = with_pieces(parts, self._tokenizers[run.path].pieces)
+        if found is None:
+            raise UserError("this machine's tokenizer is not the one of the run")
+        return found
+
+
+def _tokenizer(run: RunDirectory) -> LocalTokenizer | Vocabulary:
+    """The tokenizer of the run's policy.
+
+    Raises:
+        PolicyError: it isn't here.
+    """
+    from tbtui.policies.chat.tokenizer_files import TokenizerFiles
+    from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
+
+    policy, model, settings = _policy(run)
+    if policy == "local" or settings.get("renderer") == "embedded":
+        return LocalTokenizer(TOKENIZER)
+    return TokenizerFiles(str(settings.get("tokenizer") or model)).vocabulary
+
+
+def _policy(run: RunDirectory) -> tuple[str, str, dict[str, Any]]:
+    """The run's policy, its model, and the settings in force."""
+    from tbtui.journal.events import RunStarted
+    from tbtui.journal.reader import JournalReader
+
+    with closing(JournalReader(run, lenient=True)) as reader:
+        for entry in reader.read_kinds(["run_started"], 0, 1):
+            if isinstance(entry.event, RunStarted):
+                return entry.event.policy, entry.event.model_name, entry.event.settings
+    return "", "", {}

@@ -15,12 +15,12 @@ from tbtui.catalog.sets import SET_MARK, TaskSet, delete_set, load_set, save_set
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.config import RunConfig
+from tbtui.errors import UserError
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.task_history import RunHistory, TaskHistory, read_history
+from tbtui.journal.summaries import RunHistory, TaskHistory, read_history
 from tbtui.journal.vocabulary import category_of
 from tbtui.ui.library import (
-    LibraryError,
     Plan,
     Preview,
     RunRecord,
@@ -46,7 +46,7 @@ def browse(directories: Sequence[Path]) -> Start | None:
     Raises:
         CatalogError: one of them isn't there.
     """
-    from tbtui.ui.apps_without_run import BrowserApp
+    from tbtui.ui.base_app import BrowserApp
     from tbtui.ui.user import User
 
     given = [find_tasks(directory) for directory in directories]
@@ -76,11 +76,8 @@ class CatalogLibrary:
         found: dict[str, tuple[TaskInfo, Use]] = {}
         self._broken = 0
         for directory in self._directories:
-            try:
-                catalog = discover(directory)
-                uses = _uses(catalog.tasks, self._config)
-            except CatalogError as error:
-                raise LibraryError(str(error)) from error
+            catalog = discover(directory)
+            uses = _uses(catalog.tasks, self._config)
             self._broken += catalog.found - len(catalog.tasks)
             for task in catalog.tasks:
                 found.setdefault(str(task.path), (task, uses[task.name]))
@@ -106,14 +103,8 @@ class CatalogLibrary:
     def obstacles(self) -> Mapping[str, str]:
         # A run's own choice; its import takes longer than the browser's first frame may.
         from tbtui.engines.task_fitness import choose_for_tasks
-        from tbtui.rollout.environments.unavailable import EnvironmentUnavailable
 
-        try:
-            _, fitness = choose_for_tasks(
-                self._config, [task.path for task in self._tasks.values()]
-            )
-        except EnvironmentUnavailable as error:
-            raise LibraryError(str(error)) from error
+        _, fitness = choose_for_tasks(self._config, [task.path for task in self._tasks.values()])
         return {str(path): found[0].text for path, found in fitness.obstacles.items()}
 
     def preview(self, id: str) -> Preview:
@@ -129,7 +120,7 @@ class CatalogLibrary:
                 ),
             )
         except OSError as error:
-            raise LibraryError(f"{path}: can't be read ({error.strerror})") from error
+            raise UserError(f"{path}: can't be read ({error.strerror})") from error
 
     def sets(self) -> list[SavedSet]:
         return [self._saved(load) for load in map(_load, set_names()) if load is not None]
@@ -153,10 +144,7 @@ class CatalogLibrary:
         tasks = [self._task(id) for id in ids]
         home = self._home(tasks)
         names = tuple(_name_in(home, task) for task in tasks)
-        try:
-            save_set(TaskSet(name, names, home))
-        except CatalogError as error:
-            raise LibraryError(str(error)) from error
+        save_set(TaskSet(name, names, home))
 
     def _home(self, tasks: Sequence[TaskInfo]) -> Path | None:
         """The directory that a run of these tasks would name: their data set's, if it is one."""
@@ -168,18 +156,12 @@ class CatalogLibrary:
         return common if len(homes) == 1 or above & near else None
 
     def delete_set(self, name: str) -> None:
-        try:
-            delete_set(name)
-        except CatalogError as error:
-            raise LibraryError(str(error)) from error
+        delete_set(name)
 
     def start(self, name: str) -> Start:
-        try:
-            directory = load_set(name).tasks_dir
-        except CatalogError as error:
-            raise LibraryError(str(error)) from error
+        directory = load_set(name).tasks_dir
         if directory is None:
-            raise LibraryError(
+            raise UserError(
                 "a run takes its tasks from one directory: select tasks of one data set"
             )
         settings = (f"tasks_dir={directory}", f"tasks={SET_MARK}{name}")
@@ -187,12 +169,12 @@ class CatalogLibrary:
 
     def _task(self, id: str) -> TaskInfo:
         if id not in self._tasks:
-            raise LibraryError(f"{id}: no such task")
+            raise UserError(f"{id}: no such task")
         return self._tasks[id]
 
 
 def _uses(tasks: Sequence[TaskInfo], config: RunConfig) -> dict[str, Use]:
-    """What a run would use each task for, if it took all of them."""
+    """Task -> what a run would use it for, if it took all of them."""
     split: Split = split_tasks(
         tasks,
         eval_split=config.eval_split,
@@ -206,7 +188,7 @@ def _uses(tasks: Sequence[TaskInfo], config: RunConfig) -> dict[str, Use]:
 
 
 def _datasets(tasks: Iterable[TaskInfo]) -> dict[Path, str]:
-    """What the data set in each directory is called; more of the path where two are called alike.
+    """Directory -> the name of its data set; more of the path where two are called alike.
 
     Directories that are browsed together may each have a `tasks`.
     """
@@ -251,7 +233,7 @@ def _size(directory: Path) -> int:
 
 
 def _histories(logs_dir: Path) -> Iterator[tuple[str, RunHistory]]:
-    """Of every run that can be read; one that is broken says nothing of its tasks."""
+    """The history of tasks over all runs that can be read; broken ones are left out."""
     for database in sorted(logs_dir.glob("*/run.db")):
         run = RunDirectory(database.parent)
         try:
@@ -291,7 +273,7 @@ def _record(run: str, started_at: float, task: TaskHistory) -> RunRecord:
 
 
 def _load(name: str) -> TaskSet | None:
-    """A saved set; one that somebody has broken by hand is not offered."""
+    """A saved set; one that was edited into nonsense is not offered."""
     try:
         return load_set(name)
     except CatalogError:
@@ -299,7 +281,7 @@ def _load(name: str) -> TaskSet | None:
 
 
 def _name_in(home: Path | None, task: TaskInfo) -> str:
-    """What a set calls the task: its name, with the data set's in front below another `home`."""
+    """A set's name for the task: its own, with the data set's in front below another `home`."""
     if home == task.path.parent:
         return task.short_name
     return task.full_name if home is None else task.path.relative_to(home).as_posix()

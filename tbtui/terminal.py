@@ -14,12 +14,12 @@ _COMBINING_RUN = re.compile(
 
 
 def on_terminal() -> bool:
-    """Whether somebody sits at both ends of this program."""
+    """Whether input and output of this program are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def set_delays(environment: MutableMapping[str, str]) -> None:
-    """So that Textual, which reads it when it is imported, doesn't wait longer than it must."""
+    """Set how long Textual waits after escape; it reads that when it is imported."""
     if "SSH_CONNECTION" not in environment:
         # How long `esc` is waited with, lest it begin another key's sequence (milliseconds; curses
         # programs read it too). A sequence arrives whole where there is no network in between.

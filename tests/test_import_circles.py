@@ -6,22 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import grimp
 
-KNOWN = (
-    # Two halves of the fold's state.
-    {"tbtui.view.state", "tbtui.view.timeline"},
-    # What a setting's check asks of Prime-RL, and what Prime-RL's launch asks of the checks.
-    {
-        "tbtui.engines.honoured",
-        "tbtui.engines.prime_rl.launch.configuration",
-        "tbtui.engines.prime_rl.launch.facts",
-        "tbtui.engines.prime_rl.migrate",
-        "tbtui.engines.prime_rl.migrate_sources",
-        "tbtui.engines.prime_rl.settings_problems",
-        "tbtui.engines.prime_rl.settings_to_toml",
-    },
-    # What is left over is found in the ledger, which removes it.
-    {"tbtui.rollout.environments.docker_leftovers", "tbtui.rollout.environments.ledger"},
-)
+KNOWN = ()
 """Circles that are still to be ended; those of a circle that has ended can be struck out."""
 
 

@@ -21,8 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tbtui.vocabulary import Advantage
+
 Disposition = Literal["trained", "constant", "short"]
-Method = Literal["centred", "std", "leave_one_out", "batch"]
+Method = Advantage
+"""How a reward becomes an advantage."""
 
 EPSILON = 1e-6
 """Added to a deviation, so that rewards that differ by rounding alone are not blown up."""
@@ -33,7 +36,7 @@ LARGEST_REWARD = 1e9
 
 @dataclass(frozen=True, slots=True)
 class GroupAdvantages:
-    """Of a group of G trials. `advantages` has length G; None: the trial has no part in it.
+    """The advantages of a group of G trials: length G; None: the trial has no part in it.
 
     `baseline` is the mean reward of the scored trials, whatever the method; None in a short group.
     """

@@ -13,17 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, variance
-from typing import Literal, get_args
+from typing import get_args
 
-AlarmName = Literal[
-    "reward_collapse",
-    "logprob_collapse",
-    "sampler_mismatch",
-    "no_signal",
-    "below_base",
-    "reward_hacking",
-    "truncated",
-]
+from tbtui.vocabulary import AlarmName as AlarmName
+
 ALARMS: tuple[AlarmName, ...] = get_args(AlarmName)
 
 HISTORY = 64
@@ -133,7 +126,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class HeldOutResult:
     """Held-out trials: `passed` of `scored` (a sum of rewards, so not always whole)."""
 
     step: int
@@ -297,7 +290,7 @@ def truncated(history: Sequence[Step]) -> Finding | None:
     return f"{found}; {why}", numbers | {"answers": answers}
 
 
-def below_base(first: Evaluation, latest: Evaluation) -> Finding | None:
+def below_base(first: HeldOutResult, latest: HeldOutResult) -> Finding | None:
     """Held-out tasks are solved less often than before training."""
     n0, n1 = first.scored + 2, latest.scored + 2
     p0, p1 = (first.passed + 1) / n0, (latest.passed + 1) / n1
@@ -322,8 +315,8 @@ _STEP_DETECTORS: tuple[tuple[AlarmName, Detector], ...] = (
 )
 
 
-class Watch:
-    """Fed with a run's steps and evaluations in order, says what is wrong: once an episode.
+class AlarmDetector:
+    """Takes a run's steps and evaluations in order and raises alarms, each once an episode.
 
     An alarm that was raised is raised again only after its condition has been gone for
     `REARM_STEPS` steps (`below_base`: for one evaluation). Feeding the same numbers again leads to
@@ -332,7 +325,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._history: deque[Step] = deque(maxlen=HISTORY)
-        self._base: dict[float, Evaluation] = {}
+        self._base: dict[float, HeldOutResult] = {}
         """The first evaluation, by temperature: others are not comparable."""
         self._clear: dict[AlarmName, int] = {}
         """Raised alarms that are not armed again -> steps since their condition went."""
@@ -349,7 +342,7 @@ class Watch:
             if (alarm := self._raise(name, step, finding, REARM_STEPS))
         ]
 
-    def evaluation(self, evaluation: Evaluation) -> list[Alarm]:
+    def evaluation(self, evaluation: HeldOutResult) -> list[Alarm]:
         """An evaluation has finished; one without a scored trial says nothing."""
         if not evaluation.scored:
             return []
@@ -384,7 +377,7 @@ def _turns(steps: Sequence[Step]) -> float:
 
 
 def _standard_error(steps: Sequence[Step], one: int, other: int) -> float:
-    """Of the difference between the mean rewards of `one` and of `other` of these steps.
+    """The standard error of the difference between the mean rewards of `one` and of `other`.
 
     From the differences of successive steps (von Neumann 1941), which have the draw of tasks in
     them and hardly any of what is learned or lost over many steps. Never less than what so many

@@ -26,7 +26,7 @@ class Tokens:
     prompt: int = 0
     """Read by the sampler: every call's whole prompt, cached tokens included."""
     cached: int | None = None
-    """Of these, how many the sampler had in its cache; None where none was told of."""
+    """How many of these the sampler had in its cache; None where it does not report them."""
     sampled: int = 0
     """Written by the sampler."""
     trained: int = 0
@@ -34,13 +34,13 @@ class Tokens:
     scored: int = 0
     """In the sequences of further forward passes: of the reference, of the trainer itself."""
     calls: int = 0
-    """Of the sampler."""
+    """How often the sampler was called."""
 
     def __add__(self, other: Tokens) -> Tokens:
-        told = [each.cached for each in (self, other) if each.cached is not None]
+        known = [each.cached for each in (self, other) if each.cached is not None]
         return Tokens(
             self.prompt + other.prompt,
-            sum(told) if told else None,
+            sum(known) if known else None,
             self.sampled + other.sampled,
             self.trained + other.trained,
             self.scored + other.scored,
@@ -48,7 +48,7 @@ class Tokens:
         )
 
     def metrics(self, prefix: str) -> dict[str, float]:
-        """`{prefix}KIND` of each kind; what nobody told of, or was never done, is left out."""
+        """`{prefix}KIND` of each kind; what is not reported, or was never done, is left out."""
         values = {
             "prompt": self.prompt,
             "cached": self.cached,
@@ -87,7 +87,7 @@ class Prices:
     """Price of checkpoint storage, dollars per gigabyte and month; None: storage isn't counted."""
 
     def of(self, tokens: Tokens) -> float:
-        """US dollars."""
+        """What these tokens cost, in US dollars."""
         cached = tokens.cached or 0
         return PER_MILLION * (
             self.prompt * (tokens.prompt - cached)
@@ -109,14 +109,14 @@ class Spent:
     tokens: Tokens = Tokens()
     usd: float = 0.0
     eval_usd: float = 0.0
-    """Of `usd`, for evaluations."""
+    """The part of `usd` that evaluations cost."""
     storage_usd: float = 0.0
     """The part of `usd` that checkpoint storage at the server cost while the run was live."""
     useful_groups: int = 0
 
     @classmethod
     def after(cls, metrics: Mapping[str, float]) -> Spent:
-        """As `metrics` of a run's last step or evaluation tell it: where a resumed run goes on
+        """Read from the `metrics` of a run's last step or evaluation: where a resumed run goes on
         counting."""
         kinds = [kind.name for kind in fields(Tokens)]
         total = {kind: metrics.get(f"tokens/total/{kind}") for kind in kinds}
@@ -190,7 +190,7 @@ class Costs:
 
     @property
     def counts_storage(self) -> bool:
-        """Storage has a price."""
+        """Whether storage has a price."""
         return self._prices is not None and self._prices.storage is not None
 
     def stored(self, size_bytes: int, seconds: float) -> None:

@@ -27,7 +27,7 @@ PASS_REWARD = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
+class TaskAttempts:
     """What came of the attempts at one task. Those without a reward are not counted."""
 
     passed: int
@@ -43,11 +43,11 @@ class Rate:
     high: float
 
 
-def attempts(rewards: Iterable[float | None]) -> Attempts:
+def attempts(rewards: Iterable[float | None]) -> TaskAttempts:
     """Counts the rewards of one task's attempts. To pass is to get the whole reward, 1 (or more);
     None is an attempt that could not be scored."""
     scored = [reward for reward in rewards if reward is not None]
-    return Attempts(sum(reward >= PASS_REWARD for reward in scored), len(scored))
+    return TaskAttempts(sum(reward >= PASS_REWARD for reward in scored), len(scored))
 
 
 def pass_at_k(passed: int, scored: int, k: int) -> float:
@@ -64,7 +64,7 @@ def pass_at_k(passed: int, scored: int, k: int) -> float:
     return (every - math.comb(scored - passed, k)) / every
 
 
-def pass_rate(tasks: Sequence[Attempts], k: int) -> Rate | None:
+def pass_rate(tasks: Sequence[TaskAttempts], k: int) -> Rate | None:
     """pass@k, mean over the tasks that have a scored attempt; None if no task has.
 
     One task alone says nothing of others: the interval is then about that task, from its attempts
@@ -84,14 +84,14 @@ def pass_rate(tasks: Sequence[Attempts], k: int) -> Rate | None:
     return _wilson(value, _effective_attempts(rates, value, trials))
 
 
-def pass_rates(tasks: Sequence[Attempts]) -> dict[int, Rate]:
+def pass_rates(tasks: Sequence[TaskAttempts]) -> dict[int, Rate]:
     """pass@k for every k that each task with a scored attempt has the attempts for."""
     most = min((task.scored for task in tasks if task.scored), default=0)
     rates = {k: pass_rate(tasks, k) for k in range(1, most + 1)}
     return {k: rate for k, rate in rates.items() if rate is not None}
 
 
-def _one_task(task: Attempts, k: int) -> Rate:
+def _one_task(task: TaskAttempts, k: int) -> Rate:
     """Bounds on the chance p of one attempt give those on k: 1 - (1 - p)^k rises with p."""
     value = pass_at_k(task.passed, task.scored, k)
     single = _wilson(task.passed / task.scored, task.scored)

@@ -20,12 +20,12 @@ ratio by 1 - clip_low and 1 + clip_high, and [x] is x without a gradient:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-LossName = Literal["importance_sampling", "ppo", "cispo", "gspo", "dro"]
+from tbtui.vocabulary import LossName as LossName
 
 
 @dataclass(frozen=True, slots=True)

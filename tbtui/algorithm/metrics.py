@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tbtui.algorithm.advantages import GroupAdvantages
-from tbtui.algorithm.correction import Logprobs
-from tbtui.algorithm.datum import Datum
 from tbtui.algorithm.losses import LossSettings, clipped_tokens
+from tbtui.algorithm.step import Datum, Logprobs
 
 SOLVED_REWARD = 0.5
 """A constant group counts as all good from this reward on."""

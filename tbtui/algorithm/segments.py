@@ -22,11 +22,11 @@ class Call:
     completion_ids: tuple[int, ...]
     logprobs: npt.NDArray[np.float32]
     weights_version: int = 0
-    """Of the weights that drew it; 0 is the starting checkpoint."""
+    """The weights that drew it; 0 is the starting checkpoint."""
     summary: bool = False
     """The agent asked for it to summarise its own history, not to act."""
     cached_tokens: int | None = None
-    """Of the prompt, in the sampler's cache; None where it doesn't tell."""
+    """Tokens of the prompt in the sampler's cache; None where it doesn't report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def merge(calls: Iterable[Call], train_summaries: bool = True) -> list[Segment]:
 
 
 def _segment(run: Sequence[Call], train_summaries: bool) -> Segment:
-    """Of calls that extend each other: the last one's tokens are those of all of them."""
+    """The segment of calls that extend each other: the last one's tokens are those of all."""
     last = run[-1]
     tokens = np.array(last.prompt_ids + last.completion_ids, np.int32)
     mask = np.zeros(len(tokens), np.bool_)

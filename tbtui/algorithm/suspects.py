@@ -1,6 +1,6 @@
 """Trials whose reward may not be what it seems, found by comparing a group's siblings. Pure.
 
-A suspicion is a reason to look, never a verdict: somebody, or a rule, decides what becomes of the
+A suspicion is a reason to look, never a verdict: a person, or a rule, decides what becomes of the
 trial. Limits and where they come from stand beside them; "measured" is a run of the embedded policy
 on the starter tasks (40 steps, held-out pass rate from .29 to .79): of its 1,328 trials none is
 suspected, though 992 have a sibling that said the same, token for token. By
@@ -14,19 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal, get_args
+from typing import get_args
 
-SuspectName = Literal[
-    "infrastructure_zero",
-    "unverified",
-    "instant_verifier",
-    "tests_skipped",
-    "flaky_verdict",
-    "no_commands",
-    "few_turns",
-    "tests_touched",
-    "human_touched",
-]
+from tbtui.vocabulary import SuspectName
+
 SUSPECTS: tuple[SuspectName, ...] = get_args(SuspectName)
 
 SIBLINGS = 3
@@ -77,10 +68,10 @@ class ExaminedTrial:
     outcome_is_infrastructure: bool
     human_touched: bool
     reward: float | None
-    """What the verdict led to, before anybody changed it. None: it has no part in its group, and
+    """What the verdict led to, before a person changed it. None: it has no part in its group, and
     is never suspicious."""
     verdict: float | None
-    """The verifier's own word; None when it never spoke."""
+    """The verifier's own number; None where it gave none."""
     turns: int
     verifying_sec: float
     commands: tuple[str, ...]
@@ -91,7 +82,7 @@ class ExaminedTrial:
 
     @property
     def rewarded(self) -> bool:
-        """It got more than nothing."""
+        """Whether its reward is above zero."""
         return self.reward is not None and self.reward > 0
 
 
@@ -158,8 +149,8 @@ def _tests_skipped(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
 
 
 def _flaky_verdict(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
-    """Of trials that said the same, token for token, those whose verdict is the rarer one (all of
-    them, where none is). What differs is the sandbox or the verifier, not the policy."""
+    """Among trials with the same completions, token for token, those whose verdict is the rarer
+    one (all of them, where none is): the sandbox or the verifier differs, not the policy."""
     if not any(trial.completions) or trial.verdict is None:
         return
     same = [

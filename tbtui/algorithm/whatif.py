@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.algorithm.advantages import GroupAdvantages, Method, advantages
-from tbtui.algorithm.batch import (
+from tbtui.algorithm.losses import LossSettings, clipped_tokens, policy_loss
+from tbtui.algorithm.segments import Call, merge
+from tbtui.algorithm.step import (
     BatchSettings,
-    Normalizer,
+    Datum,
     ScoredTrial,
     divided,
     divisor,
     trial_data,
 )
-from tbtui.algorithm.datum import Datum
-from tbtui.algorithm.losses import LossSettings, clipped_tokens, policy_loss
-from tbtui.algorithm.segments import Call, merge
+from tbtui.vocabulary import Normalizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TrialEffect:
     """Sum over its tokens of the absolute derivative of the batch's loss by the token's
     log-probability: |w A| / divisor at a ratio of 1, which is assumed where it is unknown."""
     share: float
-    """Of the signals of all trials; 0 where there is none."""
+    """Its part of the signals of all trials; 0 where there is none."""
     clip_fraction: float | None
     """Share of its trained tokens whose gradient clipping changed; None: unknown."""
 

@@ -1,4 +1,4 @@
-"""What is said when the catalog can't be used as asked. Nothing heavy: read before a run starts."""
+"""The catalog's error, and the nearest name. Nothing heavy: imported before a run starts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harbor.tasks.client import TaskIdType
 
 _BATCHES = 12
-"""Harbor clones for all that it is asked for at once, and tells at its end: at most so often."""
+"""Harbor clones for all that it is asked for at once, and reports at its end: at most so often."""
 _LEAST_AT_ONCE = 10
 _REACHED_WITHIN_SEC = 5
 
@@ -196,7 +196,7 @@ class Registry:
         return HARBOR_SUPABASE_URL
 
     def _connect(self) -> BaseRegistryClient:
-        # A password that nobody is there to type would be waited for without end.
+        # A prompt for a password would be waited for without end.
         os.environ.setdefault("GIT_TERMINAL_PROMPT", "0")
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         from harbor.registry.client import RegistryClientFactory

@@ -1,10 +1,16 @@
-"""Reads one task directory: a `TaskInfo`, or every reason why not."""
+"""Reads one task directory: a `TaskInfo`, or every reason why Harbor could not run or judge it.
+
+Harbor's own model is used, not a copy of its rules: versions differ. Only the parts of Harbor
+that describe tasks are imported, when the first task is read: 0.1 s more than pydantic takes.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from tbtui.catalog.defects import Defect, Severity, TaskReader
-from tbtui.catalog.files import check_environment, check_inputs
-from tbtui.catalog.harbor import harbor_version, read_config
-from tbtui.catalog.toml_lines import line_of, line_of_syntax_error
+from tbtui.catalog.defects import Defect, Severity, TaskReader, line_of, line_of_syntax_error
 
 if TYPE_CHECKING:
-    from harbor.models.task.config import TaskConfig
+    from harbor.models.task.config import StepConfig, TaskConfig
 
 __all__ = [
     "DEFAULT_AGENT_TIMEOUT_SEC",
@@ -36,6 +39,13 @@ DEFAULT_AGENT_TIMEOUT_SEC = 900.0
 
 # Harbor strips these provenance markers before the agent sees the instruction.
 _CANARY = re.compile(r"^(<!--.*canary.*-->|#.*canary.*)$", re.IGNORECASE)
+
+_ENVIRONMENT_FILES = ("Dockerfile", "docker-compose.yaml")
+_INPUTS = ("tests", "solution")
+_IGNORE_FILE = ".harborignore"
+
+REFUSALS = (OSError, ValueError, RuntimeError)
+"""What Harbor's `Task.is_valid_dir` takes for a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,18 @@ class TaskInfo:
     def full_name(self) -> str:
         """Data set and name, whether or not another data set has the name."""
         return f"{self.dataset}/{self.short_name}"
+
+    def defect(
+        self,
+        file: str,
+        message: str,
+        remedy: str,
+        *,
+        line: int | None = None,
+        severity: Severity = "error",
+    ) -> Defect:
+        """What is wrong with a file of the task; "": with its directory."""
+        return Defect(self.name, self.path / file, line, message, remedy, severity)
 
 
 def load_task(
@@ -168,7 +190,7 @@ def _location(reported: Sequence[str | int], document: Any) -> tuple[str | int, 
 
 
 def _instruction(reader: TaskReader, steps: Sequence[str]) -> str:
-    """What the agent is told; for a task of several steps, all their texts in order."""
+    """The instruction that the agent gets; of a task of several steps, all their texts in order."""
     files = [f"steps/{step}/instruction.md" for step in steps] or ["instruction.md"]
     texts: list[str] = []
     for file in files:
@@ -244,3 +266,147 @@ def _label(metadata: Mapping[str, Any], key: str) -> str | None:
 def _tags(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     tags = metadata.get("tags")
     return tuple(str(tag) for tag in tags) if isinstance(tags, list) else ()
+
+
+def check_environment(reader: TaskReader, image: str | None) -> None:
+    """An environment is an image, or built from a Dockerfile or a compose file."""
+    files = [f"environment/{name}" for name in _ENVIRONMENT_FILES]
+    inside = [reader.is_inside(file) for file in files]
+    if image is not None or not all(inside) or any(map(reader.has, files)):
+        return
+    reader.report(
+        "environment",
+        "no Dockerfile or docker-compose.yaml"
+        if (reader.path / "environment").is_dir()
+        else "missing environment directory",
+        "add environment/Dockerfile, or name an image with [environment] docker_image",
+    )
+
+
+def check_inputs(reader: TaskReader, config: TaskConfig | None) -> None:
+    """What Harbor copies into the environment: tests and solution, of each step too.
+
+    Where more than a look at names is needed, Harbor decides; the finding then names each file
+    where that is known, else it has Harbor's words. Without a `config` (task.toml is broken) only
+    what every task must have is checked.
+    """
+    if config is None:
+        _require_script(reader, "tests/test.sh")
+        return
+    if _is_plain(reader, config):
+        return
+    if (reason := refusal(reader.path)) is None:
+        return
+    _report_scripts(reader, config)
+    for tree in (*_INPUTS, *(f"steps/{step.name}" for step in config.steps or ())):
+        _report_links(reader, reader.path / tree)
+    if not reader.defects:
+        reader.report("", f"{harbor_version()} refuses it: {reason}", "correct it as Harbor asks")
+
+
+def _is_plain(reader: TaskReader, config: TaskConfig) -> bool:
+    """The usual task, without anything that Harbor's versions could see differently."""
+    from harbor.models.task.config import TaskOS, VerifierEnvironmentMode
+    from harbor.models.task.verifier_mode import resolve_task_verifier_mode
+
+    return (
+        not config.steps
+        and config.environment.os == TaskOS.LINUX
+        and resolve_task_verifier_mode(config) == VerifierEnvironmentMode.SHARED
+        and reader.has("instruction.md")
+        and reader.has("tests/test.sh")
+        and not any(_has_links_or_rules(reader.path / tree) for tree in _INPUTS)
+    )
+
+
+def _has_links_or_rules(tree: Path) -> bool:
+    """Whether some file below is a link, or says which of the others Harbor leaves out."""
+    if tree.is_symlink():
+        return True
+    waiting = [str(tree)]
+    for directory in waiting:
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.is_symlink() or entry.name == _IGNORE_FILE:
+                        return True
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True  # Harbor says what it makes of it
+    return False
+
+
+def _report_scripts(reader: TaskReader, config: TaskConfig) -> None:
+    steps: list[StepConfig | None] = [*config.steps] if config.steps else [None]
+    for step in steps:
+        script = _expected_script(config, step)
+        if script is not None:
+            here = f"steps/{step.name}/{script}" if step is not None else script
+            _require_script(reader, here, script)
+
+
+def _expected_script(config: TaskConfig, step: StepConfig | None) -> str | None:
+    """Name of the test script that the task must bring: one whose verifier shares the agent's
+    environment does; a separate verifier may have its image's own (None)."""
+    from harbor.models.task.config import TaskOS
+    from harbor.models.task.verifier_mode import resolve_effective_verifier_env_config
+
+    if resolve_effective_verifier_env_config(config, step) is not None:
+        return None
+    return "tests/test.bat" if config.environment.os == TaskOS.WINDOWS else "tests/test.sh"
+
+
+def _require_script(reader: TaskReader, script: str, *others: str) -> None:
+    if not any(reader.has(file) for file in (script, *others)):
+        reader.report(
+            script, f"missing {script}", "add the script that writes /logs/verifier/reward.txt"
+        )
+
+
+def _report_links(reader: TaskReader, tree: Path) -> None:
+    """Each link out of the task, once; what lies behind it is not looked at."""
+    if not reader.is_inside(str(tree.relative_to(reader.path))):
+        return
+    for directory, subdirectories, files in os.walk(tree):
+        for name in (*subdirectories, *files):
+            if (path := Path(directory, name)).is_symlink():
+                reader.is_inside(str(path.relative_to(reader.path)))
+
+
+def harbor_version() -> str:
+    """`Harbor 0.24.0`."""
+    return f"Harbor {importlib.metadata.version('harbor')}"
+
+
+def read_config(document: Mapping[str, Any]) -> TaskConfig:
+    """Harbor's reading of a parsed task.toml.
+
+    Raises:
+        pydantic.ValidationError: Harbor does not accept it.
+    """
+    from harbor.models.task.config import TaskConfig
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations, which don't matter to who uses the task
+        return TaskConfig.model_validate(document)
+
+
+def refusal(path: Path) -> str | None:
+    """Why Harbor does not load the task in directory `path`; None where it does.
+
+    Takes 2 to 8 ms, because Harbor resolves every file of the task.
+    """
+    from harbor.models.task.task import Task
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            Task(path)
+    except REFUSALS as error:
+        said = str(error).partition("\n")[0] or type(error).__name__
+        place = str(path.resolve())
+        return said.replace(f"{place}/", "").replace(f"Task directory {place}", "it")
+    return None

@@ -1,4 +1,4 @@
-"""Where tasks lie: a directory, a bundled data set, or one that was fetched, by its name."""
+"""Finds the directory of tasks: a path, a bundled data set, or one that was fetched, by name."""
 
 from __future__ import annotations
 

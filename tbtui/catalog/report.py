@@ -1,4 +1,4 @@
-"""Plain rows for `tbtui tasks list` and `tbtui tasks check`; printing is the command line's."""
+"""Makes the rows of `tbtui tasks list` and `tbtui tasks check`, which the command line prints."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tbtui.catalog.check import deep_check_all
+from tbtui.catalog.check import advice, deep_check_all
 from tbtui.catalog.defects import Defect, Severity
-from tbtui.catalog.harbor import harbor_version
-from tbtui.catalog.load import TaskInfo
-from tbtui.catalog.separable import advice
+from tbtui.catalog.load import TaskInfo, harbor_version
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import discover
 
@@ -147,14 +145,14 @@ async def check_directory(
         (*catalog.defects, *deep),
         key=lambda defect: (defect.severity, defect.task, defect.path, defect.line or 0),
     )
-    spoiled = {defect.task for defect in deep if defect.severity == "error"}
-    sound = tuple(task for task in catalog.tasks if task.name not in spoiled)
+    broken = {defect.task for defect in deep if defect.severity == "error"}
+    sound = tuple(task for task in catalog.tasks if task.name not in broken)
     return CheckReport(
         directory=catalog.directory,
         harbor=harbor_version(),
         datasets=catalog.datasets,
         found=catalog.found,
-        usable=len(catalog.tasks) - len(spoiled),
+        usable=len(catalog.tasks) - len(broken),
         rows=defect_rows(catalog.directory, defects),
         notes=catalog.notes,
         advice=tuple(advice(sound)),

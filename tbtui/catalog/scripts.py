@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tbtui.catalog.defects import READABLE, Defect, Severity, is_file
+from tbtui.catalog.defects import READABLE, Defect, is_file
 from tbtui.catalog.load import TaskInfo
 
 _SHELL = re.compile(rb"\b(?:ba|da|k|z|)sh\b")
@@ -34,7 +34,7 @@ class ScriptChecker:
                 content = (task.path / script).read_bytes()
             except OSError as error:
                 message = f"can't be read: {error.strerror}"
-                found.append(_defect(task, script, message, READABLE))
+                found.append(task.defect(script, message, READABLE))
                 continue
             form = list(_form(task, script, content))
             found += form
@@ -51,8 +51,7 @@ class ScriptChecker:
             return []
         located = re.search(r": line (\d+): (.*)", complaint)
         return [
-            _defect(
-                task,
+            task.defect(
                 script,
                 f"shell syntax: {located[2] if located else complaint}",
                 "correct the script",
@@ -74,18 +73,6 @@ async def _complaint(content: bytes) -> str:
     return stderr.decode(errors="replace").splitlines()[0] if process.returncode else ""
 
 
-def _defect(
-    task: TaskInfo,
-    file: str,
-    message: str,
-    remedy: str,
-    *,
-    line: int | None = None,
-    severity: Severity = "error",
-) -> Defect:
-    return Defect(task.name, task.path / file, line, message, remedy, severity)
-
-
 def _script_paths(task: TaskInfo) -> list[str]:
     places = ["", *(f"steps/{step}/" for step in task.steps)]
     names = [f"{place}tests/test.sh" for place in places]
@@ -104,13 +91,12 @@ def _form(task: TaskInfo, script: str, content: bytes) -> Iterator[Defect]:
     has_interpreter = first.startswith(b"#!")
     if first.endswith(b"\r") and (has_interpreter or rest.count(b"\n") == rest.count(b"\r\n")):
         # Lines that end so further down may be meant: in a here-document.
-        yield _defect(task, script, "has Windows line ends", "save it with Unix line ends", line=1)
+        yield task.defect(script, "has Windows line ends", "save it with Unix line ends", line=1)
     if not has_interpreter:
         later = _LATER_INTERPRETER.search(content[:_HEAD_BYTES])
         if later is not None and _SHELL.search(later[1]) is None:
             line = content[: later.start()].count(b"\n") + 1
-            yield _defect(
-                task,
+            yield task.defect(
                 script,
                 f"bash runs it, not {later[1].decode(errors='replace').strip()}: that #! line is"
                 " not the first",
@@ -119,8 +105,7 @@ def _form(task: TaskInfo, script: str, content: bytes) -> Iterator[Defect]:
                 severity="warning",
             )
     if not os.access(task.path / script, os.X_OK):
-        yield _defect(
-            task,
+        yield task.defect(
             script,
             "is not executable",
             "chmod +x it (Harbor does so itself; other runners do not)",
@@ -131,16 +116,14 @@ def _form(task: TaskInfo, script: str, content: bytes) -> Iterator[Defect]:
 def _whole(task: TaskInfo, paths: list[str]) -> Iterator[Defect]:
     verifiers = [script for script in paths if script.endswith("test.sh")]
     if verifiers and not _mentions_reward(task.path):
-        yield _defect(
-            task,
+        yield task.defect(
             verifiers[0],
             "nothing in tests/ mentions reward.txt or reward.json",
             "write the verdict to /logs/verifier/reward.txt, whatever happens",
             severity="warning",
         )
     if not any(script.endswith("solve.sh") for script in paths):
-        yield _defect(
-            task,
+        yield task.defect(
             "solution",
             "no solution/solve.sh",
             "add one, so that the task can be proved solvable",
@@ -159,7 +142,7 @@ def _files(tree: Path) -> Iterator[Path]:
 
 
 def _text(path: Path) -> bytes:
-    """Of a file that can be read and is small enough to be a script; else nothing."""
+    """Content of a file that can be read and is small enough to be a script; else nothing."""
     try:
         if not path.is_file() or path.stat().st_size >= _SCRIPT_BYTES:
             return b""

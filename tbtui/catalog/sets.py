@@ -41,7 +41,7 @@ def sets_dir() -> Path:
 
 
 def set_names() -> list[str]:
-    """Of the saved sets, in alphabetical order."""
+    """Names of the saved sets, in alphabetical order."""
     return sorted(path.stem for path in sets_dir().glob("*.toml") if _NAME.fullmatch(path.stem))
 
 

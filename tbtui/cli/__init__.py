@@ -17,10 +17,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, override
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_group
 
-from tbtui.command_line import EXIT_FAILED, refuse, say
+from tbtui.command_line import EXIT_FAILED, CommandGroup, refuse, say
 from tbtui.terminal import set_delays
 
 if TYPE_CHECKING:
@@ -43,18 +42,8 @@ def _runs(app: typer.Typer) -> None:
         "export", short_help="Write trials to files for others: cast, ATIF, JSON lines, HTML."
     )(runs.export)
     app.add_typer(runs.runs_app, name="runs", short_help="List live and past runs, or search them.")
-
-
-def _attach(app: typer.Typer) -> None:
-    from tbtui.cli import attach
-
-    app.command("attach", short_help="Join a live run: see it and steer it.")(attach.attach)
-
-
-def _serve(app: typer.Typer) -> None:
-    from tbtui.cli import serve
-
-    app.command("serve", short_help="Show a run in browsers, to look at only.")(serve.serve)
+    app.command("attach", short_help="Join a live run: see it and steer it.")(runs.attach)
+    app.command("serve", short_help="Show a run in browsers, to look at only.")(runs.serve)
 
 
 def _tools(app: typer.Typer) -> None:
@@ -95,8 +84,8 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
         "compare": _runs,
         "replay": _runs,
         "export": _runs,
-        "attach": _attach,
-        "serve": _serve,
+        "attach": _runs,
+        "serve": _runs,
         "guide": _tools,
         "settings": _tools,
         "doctor": _tools,
@@ -107,10 +96,10 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
         "runs": _runs,
     }
 )
-"""What adds each of them, with the others of its module."""
+"""Command -> the function that adds it, with the others of its module."""
 
 
-class _Commands(TyperGroup):
+class _Commands(CommandGroup):
     """Imports and builds the command that is asked for; all of them where they are listed."""
 
     @override
@@ -166,7 +155,7 @@ def _root(
 
 def main() -> None:
     # What is imported at the start stays for good: looking through it for garbage over and over
-    # takes a tenth of the start. Whoever shows the run switches the collector on again.
+    # takes a tenth of the start. What shows the run switches the collector on again.
     gc.disable()
     set_delays(os.environ)
     _make_streams_usable()

@@ -1,4 +1,4 @@
-"""What the commands share: options, and how to show a run."""
+"""Options that commands share, and how to show a run."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tbtui.command_line import EXIT_FAILED, noun, refuse, say
-from tbtui.errors import UserError
+from tbtui.command_line import EXIT_FAILED, noun, say
 from tbtui.terminal import visible
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ Settings = Annotated[
 ]
 
 prime_rl_app = noun(
-    "Write a configuration for Prime-RL, bring an old one up to date, or watch a run."
+    "Write a configuration for Prime-RL, update an old one, check this machine, or watch a run."
 )
 
 
@@ -32,93 +31,88 @@ prime_rl_app = noun(
 def config(
     settings: Settings = None,
 ) -> None:
-    """Print the TOML file for Prime-RL that these settings mean.
+    """Print the TOML file for Prime-RL that these settings make.
 
     With PRIME_RL_DIR, or prime-rl-configs installed, Prime-RL's own classes check it. Exit status:
-    2 for settings that Prime-RL has no place for, 1 for a file that it refuses.
+    2 for settings that Prime-RL does not have, 1 for a file that it refuses.
     """
     from tbtui.config import parse_settings
 
-    try:
-        valid = print_configuration(parse_settings(settings or []))
-    except UserError as error:
-        refuse(error)
+    valid = print_configuration(parse_settings(settings or []))
     raise typer.Exit(0 if valid else EXIT_FAILED)
 
 
-@prime_rl_app.command("check", short_help="Say what stands in the way of a run.")
+@prime_rl_app.command("check", short_help="Check whether a run could start here.")
 def check(
     settings: Settings = None,
 ) -> None:
-    """Say whether Prime-RL could be launched here with these settings; nothing is started.
+    """Check whether Prime-RL could be launched here with these settings. Nothing is started.
 
-    Its checkout and commits, GPUs, ports, disk, tbtui's plugin in its environment, its verdict on
-    the file. Exit status: 0 a run could begin, 1 something is missing, 2 bad input.
+    Checks its checkout and commits, GPUs, ports, disk, tbtui's plugin in its environment, and has
+    Prime-RL validate the file. Exit status: 0 a run could start, 1 something is missing, 2 bad
+    input.
     """
     import asyncio
 
     from tbtui.config import parse_settings
     from tbtui.engines.prime_rl.launch.prepare import check_launch
 
-    try:
-        findings = asyncio.run(check_launch(parse_settings(settings or [])))
-    except UserError as error:
-        refuse(error)
+    findings = asyncio.run(check_launch(parse_settings(settings or [])))
     for finding in findings:
         typer.echo(f"{_GLYPHS[finding.level]} {visible(finding.text)}")
     raise typer.Exit(EXIT_FAILED if any(it.level == "error" for it in findings) else 0)
 
 
-@prime_rl_app.command("migrate", short_help="Bring an older file up to date.")
+@prime_rl_app.command("migrate", short_help="Update an older file.")
 def migrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file of Prime-RL.")],
 ) -> None:
-    """Print an older configuration file of Prime-RL as today's takes it.
+    """Print an older configuration file of Prime-RL in today's form.
 
-    What became of which key goes to standard error, a line each. Comments are not kept. Checked and
-    exit status as for config.
+    Changed keys go to standard error, a line each. Comments are lost. The file is checked as by
+    config, with the same exit status.
     """
+    from tbtui.config.toml import read_toml
     from tbtui.engines.prime_rl.migrate import migrate as migrated
-    from tbtui.engines.prime_rl.toml_text import read_toml
 
-    try:
-        toml, changes = migrated(read_toml(file))
-        for change in changes:
-            typer.echo(visible(str(change)), err=True)
-        if not changes:
-            say(f"{file}: nothing to change")
-        valid = _print_valid(toml)
-    except UserError as error:
-        refuse(error)
+    toml, changes = migrated(read_toml(file))
+    for change in changes:
+        typer.echo(visible(str(change)), err=True)
+    if not changes:
+        say(f"{file}: nothing to change")
+    valid = _print_valid(toml)
     raise typer.Exit(0 if valid else EXIT_FAILED)
 
 
-@prime_rl_app.command("watch", short_help="Follow a run by what it writes.")
+@prime_rl_app.command("watch", short_help="Watch a run through the files it writes.")
 def watch(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Prime-RL's output_dir/run.name.")
     ],
     into: Annotated[
         Path | None,
-        typer.Option(help="Directory of the journal, fresh or an earlier watch's; else runs/NAME."),
+        typer.Option(
+            help="Directory of the journal, new or an earlier watch's; default: runs/NAME."
+        ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there and leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there and exit.")] = False,
     vllm_url: Annotated[
         list[str] | None,
-        typer.Option(help="Of an inference server, for its queue and cache; may be repeated."),
+        typer.Option(help="URL of an inference server, to read its metrics; may be repeated."),
     ] = None,
     trials_dir: Annotated[
         Path | None,
-        typer.Option(help="trials_dir of tbtui's plugin there; else as the configuration says."),
+        typer.Option(help="trials_dir of tbtui's plugin; default: the one in the configuration."),
     ] = None,
     stall_after: Annotated[
-        float, typer.Option(min=1, help="Say why nothing goes forward after so many seconds.")
+        float,
+        typer.Option(min=1, help="Warn, and say why, after so many seconds without progress."),
     ] = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON event a line.")] = False,
 ) -> None:
-    """Follow a run of Prime-RL's by what it writes: steps, rollouts, checkpoints, crashes.
+    """Watch a Prime-RL run through the files it writes: steps, rollouts, checkpoints, crashes.
 
-    Nothing is written to its directory, and the run goes on when the watcher leaves. Exit status:
+    Nothing is written to its directory, and the run goes on when the watcher exits. Exit status:
     0 finished, 1 the run failed (the reason is the last line), 2 bad input, 130 interrupted.
     """
     from tbtui.commands.prime_rl_watch import watch as follow
@@ -137,9 +131,9 @@ def watch(
 
 
 def print_configuration(config: RunConfig) -> bool:
-    """Print Prime-RL's file for these settings; what is to be known of them on standard error.
+    """Print Prime-RL's file for these settings, and warnings on standard error.
 
-    Returns whether Prime-RL found no fault with it, as far as it could be asked.
+    Returns False if Prime-RL refuses the file, True if it accepts it or could not be asked.
 
     Raises:
         ConfigError: a setting can't be used, or not by Prime-RL.
@@ -155,7 +149,7 @@ def print_configuration(config: RunConfig) -> bool:
 
 
 def _print_valid(toml: Mapping[str, Any], checkout: Path | None = None) -> bool:
-    from tbtui.engines.prime_rl.toml_text import toml_text
+    from tbtui.config.toml import toml_text
     from tbtui.engines.prime_rl.validate import validate
 
     typer.echo(toml_text(toml), nl=False)

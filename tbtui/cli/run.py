@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, override
 
 import typer
@@ -15,11 +14,10 @@ from tbtui.cli.common import (
     frames_of,
     view_of,
 )
-from tbtui.command_line import EXIT_FAILED, refuse, say
-from tbtui.errors import UserError
+from tbtui.command_line import EXIT_FAILED, say
 
 if TYPE_CHECKING:
-    from tbtui.config import RunConfig
+    pass
 
 
 class RunCommand(TyperCommand):
@@ -79,27 +77,27 @@ def run(
     from tbtui.config import parse_settings, to_toml
 
     frames = frames_of(fps)
-    try:
-        config = parse_settings(settings or [])
-        if resume is not None and (print_config or explain):
-            config = _settings_of(resume, settings or [])
-        if print_config and config.engine == "prime-rl":
-            from tbtui.cli.prime_rl import print_configuration
+    config = parse_settings(settings or [])
+    if resume is not None and (print_config or explain):
+        from tbtui.engines.resume import request_resume
 
-            raise typer.Exit(0 if print_configuration(config) else EXIT_FAILED)
-        if print_config:
-            from tbtui.engines.grpo.outcome_policy import outcome_policy
-            from tbtui.engines.honoured import require_consistent
+        config = request_resume(resume, settings or []).config
+    if print_config and config.engine == "prime-rl":
+        from tbtui.cli.prime_rl import print_configuration
 
-            for text in require_consistent(config):
-                say(text)
-            outcome_policy(config.on_outcome)
-        if explain:
-            from tbtui.commands.explain import print_explanation
+        raise typer.Exit(0 if print_configuration(config) else EXIT_FAILED)
+    if print_config:
+        from tbtui.config.problems import require_no_errors
+        from tbtui.engines.grpo.config_checks import grpo_problems
+        from tbtui.engines.grpo.outcome_policy import outcome_policy
 
-            print_explanation(config)
-    except UserError as error:
-        refuse(error)
+        for text in require_no_errors(grpo_problems(config)):
+            say(text)
+        outcome_policy(config.on_outcome)
+    if explain:
+        from tbtui.commands.explain import print_explanation
+
+        print_explanation(config)
     if print_config:
         typer.echo(to_toml(config), nl=False)
     if explain or print_config:
@@ -110,16 +108,6 @@ def run(
     if resume is not None:
         raise typer.Exit(launch.resume(resume, settings or [], view, detach=detach, fps=frames))
     raise typer.Exit(launch.launch(config, view, detach=detach, fps=frames))
-
-
-def _settings_of(run: str, settings: Sequence[str]) -> RunConfig:
-    """Those that a run would go on with."""
-    from tbtui.engines.resume import request_resume
-
-    try:
-        return request_resume(run, settings).config
-    except UserError as error:
-        refuse(error)
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""Runs that are there: `tbtui runs`, `compare`, `replay` and `export`."""
+"""Runs that are there: `tbtui runs`, `compare`, `replay`, `export`, `attach` and `serve`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 
 from tbtui.cli.common import FramesPerSecond, Json, Run, frames_of
 from tbtui.command_line import EXIT_FAILED, refuse
-from tbtui.errors import UserError
 from tbtui.terminal import visible
 
 runs_app = typer.Typer(help="List live and past runs, or search them.", rich_markup_mode=None)
@@ -27,14 +26,11 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List live and past runs: when, what, how far, pass rates first and last, how they ended."""
-    context.obj = (logs_dir or [], as_json)  # `search` heeds what stands before it, too
+    context.obj = (logs_dir or [], as_json)  # `search` takes the options before it, too
     if context.invoked_subcommand is None:
         from tbtui.commands.runs import print_runs
 
-        try:
-            print_runs(logs_dir or [], as_json=as_json)
-        except UserError as error:
-            refuse(error)
+        print_runs(logs_dir or [], as_json=as_json)
 
 
 @runs_app.command("search", short_help="Find a text in the runs' transcripts.")
@@ -56,27 +52,21 @@ def search_runs(
 
     if not text.strip():
         refuse("search: write what to look for")
-    try:
-        before, json_before = context.obj
-        places = [*before, *(logs_dir or [])]
-        found = print_hits(text, run or [], places, as_json=as_json or json_before)
-    except UserError as error:
-        refuse(error)
+    before, json_before = context.obj
+    places = [*before, *(logs_dir or [])]
+    found = print_hits(text, run or [], places, as_json=as_json or json_before)
     raise typer.Exit(0 if found else EXIT_FAILED)
 
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A run's directory, or its name.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one's.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other run's.")],
     as_json: Json = False,
 ) -> None:
     """Compare two runs: pass rates, the settings that differ, and each task's mean reward."""
     from tbtui.commands.compare import print_comparison
 
-    try:
-        print_comparison(first, second, as_json=as_json)
-    except UserError as error:
-        refuse(error)
+    print_comparison(first, second, as_json=as_json)
 
 
 def replay(
@@ -91,11 +81,11 @@ def replay(
     ] = "start",
     fps: FramesPerSecond = None,
 ) -> None:
-    """Show a recorded run on the screens of a live one, with a clock to play it and to go about in.
+    """Show a recorded run on the screens of a live one, with a clock to play and move through it.
 
     Space plays, [ and ] go by turns, < and > to steps, alarms and broken trials; ? has all keys.
     """
-    from tbtui.commands.replay import replay as show_replay
+    from tbtui.commands.attach import replay as show_replay
 
     raise typer.Exit(show_replay(run, trial, at, frames_of(fps)))
 
@@ -119,18 +109,85 @@ def export(
     ] = "html",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The file, or the directory of many; -: the output."),
+        typer.Option("--out", help="A file, or a directory for several; -: standard output."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="In place of files that are there.")
+        bool, typer.Option("--overwrite", help="Replace files that exist.")
     ] = False,
 ) -> None:
     """Write a recorded trial, or all of a run, to files that others can read."""
-    from tbtui.export.command import export as export_trials
+    from tbtui.export.files import export as export_trials
 
-    try:
-        said = export_trials(run, trial, format, out, overwrite=overwrite)
-    except UserError as error:
-        refuse(error)
+    said = export_trials(run, trial, format, out, overwrite=overwrite)
     if said:
         typer.echo(visible(said))
+
+
+def attach(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A live run's directory or name, HOST:RUN, or ssh://HOST/RUN; default: the only"
+            " live one here.",
+        ),
+    ] = None,
+    look: Annotated[
+        bool, typer.Option("--look", help="Only look; don't ask for the controls.")
+    ] = False,
+    exclusive: Annotated[
+        bool, typer.Option("--exclusive", help="Take the controls, and keep scripts out too.")
+    ] = False,
+    name: Annotated[str, typer.Option("--name", help="Who looks; default: the user.")] = "",
+    command: Annotated[
+        str, typer.Option("--command", help="What starts tbtui on another machine.")
+    ] = "tbtui",
+    fps: FramesPerSecond = None,
+) -> None:
+    """Join a live run of another process: see it, steer it, and leave it running.
+
+    Several people may look; one has the controls. The first to come gets them; C takes them.
+
+    On another machine the app runs there, through ssh.
+    """
+    from tbtui.commands.attach import attach as attach_to
+
+    frames = frames_of(fps)
+    raise typer.Exit(
+        attach_to(run, look=look, exclusive=exclusive, name=name, command=command, fps=frames)
+    )
+
+
+def serve(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run's directory, or its name; default: the newest."
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; it speaks plain HTTP.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0: any that is free.")
+    ] = 8000,
+    anyone: Annotated[
+        bool,
+        typer.Option("--anyone", help="Ask for no token: anyone who reaches it can read the run."),
+    ] = False,
+    public_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where browsers find it, behind a proxy."),
+    ] = None,
+) -> None:
+    """Show a run in browsers, live or past: all its screens, without any control over it.
+
+    Open the address that it prints: it holds a token, a new one each time unless the environment
+    has one (TBTUI_SERVE_TOKEN). From another machine: ssh -L 8000:localhost:8000. Each tab has a
+    process of its own, at most 8. Needs the extra serve.
+
+    Exit status: 0 ended by ctrl-c, 2 bad input.
+    """
+    from tbtui.serve.command import serve as serve_run
+
+    raise typer.Exit(serve_run(run, host, port, anyone=anyone, public_url=public_url))

@@ -14,7 +14,6 @@ from tbtui.cli.common import (
     view_of,
 )
 from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, noun, refuse, say
-from tbtui.errors import UserError
 from tbtui.terminal import on_terminal
 
 tasks_app = noun("Look at tasks, choose among them, fetch more, try one.")
@@ -29,23 +28,22 @@ TasksDirectory = Annotated[
 def list_tasks(directory: TasksDirectory = None, as_json: Json = False) -> None:
     """List the tasks of a directory and how each would be used.
 
-    In a pipe a line each, its fields uncut and separated by tabs: data set, task, use, difficulty,
-    category, and what it asks for.
+    In a pipe one line a task, its fields uncut and separated by tabs: data set, task, use,
+    difficulty, category, and what it asks for.
     """
-    from tbtui.commands.task_tables import print_tasks
+    from tbtui.commands.task_lists import print_tasks
 
-    try:
-        print_tasks(directory, as_json=as_json)
-    except UserError as error:
-        refuse(error)
+    print_tasks(directory, as_json=as_json)
 
 
 @tasks_app.command("check", short_help="Find every defect of a directory's tasks.")
 def check_tasks(
     directory: TasksDirectory = None,
-    errors: Annotated[bool, typer.Option("--errors", help="Errors alone, no warnings.")] = False,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="Print errors only, no warnings.")
+    ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object with every defect.")
+        bool, typer.Option("--json", help="Print one JSON object with every defect.")
     ] = False,
 ) -> None:
     """Check every task of a directory: each error with its file, its reason and a remedy, and
@@ -53,12 +51,9 @@ def check_tasks(
 
     Exit status: 0 all tasks can be used, 1 some can't, 2 there are none.
     """
-    from tbtui.commands import task_check
+    from tbtui.commands import task_lists
 
-    try:
-        usable = task_check.check_tasks(directory, errors_only=errors, as_json=as_json)
-    except UserError as error:
-        refuse(error)
+    usable = task_lists.check_tasks(directory, errors_only=errors, as_json=as_json)
     raise typer.Exit(0 if usable else EXIT_FAILED)
 
 
@@ -68,7 +63,7 @@ def browse_tasks(
         list[Path] | None,
         typer.Argument(
             metavar="[DIRECTORY]...",
-            help="Of tasks, or a data set's name; default: the bundled and the fetched ones.",
+            help="A directory of tasks, or a data set's name; default: all bundled and fetched.",
         ),
     ] = None,
 ) -> None:
@@ -78,10 +73,7 @@ def browse_tasks(
     from tbtui.config import parse_settings
     from tbtui.task_library import browse
 
-    try:
-        start = browse(directories or [])
-    except UserError as error:
-        refuse(error)
+    start = browse(directories or [])
     if start is not None:
         from tbtui import launch
 
@@ -91,21 +83,18 @@ def browse_tasks(
 
 @tasks_app.command("sets", short_help="List the saved sets, or one's tasks.")
 def list_sets(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Of one set.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A set's name.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete that set.")] = False,
 ) -> None:
     """List the sets that were saved in the browser, or the tasks of one of them."""
-    from tbtui.commands.task_tables import print_sets, remove_set
+    from tbtui.commands.task_lists import print_sets, remove_set
 
-    try:
-        if delete and name is None:
-            refuse("--delete is of a set: tbtui tasks sets NAME --delete")
-        if delete and name is not None:
-            remove_set(name)
-        else:
-            print_sets(name)
-    except UserError as error:
-        refuse(error)
+    if delete and name is None:
+        refuse("--delete needs a set: tbtui tasks sets NAME --delete")
+    if delete and name is not None:
+        remove_set(name)
+    else:
+        print_sets(name)
 
 
 @tasks_app.command("fetch", short_help="Fetch a data set of Harbor's registry.")
@@ -114,11 +103,12 @@ def fetch_tasks(
         str | None, typer.Argument(metavar="NAME[@VERSION]", help="Such as terminal-bench@2.0.")
     ] = None,
     into: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="In place of ~/.local/share/tbtui/tasks.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to put it; default: ~/.local/share/tbtui/tasks."),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List all data sets.")] = False,
     registry: Annotated[
-        str | None, typer.Option(metavar="URL|FILE", help="Another registry than Harbor's.")
+        str | None, typer.Option(metavar="URL|FILE", help="A registry other than Harbor's.")
     ] = None,
 ) -> None:
     """Fetch a data set of Harbor's registry; tasks_dir=NAME@VERSION then means it.
@@ -137,8 +127,6 @@ def fetch_tasks(
         asyncio.run(
             print_data_sets(registry) if name is None else print_fetch(name, into, registry)
         )
-    except UserError as error:
-        refuse(error)
     except FetchError as error:
         say(error)
         raise typer.Exit(EXIT_FAILED) from error
@@ -152,7 +140,7 @@ def prefetch_tasks(
     directory: TasksDirectory = None,
     python: Annotated[
         list[str] | None,
-        typer.Option(metavar="VERSION|PATH", help="Bring along one more interpreter; repeatable."),
+        typer.Option(metavar="VERSION|PATH", help="Fetch for one more interpreter; repeatable."),
     ] = None,
     skip: Annotated[
         list[str] | None,
@@ -171,13 +159,11 @@ def prefetch_tasks(
     """
     import asyncio
 
-    from tbtui.commands.task_prefetch import print_prefetch
+    from tbtui.commands.task_fetch import print_prefetch
     from tbtui.wheels.filling import FillError
 
     try:
         whole = asyncio.run(print_prefetch(directory, python or [], skip or [], dry_run=dry_run))
-    except UserError as error:
-        refuse(error)
     except (FillError, OSError) as error:
         say(error)
         raise typer.Exit(EXIT_FAILED) from error

@@ -1,4 +1,4 @@
-"""What helps with runs: `tbtui guide`, `settings`, `doctor` and `whatif`."""
+"""Commands that help with runs: `tbtui guide`, `settings`, `doctor` and `whatif`."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ import typer
 
 from tbtui.cli.common import Json, Run
 from tbtui.command_line import refuse
-from tbtui.errors import UserError
 
 
 def settings(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Of a setting, or a part of it; default: all."),
+        typer.Argument(
+            metavar="[NAME]...", help="A setting's name, or a part of it; default: all."
+        ),
     ] = None,
 ) -> None:
     """Print settings with their default, unit, meaning and reason.
 
-    All of them are Markdown where the output is no terminal.
+    Without NAME, and where the output is no terminal: all as Markdown.
     """
     import shutil
 
     from tbtui.commands.settings import print_settings
 
-    try:
-        print_settings(names or [], shutil.get_terminal_size().columns)
-    except UserError as error:
-        refuse(error)
+    print_settings(names or [], shutil.get_terminal_size().columns)
 
 
 def guide(
@@ -50,7 +48,7 @@ def guide(
     if not on_terminal():
         typer.echo(file.read_text("utf-8"), nl=False)
         return
-    from tbtui.ui.apps_without_run import GuideApp
+    from tbtui.ui.base_app import GuideApp
     from tbtui.ui.user import User
     from tbtui.user_dirs import config_dir, state_dir
 
@@ -86,7 +84,4 @@ def whatif(
         "clip_low": clip_low,
         "clip_high": clip_high,
     }
-    try:
-        print_whatif(run, step, changes, as_json)
-    except UserError as error:
-        refuse(error)
+    print_whatif(run, step, changes, as_json)

@@ -1,6 +1,7 @@
-"""`tbtui attach`: the app on a run of another process, on this machine or behind ssh.
+"""`tbtui attach` and `tbtui replay`: the app on a run of another process, on this machine or behind
+ssh, or on a recorded one, with a clock.
 
-Leaving it leaves the run alone. Several people may look at once; one of them has the controls
+Leaving a live run leaves it alone. Several people may look at once; one of them has the controls
 (`tbtui.engines.control.controls`).
 """
 
@@ -9,12 +10,15 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
-from tbtui.command_line import refuse
+from tbtui.config import parse_settings
 from tbtui.engines.control.attached import AttachedRun
 from tbtui.errors import UserError
-from tbtui.journal.rundir import writer
+from tbtui.journal.database import require_format
+from tbtui.journal.rundir import find_run, writer
+from tbtui.journal.timeline import find_trial
 from tbtui.paths import expanded
 from tbtui.terminal import on_terminal
 
@@ -39,8 +43,6 @@ def attach(
 ) -> int:
     """Show the run; the exit status: 0 people left it, or it finished; 1 it failed.
 
-    Bad input is refused.
-
     Args:
         place: a run by path or name, here or on another machine; None: the only live one.
         look: never ask for the controls.
@@ -48,22 +50,22 @@ def attach(
         name: of who looks; empty: the user.
         command: how tbtui is started on another machine.
         fps: frames a second; None: the person's setting.
+
+    Raises:
+        UserError: bad input.
     """
     from tbtui.ctl.targets import TargetError, choose_run
 
-    try:
-        if place is not None and (remote := remote_place(place)) is not None:
-            return _over_ssh(remote, _options(look, exclusive, name, fps), command)
-        directory = choose_run(place)
-        if writer(directory) is None:
-            raise TargetError(
-                f"{directory.name} is not live; to look at it: tbtui replay {directory.path}; to go"
-                f" on with it: tbtui run --resume {directory.path}"
-            )
-        if not on_terminal():
-            raise TargetError("attach needs a terminal; without one: tbtui ctl")
-    except UserError as error:
-        refuse(error)
+    if place is not None and (remote := remote_place(place)) is not None:
+        return _over_ssh(remote, _options(look, exclusive, name, fps), command)
+    directory = choose_run(place)
+    if writer(directory) is None:
+        raise TargetError(
+            f"{directory.name} is not live; to look at it: tbtui replay {directory.path}; to go"
+            f" on with it: tbtui run --resume {directory.path}"
+        )
+    if not on_terminal():
+        raise TargetError("attach needs a terminal; without one: tbtui ctl")
     from tbtui.show_run import show_run
 
     return show_run(AttachedRun(directory, name, take=not look, exclusive=exclusive), fps=fps)
@@ -116,3 +118,29 @@ def _over_ssh(place: Place, options: list[str], command: str) -> int:
         os.execvp("ssh", ["ssh", "-t", *port, "--", place.host, f"{command} {arguments}"])
     except OSError as error:
         raise TargetError(f"ssh can't be started ({error.strerror})") from error
+
+
+Start = Literal["start", "end"]
+
+
+class ReplayError(UserError):
+    """The run can't be replayed as asked; the message is one line for a person."""
+
+
+def replay(run: str, trial: str | None, at: Start, fps: int | None = None) -> int:
+    """Show a recorded run, with `fps` frames a second; the exit status. Raises `UserError`."""
+    directory = find_run(run, parse_settings([]).logs_dir)
+    require_format(directory)
+    opened = None if trial is None else find_trial(directory, trial)
+    if not on_terminal():
+        raise ReplayError("replay needs a terminal; without one: tbtui runs --json")
+    from tbtui.show_run import show_run
+    from tbtui.ui.runs import ReplayedRun
+    from tbtui.ui.services import RecordedRun
+
+    recorded = ReplayedRun(directory)
+    clock = recorded.playback
+    start, end = recorded.span(opened) if opened else (clock.start, clock.end)
+    clock.go_to(end if at == "end" else start)
+    clock.playing = at == "start"
+    return show_run(RecordedRun(directory), recorded, opened, fps=fps)

@@ -18,9 +18,13 @@ from rich.text import Text
 
 from tbtui.config import ConfigError
 from tbtui.config.secrets import load_secrets
-from tbtui.rollout.environments.choose import EnvironmentUnavailable, choose_environment
-from tbtui.rollout.environments.probe import HostProbe, probe_host
-from tbtui.rollout.environments.unavailable import ExtraMissing
+from tbtui.rollout.environments.choose import (
+    EnvironmentUnavailable,
+    HostProbe,
+    choose_environment,
+    probe_host,
+)
+from tbtui.rollout.environments.errors import ExtraMissing
 
 Verdict = Literal["ok", "missing", "optional"]
 
@@ -184,7 +188,7 @@ def _disk() -> Finding:
 
 
 def _gpu() -> Finding:
-    from tbtui.engines.gpus.nvml import EXTRA, local_gpus
+    from tbtui.engines.gpus import EXTRA, local_gpus
 
     found = local_gpus()
     if found.gpus:

@@ -10,8 +10,13 @@ import typer
 from tbtui.catalog.places import find_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig, defaults_for, to_json
-from tbtui.engines.grpo.alarms import MEANINGS, AlarmActions, alarm_actions
-from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
+from tbtui.engines.grpo.outcome_policy import (
+    ALARM_MEANINGS,
+    AlarmActions,
+    OutcomePolicy,
+    alarm_actions,
+    outcome_policy,
+)
 from tbtui.engines.grpo.review_rules import ReviewRules, load_rules
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.task_fitness import choose_for_tasks, offer
@@ -136,7 +141,7 @@ def _constant(config: RunConfig) -> str:
 def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
     yield ""
     if config.review == "off":
-        yield "No step waits for somebody's look before it is trained (review=off)."
+        yield "No step waits for a review before it is trained (review=off)."
         if rules.rules:
             yield (
                 f"With review=suspects or review=always the first of these rules that matches a"
@@ -148,7 +153,7 @@ def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
     whose = {"suspects": "trials that something is odd about", "always": "all trials"}[
         config.review
     ]
-    yield f"Before a step is trained somebody looks at {whose} (review={config.review})."
+    yield f"Before a step is trained a person reviews {whose} (review={config.review})."
     if config.review_timeout_sec is not None:
         then = {
             "accept": "it is trained as it stands",
@@ -172,7 +177,7 @@ def _alarm_lines(config: RunConfig, actions: AlarmActions) -> Iterator[str]:
     yield ""
     yield "What an alarm leads to (on_alarm.NAME=ACTION changes it; * changed):"
     yield ""
-    for name, meaning in MEANINGS.items():
+    for name, meaning in ALARM_MEANINGS.items():
         changed = "*" if name in config.on_alarm else " "
         yield f"{changed} {name:<17} {actions[name]:<7} {meaning}"
     yield ""

@@ -1,4 +1,4 @@
-"""`tbtui prime-rl watch`: a run of Prime-RL's in our journal and in lines."""
+"""`tbtui prime-rl watch`: journals a Prime-RL run, and prints it in lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def watch(
         say(error)
         status = "refused"
     except BrokenPipeError:
-        # Whoever read our output has left; Python would complain again when it flushes at exit.
+        # The reader of our output has left; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = "interrupted"
     return EXIT[status]

@@ -26,7 +26,7 @@ _COLOURS = {"live": "green", "failed": "red", "killed": "red", "unreadable": "re
 
 
 def logs_directories(given: Sequence[Path]) -> list[Path]:
-    """Those given; else where runs go by default."""
+    """The directories given; else where runs go by default."""
     return list(given) or [parse_settings([]).logs_dir]
 
 

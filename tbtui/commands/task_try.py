@@ -23,7 +23,7 @@ from tbtui.terminal import visible
 from tbtui.view.waiting import duration
 
 _OUTPUT_LINES = 12
-"""Of what the verifier said, for a trial that did not pass."""
+"""Characters of what the verifier said, for a trial that did not pass."""
 _MOST_READ = 64 * 1024
 """Bytes of a file's end."""
 _OURS = ("eval_tasks", "eval_group_size", "tasks")
@@ -135,7 +135,7 @@ def _print_end(task: TaskInfo, who: str, run: RunDirectory, *, oracle: bool) -> 
 
 
 def _solution_lines(agent_dir: Path) -> Iterator[str]:
-    """How the solution ended, where that is known, and the end of what it printed."""
+    """Lines on how the solution ended, where that is known, and the end of its output."""
     # Harbor's oracle writes the first file only where the exit status isn't 0.
     code = _tail(agent_dir / "exit-code.txt")
     yield f"exit status {code[-1]}" if code else "exit status 0"

@@ -1,14 +1,12 @@
 """The settings of a run: what there is (`settings`), and where it comes from (`sources`)."""
 
 from tbtui.config.defaults import Default, defaults_for, is_embedded
-from tbtui.config.places import absolute
+from tbtui.config.problems import ConfigError
 from tbtui.config.settings import (
     GROUPS,
-    POLICY_SETTINGS,
     Advantage,
     AlarmAction,
     Normalizer,
-    OutcomeAction,
     RunConfig,
 )
 from tbtui.config.sources import (
@@ -18,10 +16,17 @@ from tbtui.config.sources import (
     parse_run_settings,
     parse_settings,
 )
-from tbtui.config.table import Setting, setting_rows, settings, settings_markdown
+from tbtui.config.table import (
+    Setting,
+    fixed_on_resume,
+    live_effects,
+    setting_rows,
+    settings,
+    settings_markdown,
+)
 from tbtui.config.toml import to_toml
 from tbtui.config.values import (
-    ConfigError,
+    absolute,
     default_of,
     read_config,
     read_setting,
@@ -30,20 +35,20 @@ from tbtui.config.values import (
 
 __all__ = [
     "GROUPS",
-    "POLICY_SETTINGS",
     "Advantage",
     "AlarmAction",
     "ConfigError",
     "Default",
     "Normalizer",
-    "OutcomeAction",
     "RunConfig",
     "Setting",
     "absolute",
     "default_of",
     "defaults_for",
+    "fixed_on_resume",
     "is_embedded",
     "is_file",
+    "live_effects",
     "names_of",
     "names_typed",
     "parse_run_settings",

@@ -11,8 +11,8 @@ import io
 import os
 from pathlib import Path
 
+from tbtui.config.problems import ConfigError
 from tbtui.config.table import settings
-from tbtui.config.values import ConfigError
 from tbtui.paths import read_plain
 from tbtui.terminal import visible
 

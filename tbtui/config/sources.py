@@ -18,23 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.config.defaults import defaults_for
+from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import settings
+from tbtui.config.toml import TOO_DEEP, read_toml
 from tbtui.config.trust import require_trusted
 from tbtui.config.values import (
-    ConfigError,
     asked_for,
     read_entry,
     read_value,
     require_setting,
     to_json,
 )
-from tbtui.paths import read_plain
 
 DEFAULT = "default"
 """On the command line: takes back what a file says. A text or path can't be reset like that."""
-
-_TOO_DEEP = "it is nested too deeply"
 
 PRIME_RL_TABLES = ("orchestrator", "trainer", "inference")
 """A file with one of these is no file of ours, but one of Prime-RL's, which is taken as it is."""
@@ -86,8 +84,8 @@ def parse_run_settings(
         replaced: settings that the caller replaces, whatever the run says.
 
     Raises:
-        ConfigError: as `parse_settings`; or the run names code, hosts or paths that nobody who may
-            has named (`trust.require_trusted`).
+        ConfigError: as `parse_settings`; or the run names code, hosts or paths that no trusted
+            source has named (`trust.require_trusted`).
     """
     own = to_json(parse_settings(changed, files=[file]))
     require_trusted(own, file, {*names_typed(arguments), *replaced}, command)
@@ -151,20 +149,7 @@ def _merge(values: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    import tomllib  # few runs have a file
-
-    try:
-        values = tomllib.loads(read_plain(path.resolve()).decode())
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    except ValueError as error:  # Python reads no longer ones
-        raise ConfigError(f"{path}: a number in it has too many digits") from error
-    except RecursionError as error:
-        raise ConfigError(f"{path}: {_TOO_DEEP}") from error
+    values = read_toml(path)
     if any(isinstance(values.get(name), dict) for name in PRIME_RL_TABLES):
         return {"engine": "prime-rl", "prime_rl_config": path.absolute()}
     where = f"{path}: "
@@ -181,4 +166,4 @@ def _literal(text: str) -> Any:
     except ValueError:  # of a number with too many digits, too
         return text
     except RecursionError as error:
-        raise ConfigError(f"{text[:20]}...: {_TOO_DEEP}") from error
+        raise ConfigError(f"{text[:20]}...: {TOO_DEEP}") from error

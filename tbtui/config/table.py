@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from tbtui.config.settings import GROUPS, About, RunConfig
+from tbtui.config.settings import GROUPS, About, Fixed, Live, RunConfig, SettingMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,6 @@ class Setting:
     """One row."""
 
     name: str
-    heading: str
     base: Any
     """The type without None; of a table, that of its entries."""
     kind: Literal["integer", "number", "switch", "choice", "text", "path", "list", "table"]
@@ -28,6 +27,11 @@ class Setting:
     """It may be none."""
     default: Any
     about: About
+    fixed: Fixed | None
+    """Why a resumed run must keep it; None: it may change then."""
+    live: Live | None
+    """None: it can't change while the run goes on."""
+    prime_rl: SettingMapping
 
     @property
     def bounds(self) -> str:
@@ -112,18 +116,19 @@ def _entry_expected(base: Any) -> str:
 def settings() -> Mapping[str, Setting]:
     """Every setting by name, in the order in which a person reads them."""
     hints = get_type_hints(RunConfig, include_extras=True)
-    fields = {field.name: field for field in msgspec.structs.fields(RunConfig)}
+    defaults = msgspec.structs.asdict(RunConfig())
     return MappingProxyType(
         {
-            name: _setting(name, heading, hints[name], fields[name])
-            for heading, names in GROUPS.items()
+            name: _setting(name, hints[name], defaults[name])
+            for names in GROUPS.values()
             for name in names
         }
     )
 
 
-def _setting(name: str, heading: str, annotation: Any, field: msgspec.structs.FieldInfo) -> Setting:
-    whole, about = annotation.__origin__, annotation.__metadata__[0]
+def _setting(name: str, annotation: Any, default: Any) -> Setting:
+    whole = annotation.__origin__
+    marks = {type(mark): mark for mark in annotation.__metadata__}
     parts = get_args(whole) if isinstance(whole, UnionType) else (whole,)
     optional = NoneType in parts
     base = next(part for part in parts if part is not NoneType)
@@ -140,8 +145,27 @@ def _setting(name: str, heading: str, annotation: Any, field: msgspec.structs.Fi
     kind = kinds[get_origin(base) or base]
     if kind == "table":
         base = get_args(base)[1]
-    default = field.default if field.default_factory is msgspec.NODEFAULT else {}
-    return Setting(name, heading, base, kind, optional, default, about)
+    return Setting(
+        name,
+        base,
+        kind,
+        optional,
+        default,
+        about=marks[About],
+        fixed=marks.get(Fixed),
+        live=marks.get(Live),
+        prime_rl=marks[SettingMapping],
+    )
+
+
+def fixed_on_resume() -> dict[str, str]:
+    """The settings that a resumed run must keep, and why."""
+    return {name: str(row.fixed) for name, row in settings().items() if row.fixed is not None}
+
+
+def live_effects() -> dict[str, str]:
+    """The settings that may change while a run goes on, and from when on each change is felt."""
+    return {name: row.live.effect for name, row in settings().items() if row.live is not None}
 
 
 def _alternatives(choices: tuple[str, ...]) -> str:

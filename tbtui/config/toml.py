@@ -1,13 +1,52 @@
-"""The whole config as a TOML file that explains itself."""
+"""TOML files: what a file holds, a config that explains itself, and any other tables as text."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from tbtui.config.problems import ConfigError
 from tbtui.config.settings import GROUPS, RunConfig
 from tbtui.config.table import Setting, settings
 from tbtui.config.values import to_json
+from tbtui.paths import read_plain
+
+TOO_DEEP = "it is nested too deeply"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a file.
+
+    Raises:
+        ConfigError: it can't be read, or is no TOML.
+    """
+    import tomllib  # few runs have a file
+
+    try:
+        return tomllib.loads(read_plain(path.resolve()).decode())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except ValueError as error:  # Python reads no longer ones
+        raise ConfigError(f"{path}: a number in it has too many digits") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: {TOO_DEEP}") from error
+
+
+def toml_text(tables: Mapping[str, Any]) -> str:
+    """A file with these tables: their values in the order given, and then the tables below them.
+
+    Raises:
+        TypeError: a value that TOML can't express, such as None.
+    """
+    import tomli_w
+
+    return _printable(tomli_w.dumps(tables))
 
 
 def to_toml(config: RunConfig) -> str:
@@ -22,9 +61,9 @@ def to_toml(config: RunConfig) -> str:
         lines += ["", f"# {heading}"]
         for name in names:
             value = values[name]
-            text = f"# {name} =" if value is None else f"{name} = {_toml(value)}"
+            text = f"# {name} =" if value is None else f"{name} = {_inline(value)}"
             lines.append(f"{text}  # {_comment(settings()[name])}")
-    return "\n".join(lines[1:]) + "\n"
+    return _printable("\n".join(lines[1:]) + "\n")
 
 
 def _comment(setting: Setting) -> str:
@@ -32,16 +71,23 @@ def _comment(setting: Setting) -> str:
     return f"{setting.about.meaning}{unit}"
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{toml_string(k)} = {_toml(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    # Every JSON number and boolean is also TOML.
-    return toml_string(value) if isinstance(value, str) else json.dumps(value)
+def _inline(value: Any) -> str:
+    """A value on one line; tomli-w has none but its own layout for lists and tables."""
+    match value:
+        case dict():
+            entries = (f"{_inline(name)} = {_inline(each)}" for name, each in value.items())
+            return "{" + ", ".join(entries) + "}"
+        case list():
+            return "[" + ", ".join(map(_inline, value)) + "]"
+        case _:
+            # Every text, number and boolean of JSON's is TOML's too.
+            return json.dumps(value, ensure_ascii=False)
 
 
-def toml_string(text: str) -> str:
-    """As TOML; in ASCII escapes what a terminal might obey, and TOML may refuse."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in quoted)
+def _printable(text: str) -> str:
+    """With escapes for what a terminal might obey and TOML may refuse: settings are printed, too,
+    and texts come from tasks and files.
+
+    Outside strings all is printable, and inside every character may be escaped.
+    """
+    return "".join(c if c.isprintable() or c == "\n" else f"\\U{ord(c):08x}" for c in text)

@@ -17,9 +17,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig, Trust
 from tbtui.config.table import settings
-from tbtui.config.values import ConfigError, to_json
+from tbtui.config.values import to_json
 from tbtui.user_dirs import state_dir
 
 _WORDS: Mapping[Trust, str] = {
@@ -50,7 +51,7 @@ def claims(values: Mapping[str, Any]) -> dict[str, Any]:
 def require_trusted(
     said: Mapping[str, Any], where: Path, repeated: Collection[str], command: str
 ) -> None:
-    """Refuse what a file of a run says and nobody who may has said.
+    """Refuse what only a run's own file names: code, hosts or paths that its user has not allowed.
 
     Args:
         said: JSON-like settings by name, as the file has them.

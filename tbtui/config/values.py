@@ -13,17 +13,18 @@ from typing import Any
 import msgspec
 
 from tbtui.config.defaults import defaults_for
+from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import Setting, settings
-from tbtui.errors import UserError
-from tbtui.paths import PathError, expanded_user
+from tbtui.paths import PathError, expanded, expanded_user
 
 _TOO_LARGE = 2**63
 _CREDENTIALS = re.compile(r"(?<=//)([^/:@]*:)?[^/]*@")
 _LEFT_OUT = "***@"
 _MOST_SHOWN = 200
 """Characters of a value that can't be used."""
-
+_OR_A_NAME = ("tasks_dir", "checkpoint", "tokenizer")
+"""A path where there is such a directory; else the name of something."""
 
 _OF_THE_APP = MappingProxyType(
     {
@@ -33,11 +34,7 @@ _OF_THE_APP = MappingProxyType(
         "keys": "other keys are set in keys.toml",
     }
 )
-"""What a person may take for one, and where it is set."""
-
-
-class ConfigError(UserError):
-    """A setting is unknown or its value can't be used; one line that says what to do."""
+"""Settings of the app, which are easily taken for those of a run, and where each is set."""
 
 
 def require_setting(name: str, where: str = "") -> Setting:
@@ -144,6 +141,27 @@ def to_json(config: RunConfig) -> dict[str, Any]:
         name: without_password(values[name]) if setting.about.trust == "host" else values[name]
         for name, setting in settings().items()
     }
+
+
+def absolute(config: RunConfig) -> RunConfig:
+    """The same with paths that mean the same from any directory.
+
+    Raises:
+        ConfigError: a path can't be one, or this user mayn't look there.
+    """
+    paths = [name for name, setting in settings().items() if setting.kind == "path"]
+    changes: dict[str, str | Path] = {}
+    for name in {*paths, *_OR_A_NAME}:
+        given = getattr(config, name)
+        if given is None:
+            continue
+        try:
+            path = expanded(given)
+        except PathError as error:
+            raise ConfigError(f"{name}={error}") from error
+        if name not in _OR_A_NAME or path.is_dir():
+            changes[name] = type(given)(path.absolute())
+    return config.replace(**changes)
 
 
 def without_password(address: Any) -> Any:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tbtui.console.asked import AskedLines
 from tbtui.console.reviews import ReviewLines
 from tbtui.console.texts import (
     alarm_line,
@@ -15,16 +14,19 @@ from tbtui.console.texts import (
     end_line,
     eval_line,
     evaluated_weights,
+    given,
     line,
+    reward_text,
     run_lines,
 )
-from tbtui.journal.costs import dollars
-from tbtui.journal.downtime import Downtime
+from tbtui.journal.commands import is_rule
 from tbtui.journal.events import (
     AlarmRaised,
     BestCheckpoint,
     CheckpointRemoved,
     CheckpointSaved,
+    CommandDone,
+    CommandIssued,
     DeadlinePassed,
     Entry,
     EvalFinished,
@@ -60,13 +62,11 @@ from tbtui.journal.events import (
     WorkerLost,
     WorkerRecycled,
 )
-from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.figures import Downtime, dollars, planned_steps
 from tbtui.view.ending import Ending
-from tbtui.view.gpu_lines import GpuLines
-from tbtui.view.server_lines import ServerLines
-from tbtui.view.state import INFRASTRUCTURE
+from tbtui.view.status_lines import GpuLines, ServerLines
+from tbtui.view.times import in_words, measured_wait
 from tbtui.view.waiting import duration
-from tbtui.view.waits import in_words, measured_wait
 
 
 @dataclass(slots=True)
@@ -94,9 +94,9 @@ class HumanLines:
         self._downtime = Downtime()
         self._open: dict[int, _Step] = {}
         self._step_of: dict[str, int] = {}
-        """Of the training trials of the steps under way."""
+        """Training trial of a step under way -> its step."""
         self._outcomes: dict[str, Outcome] = {}
-        """Of those that are over."""
+        """Training trial that is over -> how it ended."""
         self._train_tasks = 0
         self._settings: dict[str, Any] = {}
         self._run_paused = False
@@ -109,7 +109,7 @@ class HumanLines:
         """Trials of evaluations that are over."""
         self._ending = Ending()
         self._usd: float | None = None
-        """What the run has cost, evaluations included, where prices are known."""
+        """The run's cost so far, evaluations included, where prices are known."""
         self._policy = "policy"
         self._server = ServerLines()
         self._gpus = GpuLines()
@@ -167,7 +167,7 @@ class HumanLines:
                 elif event.trial in self._evaluating:
                     self._evaluating.discard(event.trial)
                     self._evaluations += event.outcome is not Outcome.CANCELLED
-                # What people ended themselves is told as what they asked for.
+                # What people ended themselves has a line for what they asked.
                 if event.reward is None and event.outcome is not Outcome.CANCELLED:
                     masked = ", masked" if _is_the_policys_doing(event.outcome) else ""
                     yield line("trial", f"{event.trial} {event.outcome}{masked}: {event.reason}")
@@ -257,7 +257,7 @@ class HumanLines:
             case Noted():
                 yield line(event.level, event.text)
             case RunFinished() if self._name and not self._ending.begun:
-                # Why it never began is said by whoever asked for it.
+                # Why it never began has a line for what was asked.
                 pass
             case RunFinished():
                 elapsed = duration(
@@ -278,8 +278,8 @@ class HumanLines:
     def _trials(self) -> str:
         """`960 rollouts, 240 held-out trials`."""
         counts = [(self._rollouts, "rollout"), (self._evaluations, "held-out trial")]
-        told = [f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts if count]
-        return ", ".join(told) or "no trials"
+        parts = [f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts if count]
+        return ", ".join(parts) or "no trials"
 
     def _moved(self, trial: str, number: int) -> None:
         """A trial turns out to belong to another step than it was counted to."""
@@ -337,4 +337,52 @@ class HumanLines:
 
 
 def _is_the_policys_doing(outcome: Outcome) -> bool:
-    return outcome not in INFRASTRUCTURE and outcome is not Outcome.CANCELLED
+    return not outcome.infrastructure and outcome is not Outcome.CANCELLED
+
+
+_WITH_ARGUMENTS = frozenset({"set", "relabel", "accept"})
+
+
+class AskedLines:
+    """Lines on what people, scripts and rules ask for, and what came of it. Fold every event in."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, str] = {}
+        """Command that is not done -> what it asks."""
+        self._ruled: dict[str, str] = {}
+        """Command of a review's rule that is not done -> its target."""
+
+    def lines(self, entry: Entry) -> Iterator[tuple[str, str]]:
+        """Head and text of each line. A rule's decision is one line, unless it is refused."""
+        event = entry.event
+        match event:
+            case CommandIssued():
+                self._asked[event.command] = f"{event.verb} {event.target}"
+                if is_rule(event.actor):
+                    self._ruled[event.command] = event.target
+                arguments = event.arguments if event.verb in _WITH_ARGUMENTS else {}
+                what = f" {given(arguments)}" if arguments else ""
+                why = f" ({event.reason})" if event.reason else ""
+                yield "asked", f"{event.actor}: {event.verb} {event.target}{what}{why}"
+            case CommandDone():
+                what = self._asked.pop(event.command, "")
+                if not (self._ruled.pop(event.command, "") and event.ok):
+                    yield "done" if event.ok else "refused", event.result or what
+            case TrialExcluded() | TrialRelabelled() if event.trial in self._ruled.values():
+                pass
+            case TrialExcluded():
+                left_out = "is left out of" if event.excluded else "counts for"
+                again = "" if event.excluded else " again"
+                why = f": {event.reason}" if event.reason else ""
+                yield "trial", f"{event.trial} {left_out} training{again}{why}"
+            case TrialRelabelled():
+                yield "trial", _relabelled(event)
+            case _:
+                pass
+
+
+def _relabelled(event: TrialRelabelled) -> str:
+    reward = reward_text(event.reward)
+    if event.taken_back:
+        return f"{event.trial} has the verifier's reward again: {reward}"
+    return f"{event.trial} has reward {reward}, not {reward_text(event.before)}: {event.reason}"

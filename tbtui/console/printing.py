@@ -4,21 +4,71 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
-from tbtui.console.stream import follow
 from tbtui.journal.database import JournalError, may_pass
-from tbtui.journal.events import Entry, RunContinued, RunFinished, RunStarted
+from tbtui.journal.events import Entry, RunContinued, RunFinished, RunStarted, fields_of
+from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
+
+_POLL_SEC = 0.1
+
+
+def json_line(entry: Entry) -> str:
+    """One event as one JSON object on one line: `seq`, `time`, `kind` and its own fields."""
+    fields = {"seq": entry.seq, "time": entry.time, **fields_of(entry.event)}
+    return json.dumps(fields)
+
+
+def follow(
+    directory: RunDirectory,
+    complete: threading.Event,
+    lines: Callable[[Entry], Iterator[str]],
+    out: TextIO,
+    after: int = 0,
+) -> None:
+    """Write the journal's events as they come, until it is `complete` and written out.
+
+    Waits for the reader of `out`: run it on a thread of its own. Events up to number `after` belong
+    to an earlier part of the run: they are folded in, and not written.
+
+    Raises:
+        JournalError: the journal can't be read.
+        OSError: nothing can be written; BrokenPipeError: nobody reads `out` any more.
+    """
+    while not directory.database.exists():
+        if complete.is_set():
+            return
+        complete.wait(_POLL_SEC)
+    reader = JournalReader(directory, lenient=True)
+    try:
+        seq = 0
+        while True:
+            ending = complete.is_set()
+            while entries := reader.read(seq):
+                seq = entries[-1].seq
+                for entry in entries:
+                    for line in lines(entry):
+                        if entry.seq > after:
+                            out.write(line + "\n")
+                out.flush()
+            if ending:
+                return
+            complete.wait(_POLL_SEC)
+    finally:
+        reader.close()
+
 
 log = logging.getLogger(__name__)
 
 _AGAIN_SEC = 1.0
-"""Before a journal that can't be read is looked at again."""
+"""Pause before a journal that can't be read is read again."""
 
 Lines = Callable[[Entry], Iterator[str]]
 """The lines that an event adds to those before."""
@@ -115,7 +165,7 @@ class Printer:
         with self._lock:
             self._unread = True
             if self._gone and 1 not in self._terminal:
-                # Whoever read them had the same terminal.
+                # Their reader had the same terminal.
                 self._leave_terminal()
                 return
             _to_nowhere()

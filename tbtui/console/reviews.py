@@ -1,4 +1,4 @@
-"""A step that waits for somebody's look, told in lines for a person, and how to answer it."""
+"""Lines for a person on a step under review, and how to answer it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tbtui.journal.events import (
 from tbtui.view.waiting import duration
 
 MOST_TRIALS = 8
-"""That are listed; the others are counted."""
+"""Trials that are listed; the others are counted."""
 
 
 class ReviewLines:
@@ -32,7 +32,7 @@ class ReviewLines:
         """Open review's step -> trials that nobody has decided upon."""
 
     def lines(self, entry: Entry) -> Iterator[str]:
-        """What this event adds."""
+        """Lines that this event adds."""
         match entry.event:
             case RunStarted(run=run, settings=settings):
                 self._run, self._settings = run, settings
@@ -66,10 +66,10 @@ class ReviewLines:
             f"step {event.step} waits for a look before it is trained:"
             f" {len(event.undecided)} of {_trials(scored)} undecided{ends}"
         )
-        told = [text for group in event.groups for text in _suspects(group, event.undecided)]
-        yield from told[:MOST_TRIALS]
-        if len(told) > MOST_TRIALS:
-            yield f"and {_trials(len(told) - MOST_TRIALS)} more"
+        found = [text for group in event.groups for text in _suspects(group, event.undecided)]
+        yield from found[:MOST_TRIALS]
+        if len(found) > MOST_TRIALS:
+            yield f"and {_trials(len(found) - MOST_TRIALS)} more"
         yield f"look: tbtui attach {self._run}, or tbtui ctl group list --run {self._run}"
         yield f"go on: tbtui ctl run accept {self._run}"
 

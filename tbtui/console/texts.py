@@ -1,4 +1,4 @@
-"""What single events read like."""
+"""Texts of single events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tbtui.journal.events import AlarmRaised, Estimate, EvalFinished, RunContinued, RunStarted
-from tbtui.journal.held_out import HeldOut, pass_rates_in_words
+from tbtui.journal.figures import HeldOut, pass_rates_in_words
 from tbtui.terminal import visible
 from tbtui.view.waiting import number_range
 
@@ -18,7 +18,7 @@ def line(head: str, text: str) -> str:
 
 
 def given(arguments: Mapping[str, Any]) -> str:
-    """Of a command: `max_steps=3, eval_every=none`."""
+    """A command's arguments: `max_steps=3, eval_every=none`."""
     return ", ".join(
         f"{name}={'none' if value is None else value}" for name, value in arguments.items()
     )
@@ -29,7 +29,7 @@ def reward_text(reward: float | None) -> str:
 
 
 def end_line(status: str, reason: str) -> str:
-    """The very last line: whoever reads only that one gets the reason."""
+    """The very last line, which has the reason: some read only that one."""
     return f"{status}: {visible(reason)}"
 
 
@@ -45,7 +45,7 @@ def run_lines(event: RunStarted) -> Iterator[str]:
 
 
 def evaluated_weights(settings: Mapping[str, Any]) -> str:
-    """What a run evaluates that takes no steps; empty: it takes some."""
+    """Name what a run without steps evaluates; empty: it takes steps."""
     if settings.get("max_steps") != 0:
         return ""
     if settings.get("agent") == "oracle":

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from tbtui.command_line import noun
 from tbtui.ctl.options import (
-    Actor,
     AsJson,
+    CommandOptions,
     Content,
-    DryRun,
     Ended,
     LogsDir,
     OfRun,
-    Patience,
-    Reason,
     Run,
     Trial,
-    Wait,
-    do,
-    manner_of,
+    changing,
 )
-from tbtui.ctl.review_commands import accept_step, group_app, relabel_trial
-from tbtui.ctl.verbs import RUN_VERBS, TRIAL_VERBS
-
-if TYPE_CHECKING:
-    from tbtui.ctl.changes import Manner
-    from tbtui.journal.vocabulary import CommandVerb
+from tbtui.journal.verbs import GROUP_VERBS, RUN_VERBS, TRIAL_VERBS
+from tbtui.journal.vocabulary import CommandVerb
 
 ctl_app = noun(
     "Look at runs and steer live ones, from scripts or by hand.\n\n"
@@ -38,6 +29,7 @@ ctl_app = noun(
 )
 run_app = noun("The whole run.")
 trial_app = noun("Single trials.")
+group_app = noun("Groups of a step that waits for a review.")
 task_app = noun("Tasks, and how they have gone.")
 policy_app = noun("The policy and its server.")
 config_app = noun("The settings in force.")
@@ -52,107 +44,191 @@ for _name, _app in (
     ctl_app.add_typer(_app, name=_name)
 
 
+# The whole run
+
+
 @run_app.command("list")
 def list_runs(logs_dir: LogsDir = None, ended: Ended = False, as_json: AsJson = False) -> None:
-    """What runs, and what each run waits for."""
+    """List live runs, and what each waits for."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_runs(logs_dir, ended=ended, as_json=as_json))
+    lists.list_runs(logs_dir, ended=ended, as_json=as_json)
 
 
 @run_app.command("show")
 def show_run(run: Run = None, content: Content = False, as_json: AsJson = False) -> None:
-    """One run in full."""
+    """Show one run in full."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.show_run(run, content=content, as_json=as_json))
+    lists.show_run(run, content=content, as_json=as_json)
 
 
-@run_app.command("stop")
+@run_app.command("stop", help=f"{RUN_VERBS['stop'].does[:-1]} (tbtui run --resume RUN).")
+@changing
 def stop_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Named, for it ends.")],
-    reason: Reason = "",
-    actor: Actor = "",
-    dry_run: DryRun = False,
-    wait: Wait = True,
-    patience: Patience = None,
-    as_json: AsJson = False,
-) -> None:
-    """End it: trials are cleaned up, and what it has done is kept (tbtui run --resume RUN)."""
-    _change_run("stop", run, manner_of(reason, actor, dry_run, wait, patience, as_json))
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Has no default, since the run ends.")],
+    options: CommandOptions,
+) -> int:
+    from tbtui.ctl import changes
+
+    return changes.change_run("stop", run, options)
 
 
-@trial_app.command("list", short_help="What each trial does, and for how long.")
+def _run_command(verb: CommandVerb) -> Callable[..., int]:
+    def command(run: Run = None, *, options: CommandOptions) -> int:
+        from tbtui.ctl import changes
+
+        return changes.change_run(verb, run, options)
+
+    return command
+
+
+for _verb in ("pause", "freeze", "resume"):
+    run_app.command(_verb, help=RUN_VERBS[_verb].does)(changing(_run_command(_verb)))
+
+
+@run_app.command("accept", short_help=RUN_VERBS["accept"].does)
+@changing
+def accept_step(
+    run: Run = None,
+    step: Annotated[
+        int | None, typer.Option("--step", min=1, help="Default: the earliest that waits.")
+    ] = None,
+    *,
+    options: CommandOptions,
+) -> int:
+    """Go on with the step under review, as it stands: what nobody decided upon is trained on."""
+    from tbtui.ctl import changes
+
+    return changes.accept_step(step, run, options)
+
+
+# Single trials
+
+
+@trial_app.command("list", short_help="List what each trial does, and for how long.")
 def list_trials(
     run: OfRun = None, ended: Ended = False, content: Content = False, as_json: AsJson = False
 ) -> None:
-    """What each trial does, for how long, and when it was last heard of (idle)."""
+    """List what each trial does, for how long, and when it was last heard of (idle)."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_trials(run, ended=ended, content=content, as_json=as_json))
+    lists.list_trials(run, ended=ended, content=content, as_json=as_json)
 
 
 @trial_app.command("show")
 def show_trial(
     trial: Trial, run: OfRun = None, content: Content = False, as_json: AsJson = False
 ) -> None:
-    """One trial in full."""
+    """Show one trial in full."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.show_trial(trial, run, content=content, as_json=as_json))
+    lists.show_trial(trial, run, content=content, as_json=as_json)
 
 
 @trial_app.command("events")
 def list_events(
     trial: Trial,
     run: OfRun = None,
-    after: Annotated[int, typer.Option(min=0, help="Only those after this number.")] = 0,
+    after: Annotated[int, typer.Option(min=0, help="Only events after this number.")] = 0,
     content: Content = False,
     as_json: AsJson = False,
 ) -> None:
-    """All that is recorded of a trial; as JSON one event a line."""
+    """List all events of a trial; as JSON one event a line."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_events(trial, run, after, content=content, as_json=as_json))
+    lists.list_events(trial, run, after, content=content, as_json=as_json)
 
 
-@trial_app.command("type")
+@trial_app.command("type", help=TRIAL_VERBS["type"].does)
+@changing
 def type_in_trial(
     trial: Trial,
-    what: Annotated[list[str], typer.Argument(metavar="TEXT...", help="As it is, with --enter.")],
+    what: Annotated[
+        list[str], typer.Argument(metavar="TEXT...", help="Typed as it is; --enter sends it.")
+    ],
     keys: Annotated[bool, typer.Option("--keys", help="TEXT... are tmux's keys: C-c, Up.")] = False,
-    enter: Annotated[bool, typer.Option("--enter", help="Enter afterwards.")] = False,
+    enter: Annotated[bool, typer.Option("--enter", help="Press Enter afterwards.")] = False,
     run: OfRun = None,
-    reason: Reason = "",
-    actor: Actor = "",
-    dry_run: DryRun = False,
-    wait: Wait = True,
-    patience: Patience = None,
-    as_json: AsJson = False,
-) -> None:
-    """Type in the terminal of a trial that you have taken over."""
+    *,
+    options: CommandOptions,
+) -> int:
     from tbtui.ctl import changes
 
-    manner = manner_of(reason, actor, dry_run, wait, patience, as_json)
-    raise typer.Exit(
-        do(lambda: changes.type_in_trial(what, trial, run, manner, keys=keys, enter=enter))
-    )
+    return changes.type_in_trial(what, trial, run, options, keys=keys, enter=enter)
+
+
+def _trial_command(verb: CommandVerb) -> Callable[..., int]:
+    def command(trial: Trial, run: OfRun = None, *, options: CommandOptions) -> int:
+        from tbtui.ctl import changes
+
+        return changes.change_trial(verb, trial, run, options)
+
+    return command
+
+
+for _verb, _rule in TRIAL_VERBS.items():
+    if _verb not in ("type", "relabel"):  # they have arguments of their own
+        trial_app.command(_verb.replace("_", "-"), help=_rule.does)(changing(_trial_command(_verb)))
+
+
+@trial_app.command("relabel", help=TRIAL_VERBS["relabel"].does)
+@changing
+def relabel_trial(
+    trial: Trial,
+    reward: Annotated[
+        float | None, typer.Option("--reward", help="The one to train on; needs --reason.")
+    ] = None,
+    verdict: Annotated[
+        bool, typer.Option("--verdict", help="Take it back: the verifier's reward again.")
+    ] = False,
+    run: OfRun = None,
+    *,
+    options: CommandOptions,
+) -> int:
+    from tbtui.ctl import changes
+
+    return changes.relabel_trial(trial, reward, run, options, take_back=verdict)
+
+
+# Groups, tasks, the policy, settings
+
+
+@group_app.command("list")
+def list_groups(run: OfRun = None, content: Content = False, as_json: AsJson = False) -> None:
+    """List what the steps under review would be trained on, and what is suspicious about it."""
+    from tbtui.ctl import lists
+
+    lists.list_groups(run, content=content, as_json=as_json)
+
+
+@group_app.command("refill", help=GROUP_VERBS["refill"].does)
+@changing
+def refill_group(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Its id: tbtui ctl group list.")],
+    run: OfRun = None,
+    *,
+    options: CommandOptions,
+) -> int:
+    from tbtui.ctl import changes
+
+    return changes.refill_group(group, run, options)
 
 
 @task_app.command("list")
 def list_tasks(run: OfRun = None, as_json: AsJson = False) -> None:
-    """The run's tasks and their pass rates."""
+    """List the run's tasks and their pass rates."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.list_tasks(run, as_json=as_json))
+    lists.list_tasks(run, as_json=as_json)
 
 
 @policy_app.command("show")
 def show_policy(run: Run = None, as_json: AsJson = False) -> None:
-    """What is trained, how busy it is, and how its server is."""
+    """Show what is trained, how busy it is, and how its server is."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.show_policy(run, as_json=as_json))
+    lists.show_policy(run, as_json=as_json)
 
 
 @config_app.command("show")
@@ -161,73 +237,21 @@ def show_settings(
     run: OfRun = None,
     as_json: AsJson = False,
 ) -> None:
-    """The settings in force now."""
+    """Show the settings in force now."""
     from tbtui.ctl import lists
 
-    do(lambda: lists.show_settings(name, run, as_json=as_json))
+    lists.show_settings(name, run, as_json=as_json)
 
 
 @config_app.command("set")
+@changing
 def set_settings(
     settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
     run: OfRun = None,
-    reason: Reason = "",
-    actor: Actor = "",
-    dry_run: DryRun = False,
-    wait: Wait = True,
-    patience: Patience = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    options: CommandOptions,
+) -> int:
     """Change settings of a live run. One that can't change while it runs is refused, and why."""
     from tbtui.ctl import changes
 
-    manner = manner_of(reason, actor, dry_run, wait, patience, as_json)
-    raise typer.Exit(do(lambda: changes.change_settings(settings, run, manner)))
-
-
-def _change_run(verb: CommandVerb, run: str | None, manner: Manner) -> NoReturn:
-    from tbtui.ctl import changes
-
-    raise typer.Exit(do(lambda: changes.change_run(verb, run, manner)))
-
-
-def _run_command(verb: CommandVerb) -> Callable[..., None]:
-    def command(
-        run: Run = None,
-        reason: Reason = "",
-        actor: Actor = "",
-        dry_run: DryRun = False,
-        wait: Wait = True,
-        patience: Patience = None,
-        as_json: AsJson = False,
-    ) -> None:
-        _change_run(verb, run, manner_of(reason, actor, dry_run, wait, patience, as_json))
-
-    return command
-
-
-def _trial_command(verb: CommandVerb) -> Callable[..., None]:
-    def command(
-        trial: Trial,
-        run: OfRun = None,
-        reason: Reason = "",
-        actor: Actor = "",
-        dry_run: DryRun = False,
-        wait: Wait = True,
-        patience: Patience = None,
-        as_json: AsJson = False,
-    ) -> None:
-        from tbtui.ctl import changes
-
-        manner = manner_of(reason, actor, dry_run, wait, patience, as_json)
-        raise typer.Exit(do(lambda: changes.change_trial(verb, trial, run, manner)))
-
-    return command
-
-
-for _verb, _help in RUN_VERBS.items():
-    run_app.command(_verb, help=_help)(_run_command(_verb))
-for _verb, _help in TRIAL_VERBS.items():
-    trial_app.command(_verb.replace("_", "-"), help=_help)(_trial_command(_verb))
-run_app.command("accept", short_help="Train on the step under review, as it stands.")(accept_step)
-trial_app.command("relabel")(relabel_trial)
+    return changes.change_settings(settings, run, options)

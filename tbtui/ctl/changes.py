@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tbtui.command_line import say
-from tbtui.ctl.output import print_json
+from tbtui.ctl.lists import print_json
+from tbtui.ctl.options import CommandOptions
 from tbtui.ctl.reading import RunReading, read_run
 from tbtui.ctl.targets import TargetError, choose_group, choose_run, choose_trial
-from tbtui.ctl.verbs import run_is_so, trial_is_so
 from tbtui.engines.control.client import ControlClient, ControlError
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, writer
+from tbtui.journal.verbs import already_so, refusal, run_already_so, run_refusal
 from tbtui.journal.vocabulary import CommandVerb
 from tbtui.view.estimate import Outlook
+from tbtui.view.standing import is_prime_rl, standing
 from tbtui.view.waiting import doing, duration, waiting_for
 
 DONE, FAILED = 0, 1
 _POLL_SEC = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How a change is asked for."""
-
-    reason: str = ""
-    actor: str = ""
-    """Empty: the user."""
-    dry_run: bool = False
-    wait: bool = True
-    """For what comes of it."""
-    patience_sec: float | None = None
-    """None: as long as it takes."""
-    as_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +36,8 @@ class _Change:
     target: str
     already: str = ""
     """Why there is nothing to do."""
+    refused: str = ""
+    """Why the run would refuse it, as far as the journal tells."""
     doing: str = ""
     """What the target does now."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -61,23 +51,45 @@ class _Result:
     command: str = ""
 
 
-def change_run(verb: CommandVerb, run: str | None, manner: Manner) -> int:
-    """Exit status: 0 done, 1 refused. Raises `TargetError`, `JournalError`."""
-    directory = choose_run(run)
-    with read_run(directory) as reading:
-        already = run_is_so(verb, reading.state) if reading.live else ""
+def change_run(
+    verb: CommandVerb,
+    run: str | None,
+    options: CommandOptions,
+    arguments: Mapping[str, Any] | None = None,
+) -> int:
+    """Ask something of the whole run. Returns the exit status: 0 done, 1 refused.
+
+    Raises `TargetError`, `JournalError`, as all here.
+    """
+    with read_run(choose_run(run)) as reading:
+        state = reading.state
+        started = reading.live and state.started_at is not None
+        already = run_already_so(verb, paused=state.paused) if started else ""
         if verb == "stop" and not reading.live:
-            already = f"{directory.name} is over already ({reading.status})"
-        now = waiting_for(Outlook(reading.state, reading.now))
-        change = _Change(directory, verb, RUN, already, f"waits for {now}")
+            already = f"{reading.directory.name} is over already ({reading.status})"
+        change = _Change(
+            reading.directory,
+            verb,
+            RUN,
+            already,
+            run_refusal(verb, prime_rl=is_prime_rl(state)),
+            f"waits for {waiting_for(Outlook(state, reading.now))}",
+            arguments or {},
+        )
         _require_live(reading, change)
-    return _carry_out(change, manner)
+    return _carry_out(change, options)
 
 
 def type_in_trial(
-    what: Sequence[str], trial: str, run: str | None, manner: Manner, *, keys: bool, enter: bool
+    what: Sequence[str],
+    trial: str,
+    run: str | None,
+    options: CommandOptions,
+    *,
+    keys: bool,
+    enter: bool,
 ) -> int:
-    """As `change_run`. `keys`: `what` are names of keys, else words of one text."""
+    """Type in a trial. `keys`: `what` are names of keys, else words of one text."""
     from tbtui.journal.typed import Typed, TypedError, from_arguments, to_arguments
 
     parts = [Typed("key", name) for name in what] if keys else [Typed("text", " ".join(what))]
@@ -86,66 +98,74 @@ def type_in_trial(
         from_arguments(arguments)
     except TypedError as error:
         raise TargetError(str(error)) from error
-    return change_trial("type", trial, run, manner, arguments)
+    return change_trial("type", trial, run, options, arguments)
 
 
 def change_trial(
     verb: CommandVerb,
     trial: str,
     run: str | None,
-    manner: Manner,
+    options: CommandOptions,
     arguments: Mapping[str, Any] | None = None,
 ) -> int:
-    """As `change_run`."""
+    """Ask something of a trial."""
     with read_run(choose_run(run)) as reading:
         view = choose_trial(trial, reading.state)
         since = f" {duration(reading.now - view.phase_since)}" if view.live else ""
-        already = trial_is_so(verb, view)
-        now = f"{doing(view)}{since}"
-        change = _Change(reading.directory, verb, view.trial, already, now, arguments or {})
+        stands = standing(view, reading.state, view.trial, options.actor or getpass.getuser())
+        change = _Change(
+            reading.directory,
+            verb,
+            view.trial,
+            already_so(verb, stands),
+            refusal(verb, stands),
+            f"{doing(view)}{since}",
+            arguments or {},
+        )
         _require_live(reading, change)
-    return _carry_out(change, manner)
+    return _carry_out(change, options)
 
 
 def relabel_trial(
-    trial: str, reward: float | None, run: str | None, manner: Manner, *, take_back: bool
+    trial: str, reward: float | None, run: str | None, options: CommandOptions, *, take_back: bool
 ) -> int:
-    """As `change_run`. `take_back`: the verifier's reward again, in place of a `reward`."""
+    """Give a trial another reward; with `take_back` the verifier's again, in place of `reward`."""
     if (reward is None) != take_back:
         raise TargetError("relabel: give --reward R, or --verdict for the verifier's again")
     if reward is not None and not math.isfinite(reward):
         raise TargetError(f"--reward {reward}: should be a finite number")
-    if reward is not None and not manner.reason.strip():
+    if reward is not None and not options.reason.strip():
         raise TargetError("relabel: say why with --reason; it is kept beside the verdict")
-    return change_trial("relabel", trial, run, manner, {"reward": reward})
+    return change_trial("relabel", trial, run, options, {"reward": reward})
 
 
-def accept_step(step: int | None, run: str | None, manner: Manner) -> int:
-    """As `change_run`. `step`: None is the earliest under review."""
-    directory = choose_run(run)
-    with read_run(directory) as reading:
-        now = waiting_for(Outlook(reading.state, reading.now))
-        arguments = {} if step is None else {"step": step}
-        change = _Change(directory, "accept", RUN, "", f"waits for {now}", arguments)
-        _require_live(reading, change)
-    return _carry_out(change, manner)
+def accept_step(step: int | None, run: str | None, options: CommandOptions) -> int:
+    """Accept a step under review; None: the earliest."""
+    return change_run("accept", run, options, {} if step is None else {"step": step})
 
 
-def refill_group(group: str, run: str | None, manner: Manner) -> int:
-    """As `change_run`."""
+def refill_group(group: str, run: str | None, options: CommandOptions) -> int:
+    """Ask for fresh trials in a group."""
     with read_run(choose_run(run)) as reading:
         view = choose_group(group, reading.state)
         now = f"{len(view.trials)} trials of {view.task}"
         change = _Change(reading.directory, "refill", view.group, doing=now)
         _require_live(reading, change)
-    return _carry_out(change, manner)
+    return _carry_out(change, options)
 
 
-def change_settings(settings: Sequence[str], run: str | None, manner: Manner) -> int:
-    """As `change_run`; `settings` are `name=value`. Raises `ConfigError` too."""
-    from tbtui.config import ConfigError, absolute, is_file, names_of, parse_settings, to_json
+def change_settings(settings: Sequence[str], run: str | None, options: CommandOptions) -> int:
+    """Change settings, given as `name=value`. Raises `ConfigError` too."""
+    from tbtui.config import (
+        ConfigError,
+        absolute,
+        is_file,
+        live_effects,
+        names_of,
+        parse_settings,
+        to_json,
+    )
     from tbtui.config import settings as known
-    from tbtui.engines.grpo.live_settings import LIVE
 
     if files := [each for each in settings if is_file(each)]:
         raise ConfigError(f"{files[0]}: a live run takes no file of settings; write name=value")
@@ -155,7 +175,8 @@ def change_settings(settings: Sequence[str], run: str | None, manner: Manner) ->
     except ConfigError as error:
         if names_of(settings) <= known().keys():
             raise
-        raise ConfigError(f"{error}; what a live run can change: {', '.join(LIVE)}") from error
+        changeable = ", ".join(live_effects())
+        raise ConfigError(f"{error}; what a live run can change: {changeable}") from error
     values = {name: parsed[name] for name in sorted(names_of(settings))}
     directory = choose_run(run)
     with read_run(directory) as reading:
@@ -163,9 +184,10 @@ def change_settings(settings: Sequence[str], run: str | None, manner: Manner) ->
         same = all(name in before and before[name] == value for name, value in values.items())
         already = "it is so already" if same else ""
         shown = ", ".join(f"{name}={before.get(name)}" for name in values)
-        change = _Change(directory, "set", RUN, already, f"has {shown}", values)
+        refused = run_refusal("set", prime_rl=is_prime_rl(reading.state))
+        change = _Change(directory, "set", RUN, already, refused, f"has {shown}", values)
         _require_live(reading, change)
-    return _carry_out(change, manner)
+    return _carry_out(change, options)
 
 
 def _require_live(reading: RunReading, change: _Change) -> None:
@@ -174,22 +196,22 @@ def _require_live(reading: RunReading, change: _Change) -> None:
         raise TargetError(f"{name} is not live ({reading.status}): nothing to {change.verb}")
 
 
-def _carry_out(change: _Change, manner: Manner) -> int:
+def _carry_out(change: _Change, options: CommandOptions) -> int:
     if change.already:
-        return _tell(change, _Result(True, change.already), manner)
+        return _tell(change, _Result(True, change.already), options)
     try:
-        return _tell(change, asyncio.run(_ask(change, manner)), manner)
+        return _tell(change, asyncio.run(_ask(change, options)), options)
     except ControlError as error:
-        return _tell(change, _Result(False, str(error)), manner)
+        return _tell(change, _Result(False, str(error)), options)
 
 
-async def _ask(change: _Change, manner: Manner) -> _Result:
-    client, welcome = await ControlClient.open(change.run, manner.actor)
+async def _ask(change: _Change, options: CommandOptions) -> _Result:
+    client, welcome = await ControlClient.open(change.run, options.actor)
     try:
-        if manner.dry_run:
-            held = welcome.exclusive
-            would = f"{welcome.holder} has the controls for itself" if held else "would be asked"
-            return _Result(not held, would)
+        if options.dry_run:
+            held = f"{welcome.holder} has the controls for itself" if welcome.exclusive else ""
+            why = held or change.refused
+            return _Result(not why, why or "would be asked")
         reader = JournalReader(change.run)
         try:
             after = reader.last_seq()
@@ -197,16 +219,16 @@ async def _ask(change: _Change, manner: Manner) -> _Result:
                 Command(
                     change.verb,
                     change.target,
-                    reason=manner.reason,
+                    reason=options.reason,
                     arguments=change.arguments,
                 )
             )
-            if not manner.wait:
+            if not options.wait:
                 return _Result(None, "asked", command)
-            async with asyncio.timeout(manner.patience_sec):
+            async with asyncio.timeout(options.timeout_sec):
                 return await _answer(change, command, reader, after)
         except TimeoutError:
-            text = f"no answer within {manner.patience_sec:g} s; it stays asked"
+            text = f"no answer within {options.timeout_sec:g} s; it stays asked"
             return _Result(False, text, command)
         finally:
             reader.close()
@@ -215,7 +237,7 @@ async def _ask(change: _Change, manner: Manner) -> _Result:
 
 
 async def _answer(change: _Change, command: str, reader: JournalReader, after: int) -> _Result:
-    """What the journal says came of it; of a run that is stopped, when it is over."""
+    """Wait for what came of a command, by the journal; to stop a run, until it is over."""
     ends = change.verb == "stop" and change.target == RUN
     text = "the run is over"
     while True:
@@ -232,15 +254,15 @@ async def _answer(change: _Change, command: str, reader: JournalReader, after: i
         await asyncio.sleep(_POLL_SEC)
 
 
-def _tell(change: _Change, result: _Result, manner: Manner) -> int:
-    if manner.as_json:
+def _tell(change: _Change, result: _Result, options: CommandOptions) -> int:
+    if options.as_json:
         print_json(
             {
                 "run": change.run.name,
                 "verb": change.verb,
                 "target": change.target,
                 "doing": change.doing,
-                "dry_run": manner.dry_run,
+                "dry_run": options.dry_run,
                 "changed": bool(result.command),
                 "ok": result.ok,
                 "result": result.text,
@@ -248,17 +270,17 @@ def _tell(change: _Change, result: _Result, manner: Manner) -> int:
             }
         )
     else:
-        _say(change, result, manner)
+        _say(change, result, options)
     return FAILED if result.ok is False else DONE
 
 
-def _say(change: _Change, result: _Result, manner: Manner) -> None:
+def _say(change: _Change, result: _Result, options: CommandOptions) -> None:
     import typer
 
     from tbtui.console.texts import given
     from tbtui.terminal import visible
 
-    if manner.dry_run and result.ok and not change.already:
+    if options.dry_run and result.ok and not change.already:
         what = change.run.name if change.target == RUN else f"{change.target} of {change.run.name}"
         arguments = f" {given(change.arguments)}" if change.arguments else ""
         line = f"would {change.verb}{arguments}: {what} ({change.doing})"

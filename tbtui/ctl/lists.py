@@ -1,19 +1,28 @@
-"""The reading half of `tbtui ctl`. Everything raises `TargetError`, `JournalError` and
-`RunDirectoryError`."""
+"""The reading half of `tbtui ctl`: tables for people, JSON for scripts. Everything raises
+`TargetError`, `JournalError` and `RunDirectoryError`."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from tbtui.config import RunConfig
-from tbtui.ctl.output import print_facts, print_json, print_line, print_table
-from tbtui.ctl.reading import RunReading, read_run
-from tbtui.ctl.review_rows import GROUP_COLUMNS, group_cells, review_row, review_words
-from tbtui.ctl.rows import (
+from tbtui.ctl.reading import (
+    GROUP_COLUMNS,
     Row,
+    RunReading,
     event_row,
+    group_cells,
     policy_row,
+    read_run,
+    review_row,
+    review_words,
     run_row,
     task_row,
     trial_row,
@@ -22,12 +31,15 @@ from tbtui.ctl.rows import (
 from tbtui.ctl.targets import TargetError, all_live_runs, choose_run, choose_trial, past_runs
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectoryError
+from tbtui.terminal import visible
 from tbtui.view.current import current_trials
 from tbtui.view.waiting import duration
 
+_GAP = "  "
+
 
 def list_runs(logs_dir: Path | None, *, ended: bool, as_json: bool) -> None:
-    """Live runs; with `ended` those of `logs_dir` that are over, too."""
+    """Print live runs; with `ended` those of `logs_dir` that are over, too."""
     where = logs_dir or RunConfig().logs_dir
     runs = {run.path: run for run in all_live_runs(where)}
     if ended:
@@ -56,7 +68,7 @@ def show_run(run: str | None, *, content: bool, as_json: bool) -> None:
 
 
 def list_groups(run: str | None, *, content: bool, as_json: bool) -> None:
-    """Of the steps that wait for a review."""
+    """Print the groups of the steps that wait for a review."""
     with read_run(choose_run(run)) as reading:
         reviews = _review_rows(reading, content=content)
     if as_json:
@@ -67,7 +79,7 @@ def list_groups(run: str | None, *, content: bool, as_json: bool) -> None:
 
 
 def list_trials(run: str | None, *, ended: bool, content: bool, as_json: bool) -> None:
-    """Of the batches under way; with `ended` all that are kept."""
+    """Print the trials of the batches under way; with `ended` all that are kept."""
     with read_run(choose_run(run)) as reading:
         state = reading.state
         trials = state.trials.values() if ended else current_trials(state)
@@ -88,7 +100,7 @@ def show_trial(trial: str, run: str | None, *, content: bool, as_json: bool) -> 
 
 
 def list_events(trial: str, run: str | None, after: int, *, content: bool, as_json: bool) -> None:
-    """Everything that the journal has of a trial; as JSON one event a line."""
+    """Print everything that the journal has of a trial; as JSON one event a line."""
     with read_run(choose_run(run)) as reading:
         name = _recorded_trial(trial, reading)
         for entry in reading.reader.read_trial(name, after):
@@ -115,7 +127,7 @@ def show_policy(run: str | None, *, as_json: bool) -> None:
 
 
 def show_settings(name: str | None, run: str | None, *, as_json: bool) -> None:
-    """The settings in force now."""
+    """Print the settings in force now."""
     with read_run(choose_run(run)) as reading:
         settings = reading.state.settings
         if name is not None and name not in settings:
@@ -133,7 +145,7 @@ def _review_rows(reading: RunReading, *, content: bool) -> list[Row]:
 
 
 def _recorded_trial(trial: str, reading: RunReading) -> str:
-    """Its id. One that has left the state is in the journal still."""
+    """Its id: a trial that has left the state is in the journal still."""
     if reading.reader.last_time(trial) is not None:
         return trial
     return choose_trial(trial, reading.state).trial
@@ -209,3 +221,61 @@ def _rate(value: float | None) -> str:
 
 def _time(seconds: float | None) -> str:
     return "" if seconds is None else duration(seconds)
+
+
+# Output
+
+
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """Columns as wide as what is in them; on a terminal the last one is cut at its edge.
+
+    Without rows it is one line: `empty`.
+    """
+    if not rows:
+        print_line(empty)
+        return
+    cells = [[visible(cell) for cell in row] for row in rows]
+    widths = [max(len(row[n]) for row in [columns, *cells]) for n in range(len(columns))]
+    room = _terminal_width()
+    for row in [list(columns), *cells]:
+        line = _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        _print_line(line.rstrip(), room)
+
+
+def print_line(text: str) -> None:
+    """Cut at a terminal's edge."""
+    _print_line(visible(text), _terminal_width())
+
+
+def _print_line(text: str, room: int | None) -> None:
+    typer.echo(text if room is None or len(text) <= room else text[: room - 1] + "…")
+
+
+def print_facts(facts: dict[str, Any]) -> None:
+    """A name and a value on each line; what isn't known is left out."""
+    known = {name: text for name, value in facts.items() if (text := _text(value))}
+    width = max((len(name) for name in known), default=0)
+    for name, text in known.items():
+        typer.echo(f"{name.ljust(width)}{_GAP}{visible(text)}")
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case list() | tuple() | dict():
+            return json.dumps(value)
+        case _:
+            return str(value)
+
+
+def _terminal_width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,4 +1,7 @@
-"""A run as its journal tells it now."""
+"""A run as its journal tells it now, and as rows with plain values, for JSON and for tables.
+
+No row has what the model or a task's programs wrote, but for what `content` asks for.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,44 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tbtui.command_line import say
+from tbtui.journal.events import Entry, GroupUnderReview, fields_of
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, writer
+from tbtui.view.estimate import Outlook
 from tbtui.view.reading import state_at_end
-from tbtui.view.state import RunState
+from tbtui.view.server import PolicyView
+from tbtui.view.state import ReviewView, RunState, TaskView, TrialView
+from tbtui.view.waiting import doing, duration, retry_wait, waiting_for
+
+Row = dict[str, Any]
+
+CONTENT = frozenset(
+    {
+        "text",
+        "thinking",
+        "analysis",
+        "plan",
+        "commands",
+        "error",
+        "warning",
+        "observation",
+        "reason",
+        "verifier_output",
+        "keys",
+    }
+)
+"""Fields of a trial's events that hold, or quote, what the model or a program wrote."""
+
+GROUP_COLUMNS = ("step", "group", "would be", "rewards", "suspects (* undecided), others")
+
+_RUN_FIELDS = (
+    *("run", "directory", "status", "pid", "policy", "model", "phase", "waiting_for", "step"),
+    *("max_steps", "pass_rate", "rollouts", "trials_running", "trials_queued", "alarms"),
+    *("seconds", "silent_sec", "reason"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +55,7 @@ class RunReading:
     reader: JournalReader
     state: RunState
     pid: int | None
-    """Of the process that runs it; None: it is over, or was killed."""
+    """The process that runs it; None: it is over, or was killed."""
     now: float
     """Seconds since the epoch; of a run that is over, its end."""
 
@@ -38,7 +73,7 @@ class RunReading:
 
 @contextlib.contextmanager
 def read_run(directory: RunDirectory) -> Iterator[RunReading]:
-    """Raises `JournalError` and `RunDirectoryError`."""
+    """Read a run up to now. Raises `JournalError` and `RunDirectoryError`."""
     pid = writer(directory)
     reader = JournalReader(directory, lenient=True)
     try:
@@ -49,3 +84,210 @@ def read_run(directory: RunDirectory) -> Iterator[RunReading]:
         yield RunReading(directory, reader, state, pid, now)
     finally:
         reader.close()
+
+
+def run_row(run: RunReading, *, content: bool = False) -> Row:
+    state = run.state
+    # Why a run failed may quote what failed in it.
+    shown = content or run.status != "failed"
+    running = state.running_trials() if run.live else []
+    return {
+        "run": run.directory.name,
+        "directory": str(run.directory.path),
+        "status": run.status,
+        "pid": run.pid,
+        "policy": state.policy,
+        "model": state.model_name,
+        "phase": str(state.phase) if run.live else None,
+        "waiting_for": waiting_for(Outlook(state, run.now)) if run.live else None,
+        "step": state.step,
+        "max_steps": state.max_steps,
+        "pass_rate": state.evals[-1].pass_rate if state.evals else None,
+        "rollouts": state.rollouts,
+        "trials_running": len(running),
+        "trials_queued": len(state.live_trials()) - len(running) if run.live else 0,
+        "alarms": state.alarms_raised,
+        "seconds": None if state.started_at is None else round(run.now - state.started_at, 1),
+        "silent_sec": round(run.now - state.time, 1) if run.live else None,
+        "reason": state.reason if shown and not run.live else None,
+    }
+
+
+def unreadable_row(directory: RunDirectory, reason: str) -> Row:
+    """The fields of `run_row` for a run of which no more can be known."""
+    return dict.fromkeys(_RUN_FIELDS) | {
+        "run": directory.name,
+        "directory": str(directory.path),
+        "status": "unreadable",
+        "reason": reason,
+    }
+
+
+def trial_row(trial: TrialView, run: RunReading, *, content: bool = False) -> Row:
+    """`for_sec`: how long it does what it does; `idle_sec`: since it was last heard of, in the
+    journal or on its terminal."""
+    now = run.now
+    row: Row = {
+        "trial": trial.trial,
+        "label": trial.label,
+        "task": trial.task,
+        "group": trial.group,
+        "step": trial.step,
+        "purpose": trial.purpose,
+        "attempt": trial.attempt,
+        "doing": retry_wait(trial, now) or doing(trial),
+        "phase": str(trial.phase),
+        "turn": trial.turn,
+        "for_sec": round(now - trial.phase_since, 1) if trial.live else None,
+        "idle_sec": _idle(trial, run) if trial.live else None,
+        "paused": trial.paused,
+        "frozen": trial.frozen,
+        "pending": trial.pending or None,
+        "outcome": None if trial.outcome is None else str(trial.outcome),
+        "reward": trial.reward,
+        "excluded": trial.excluded,
+        "relabelled": trial.relabelled,
+        "successor": trial.successor,
+    }
+    if content:
+        row |= {
+            "reason": trial.reason,
+            "last_text": trial.last_text,
+            "last_command": trial.last_command,
+        }
+    return row
+
+
+def _idle(trial: TrialView, run: RunReading) -> float | None:
+    heard = run.reader.last_time(trial.trial)
+    with contextlib.suppress(OSError):  # it has no terminal yet
+        heard = max(heard or 0.0, run.directory.recording(trial.trial).stat().st_mtime)
+    return None if heard is None else round(max(0.0, run.now - heard), 1)
+
+
+def task_row(task: TaskView) -> Row:
+    return {
+        "task": task.name,
+        "kind": task.kind,
+        "difficulty": task.difficulty,
+        "split": task.split,
+        "pass_rate": None if task.pass_rate is None else round(task.pass_rate, 3),
+        "recent_rate": None if task.recent_rate is None else round(task.recent_rate, 3),
+        "scored": task.scored,
+        "unscored": task.unscored,
+        "live": task.live,
+    }
+
+
+def policy_row(state: RunState, now: float) -> Row:
+    row: Row = {
+        "policy": state.policy,
+        "model": state.model_name,
+        "parameters": state.parameters,
+        "weights_version": state.weights_version,
+        "lost": None if state.policy_lost is None else state.policy_lost.reason,
+    }
+    return row | (_measured(state.policy_now, now) if state.policy_now is not None else {})
+
+
+def _measured(policy: PolicyView, now: float) -> Row:
+    rate, server = policy.tokens_per_sec(now), policy.server
+    row: Row = {
+        "activity": policy.activity,
+        "in_flight": policy.in_flight,
+        "running": policy.running,
+        "completed": policy.completed,
+        "p50_sec": policy.p50_sec,
+        "p95_sec": policy.p95_sec,
+        "tokens_per_sec": None if rate is None else round(rate, 1),
+    }
+    if server is not None:
+        row |= {
+            "server": server.words,
+            "server_reason": server.reason,
+            "server_for_sec": round(now - server.since, 1),
+            "server_retries": server.retries,
+        }
+    return row
+
+
+def event_row(entry: Entry, *, content: bool = False) -> Row:
+    """An event of a trial; what is withheld of it is named."""
+    fields = fields_of(entry.event)
+    row: Row = {"seq": entry.seq, "time": entry.time, **fields}
+    withheld = [name for name in fields if name in CONTENT and fields[name]]
+    if content or not withheld:
+        return row
+    return {name: value for name, value in row.items() if name not in withheld} | {
+        "withheld": withheld
+    }
+
+
+def review_row(review: ReviewView, now: float, *, content: bool = False) -> Row:
+    """Why a trial is suspicious quotes commands and verifiers: only with `content`."""
+    return {
+        "step": review.step,
+        "for_sec": round(now - review.since, 1),
+        "closes_in_sec": None if review.until is None else round(review.until - now, 1),
+        "undecided": list(review.undecided),
+        "groups": [_group_row(group, content=content) for group in review.groups],
+    }
+
+
+def _group_row(group: GroupUnderReview, *, content: bool) -> Row:
+    trials: dict[str, Row] = {}
+    for trial, score in group.trials.items():
+        found = group.suspects.get(trial, ())
+        trials[trial] = {
+            "reward": score.reward,
+            "advantage": score.advantage,
+            "tokens": score.tokens,
+            "suspects": [str(each.suspect) for each in found],
+        }
+        if content:
+            trials[trial]["why"] = [each.why for each in found]
+    return {
+        "group": group.group,
+        "task": group.task,
+        "disposition": group.disposition,
+        "baseline": group.baseline,
+        "trials": trials,
+    }
+
+
+def review_words(row: Row) -> str:
+    """`step 3, 2 of 32 trials undecided (tbtui ctl group list)`."""
+    trials = sum(len(group["trials"]) for group in row["groups"])
+    closes = row["closes_in_sec"]
+    ends = "" if closes is None else f", closes in {duration(max(0.0, closes))}"
+    undecided = len(row["undecided"])
+    return f"step {row['step']}, {undecided} of {trials} trials undecided{ends}"
+
+
+def group_cells(review: Row) -> list[list[str]]:
+    """A line for each group of a review."""
+    return [
+        [
+            str(review["step"]),
+            group["group"],
+            group["disposition"],
+            " ".join(_reward(trial["reward"]) for trial in group["trials"].values()),
+            "; ".join(_doubts(group["trials"], review["undecided"])),
+        ]
+        for group in review["groups"]
+    ]
+
+
+def _doubts(trials: dict[str, Row], undecided: list[str]) -> Iterator[str]:
+    """Each suspect, and how many more nobody has decided upon."""
+    for name, trial in trials.items():
+        if trial["suspects"]:
+            words = [suspect.replace("_", " ") for suspect in trial["suspects"]]
+            yield f"{name}{'*' * (name in undecided)} {', '.join(trial.get('why') or words)}"
+    plain = [name for name in trials if name in undecided and not trials[name]["suspects"]]
+    if plain:
+        yield f"{len(plain)} undecided"
+
+
+def _reward(reward: float | None) -> str:
+    return "-" if reward is None else f"{reward:g}"

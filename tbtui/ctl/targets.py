@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 
 from tbtui.config import RunConfig
-from tbtui.engines.control.live_runs import live_runs
+from tbtui.engines.control.address import live_runs
 from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, is_live
 from tbtui.journal.summaries import find_runs
@@ -19,7 +19,7 @@ class TargetError(UserError):
 
 
 def all_live_runs(logs_dir: Path) -> list[RunDirectory]:
-    """Those that this user has on this machine, and those in `logs_dir`; by name."""
+    """Live runs of this user on this machine, and those in `logs_dir`; by name."""
     runs = {run.path: run for run in live_runs()}
     for run in past_runs(logs_dir):
         if is_live(run):
@@ -28,7 +28,7 @@ def all_live_runs(logs_dir: Path) -> list[RunDirectory]:
 
 
 def past_runs(logs_dir: Path) -> list[RunDirectory]:
-    """All in `logs_dir`, live ones too; by name."""
+    """All runs in `logs_dir`, live ones too; by name."""
     return sorted(find_runs([logs_dir]), key=lambda run: run.path)
 
 

@@ -1,4 +1,4 @@
-"""What a run tells of itself when it begins, and what its trials have in common."""
+"""The first event of a run, the settings of its trials, and the warnings that it begins with."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import socket
 
 from tbtui.config import to_json
+from tbtui.config.problems import require_no_errors
+from tbtui.engines.events_of import task_records
+from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.rollouts import TrialSettings
-from tbtui.engines.grpo.sampling import SamplingLimits
-from tbtui.engines.honoured import require_consistent, require_honoured
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.task_fitness import offer
-from tbtui.engines.task_records import task_records
 from tbtui.journal.events import RunStarted
 from tbtui.policies.base import Policy
 from tbtui.rollout.messages import EnvironmentSpec
@@ -43,6 +43,8 @@ def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
 def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
     config, environment = prepared.config, prepared.environment
     return TrialSettings(
+        config,
+        outcome_policy(config.on_outcome),
         trials_dir=prepared.directory.trials,
         environment=EnvironmentSpec(
             environment.type,
@@ -51,20 +53,7 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
             config.force_build,
         ),
         model_name=policy.info.model_name,
-        max_turns=config.max_turns,
-        trial_timeout_sec=config.trial_timeout_sec,
-        limits=SamplingLimits(policy.info.context_limit, config.max_tokens),
-        max_retries=config.max_retries,
-        n_parallel=config.n_parallel_envs,
-        outcomes=outcome_policy(config.on_outcome),
-        retry_wait_sec=config.retry_wait_sec,
-        halt_after=config.halt_after,
-        sample_timeout_sec=config.sample_timeout_sec,
-        starts_per_sec=config.env_starts_per_sec,
-        keep=config.keep,
-        agent=config.agent,
-        enable_summarize=config.enable_summarize,
-        proactive_summarization_threshold=config.proactive_summarization_threshold,
+        context_limit=policy.info.context_limit,
         check_zeros=prepared.check_zeros,
         kill_before_verifying=prepared.kill_before_verifying,
     )
@@ -87,7 +76,7 @@ def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
             f" {', '.join(refused)}"
         )
     warnings += outcome_policy(config.on_outcome).warnings()
-    warnings += require_consistent(config)
+    warnings += require_no_errors(grpo_problems(config))
     if config.oversample and config.oversample_keep == "first_finished":
         warnings.append(
             "oversample_keep=first_finished: the first trials to finish fill a group, so short"
@@ -99,4 +88,5 @@ def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
             f"learning_rate={config.learning_rate:g}: from {_COLLAPSING_RATE:g} on the embedded"
             " policy has been seen to collapse; 2e-4 learns well"
         )
-    return warnings + require_honoured(config, policy.info) + list(policy.info.notes)
+    warnings += require_no_errors(unsupported(config, policy.info))
+    return warnings + list(policy.info.notes)

@@ -14,7 +14,7 @@ from tbtui.awake import AwakeLoop
 from tbtui.command_line import EXIT_INTERRUPTED
 
 _READER_SEC = 10.0
-"""How long an interrupted run waits for whoever reads its output, once it has ended."""
+"""How long an interrupted run waits for the reader of its output, once it has ended."""
 
 
 def run_headless[End](
@@ -68,7 +68,7 @@ async def _run[End](
         return await task
     finally:
         complete.set()
-        # Whoever wanted the end doesn't wait for a reader who may never read again.
+        # An interruption doesn't wait for a reader who may never read again.
         await asyncio.wait({following}, timeout=_READER_SEC if task.cancelling() else None)
         if not following.done():
             os._exit(EXIT_INTERRUPTED)

@@ -24,10 +24,10 @@ class EngineThread:
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._run: ControlledRun | None = None
-        self._early: list[Command] = []
         self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
         self._loop = AwakeLoop()
+        self._made: asyncio.Future[ControlledRun] = self._loop.create_future()
+        """What is asked of the run before that is asked then, in the same order."""
         self._task: asyncio.Task[RunEnd] | None = None
         self._interrupted = False
         self._unattended = False
@@ -47,16 +47,16 @@ class EngineThread:
 
     @property
     def read_only(self) -> str:
-        return self._run.read_only if self._run is not None else ""
+        return self._made.result().read_only if self._made.done() else ""
 
     def start(self) -> None:
         self._thread.start()
 
     def submit(self, command: Command) -> None:
-        self._call(lambda: self._submit(command))
+        self._ask(lambda run: run.submit(command))
 
     def take_controls(self) -> None:
-        self._call(self._take)
+        self._ask(lambda run: run.take_controls())
 
     def interrupt(self) -> None:
         self._call(self._cancel)
@@ -70,7 +70,7 @@ class EngineThread:
         if self._request.config.on_hangup == "stop":
             return False
         self._unattended = True
-        self._call(self._let_go)
+        self._ask(lambda run: run.let_go())
         return True
 
     async def see_through(self) -> RunEnd:
@@ -82,7 +82,7 @@ class EngineThread:
             return await self.ended()
 
     async def ended(self) -> RunEnd:
-        # Whoever gives the wait up would cancel the future itself.
+        # Without the shield, giving up the wait would cancel the future.
         return await asyncio.shield(asyncio.wrap_future(self._end))
 
     def _main(self) -> None:
@@ -104,10 +104,9 @@ class EngineThread:
         except UserError as error:
             return RunEnd("refused", str(error))
         owner = "" if self._unattended else getpass.getuser()
-        self._run = ControlledRun(make(), self.directory, owner)
-        for command in self._early:
-            self._run.submit(command)
-        self._task = asyncio.create_task(self._run.run())
+        run = ControlledRun(make(), self.directory, owner)
+        self._made.set_result(run)
+        self._task = asyncio.create_task(run.run())
         if self._interrupted:
             self._task.cancel()
         try:
@@ -116,25 +115,19 @@ class EngineThread:
             # A task that is cancelled before its first step never gets to say how it ended.
             return RunEnd("interrupted", "ended before it began")
 
-    def _submit(self, command: Command) -> None:
-        if self._run is None:
-            self._early.append(command)
-        else:
-            self._run.submit(command)
-
-    def _take(self) -> None:
-        if self._run is not None:
-            self._run.take_controls()
-
-    def _let_go(self) -> None:
-        if self._run is not None:
-            self._run.let_go()
-
     def _cancel(self) -> None:
         # Cancelling twice would interrupt the clean-up that the first one began.
         if self._task and not self._task.cancelling():
             self._task.cancel()
         self._interrupted = True
+
+    def _ask(self, what: Callable[[ControlledRun], None]) -> None:
+        """Ask something of the run, as soon as there is one."""
+
+        def ask() -> None:
+            self._made.add_done_callback(lambda made: what(made.result()))
+
+        self._call(ask)
 
     def _call(self, what: Callable[[], None]) -> None:
         if not self._loop.is_closed():

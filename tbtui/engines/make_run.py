@@ -14,11 +14,11 @@ class AnyRun(Protocol):
     """A run that may start. Everything happens on the event loop that `run` is awaited on."""
 
     def submit(self, command: Command) -> None:
-        """Ask something of it; what came of it is read from the journal."""
+        """Send it a command; what came of it is read from the journal."""
         ...
 
     async def run(self) -> RunEnd:
-        """To the end, or until cancelled; always cleans up, never raises."""
+        """Run to the end, or until cancelled; always cleans up, never raises."""
         ...
 
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import psutil
 
 from tbtui.awake import AwakeLoop
 from tbtui.journal.events import (
-    LatencyMeasured,
     OutageBegan,
     OutageEnded,
     PolicyMeasured,
     ProcessMeasured,
-    RequestsMeasured,
     ResourcesMeasured,
-    ServerMeasured,
 )
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import LatencyStatus, PolicyStatus, ServerStatus
+from tbtui.policies.base import PolicyStatus
 
 PERIOD_SEC = 1.0
 _LAG_PROBE_SEC = 0.05
@@ -109,43 +108,7 @@ def policy_measured(status: PolicyStatus) -> PolicyMeasured:
         sampled_tokens=status.sampled_tokens,
         p50_sec=float(np.percentile(latencies, 50)) if latencies else None,
         p95_sec=float(np.percentile(latencies, 95)) if latencies else None,
-        server=None if status.server is None else _server_measured(status.server),
-    )
-
-
-def latency_measured(latency: LatencyStatus) -> LatencyMeasured:
-    return LatencyMeasured(
-        kind=latency.kind,
-        p50_sec=latency.p50_sec,
-        p95_sec=latency.p95_sec,
-        count=latency.count,
-    )
-
-
-def _server_measured(server: ServerStatus) -> ServerMeasured:
-    inference = server.inference
-    return ServerMeasured(
-        state=server.state,
-        reason=server.reason,
-        since=server.since,
-        requests=tuple(
-            RequestsMeasured(
-                kind=each.kind,
-                in_flight=each.in_flight,
-                oldest_sec=each.oldest_sec,
-                completed=each.completed,
-                failed=each.failed,
-                p50_sec=each.p50_sec,
-                p95_sec=each.p95_sec,
-            )
-            for each in server.requests
-        ),
-        retries=server.retries,
-        prompt_tokens=server.prompt_tokens,
-        cached_tokens=server.cached_tokens,
-        kv_cache_use=None if inference is None else inference.kv_cache_use,
-        preemptions=None if inference is None else inference.preemptions,
-        latencies=() if inference is None else tuple(map(latency_measured, inference.latencies)),
+        server=status.server,
     )
 
 
@@ -165,11 +128,8 @@ def _says_nothing_new(before: PolicyMeasured, after: PolicyMeasured, elapsed: fl
 def _without_ages(measured: PolicyMeasured) -> PolicyMeasured:
     if measured.server is None:
         return measured
-    requests = tuple(
-        each.model_copy(update={"oldest_sec": None}) for each in measured.server.requests
-    )
-    server = measured.server.model_copy(update={"requests": requests})
-    return measured.model_copy(update={"server": server})
+    requests = tuple(replace(each, oldest_sec=None) for each in measured.server.requests)
+    return msgspec.structs.replace(measured, server=replace(measured.server, requests=requests))
 
 
 def _grew(before: float | None, after: float | None, elapsed: float) -> bool:

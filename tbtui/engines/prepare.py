@@ -1,4 +1,4 @@
-"""Everything else about a run that can be refused before it starts: its tasks and its sandboxes."""
+"""Prepares a run: reads its tasks, chooses its environment, and refuses what can't work."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
-from tbtui.engines.grpo.alarms import alarm_actions
-from tbtui.engines.grpo.outcome_policy import outcome_policy
+from tbtui.engines.grpo.outcome_policy import alarm_actions, outcome_policy
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
@@ -21,15 +20,10 @@ from tbtui.engines.trackers import check_trackers
 from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir as bundled_tasks
-from tbtui.rollout.environments.choose import (
-    SANDBOX_IMPORT_PATH,
-    EnvironmentChoice,
-)
+from tbtui.rollout.environments.choose import SANDBOX_IMPORT_PATH, EnvironmentChoice
 
 if TYPE_CHECKING:
     from tbtui.rollout.messages import CheckZeros
-
-"""What `prepare_run` raises: each message is one line for whoever asked for the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,7 @@ class PreparedRun:
     tasks_dir: Path
     split: Split
     defects: tuple[Defect, ...]
-    """Of tasks that are left out."""
+    """Defects of the tasks that are left out."""
     environment: EnvironmentChoice
     directory: RunDirectory
     resumed: bool = False

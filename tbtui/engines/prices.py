@@ -1,4 +1,4 @@
-"""What a run costs: the prices in force, and what is to be expected before the first step.
+"""What a run costs: the prices in force, and what to expect before the first step.
 
 Tinker's public prices are here as far as they could be looked up: dollars for a million tokens,
 storage for a gigabyte and month. They change, so their date is always said with them.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AS_OF = "2026-10-07"
 SOURCE = "tinker-docs.thinkingmachines.ai/tinker/models/models_and_pricing"
 _CACHED = 0.2
-"""Of the price of a prompt: cached tokens have a discount of 80%."""
+"""Share of the price of a prompt: cached tokens have a discount of 80%."""
 _STORAGE = 0.10
 
 
@@ -65,7 +65,7 @@ def price_list(config: RunConfig) -> PriceList:
 
 
 def expected_cost(config: RunConfig, context_limit: int | None) -> str | None:
-    """One line on what the run will cost, for a person; None where nobody charges.
+    """One line on what the run will cost, for a person; None where it costs nothing.
 
     `context_limit`: of the model, in tokens, where it is known.
     """
@@ -92,7 +92,7 @@ def expected_cost(config: RunConfig, context_limit: int | None) -> str | None:
 
 
 def _most_tokens(config: RunConfig, context: int) -> TokenCounts:
-    """Of a step whose trials all fill their context in the first turn."""
+    """Tokens of a step whose trials all fill their context in the first turn."""
     trials = config.batch_size * (config.group_size + config.oversample)
     from tbtui.algorithm.costs import Tokens
 

@@ -1,4 +1,4 @@
-"""What can be refused at once about a run, before anything is imported that could take time."""
+"""Checks a new run before anything is imported that takes time, and makes its directory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from pathlib import Path
 from tbtui.catalog.errors import CatalogError
 from tbtui.catalog.places import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
+from tbtui.config.defaults import EMBEDDED_MODEL
+from tbtui.config.problems import Problem, require_no_errors
 from tbtui.config.trust import remember
-from tbtui.engines.honoured import require_consistent
+from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
-
-"""What `request_run` raises: each message is one line for whoever asked for the run."""
-
-EMBEDDED_MODEL = "starter"
 
 ON_SERVER = "tinker://"
 """What the name of a checkpoint on a Tinker server begins with."""
@@ -38,8 +36,17 @@ class RunRequest:
         """Remove the directory of a run that never began."""
         shutil.rmtree(self.directory.path, ignore_errors=True)
         if self.logs_dir_is_new:
-            with contextlib.suppress(OSError):  # somebody else uses it by now
+            with contextlib.suppress(OSError):  # another run uses it by now
                 self.directory.path.parent.rmdir()
+
+
+def config_problems(config: RunConfig) -> list[Problem]:
+    """What is wrong with the settings by themselves, for the engine that they name."""
+    if config.engine == "prime-rl":
+        from tbtui.engines.prime_rl.launch.configuration import launch_problems
+
+        return launch_problems(config)
+    return grpo_problems(config)
 
 
 def request_run(config: RunConfig) -> RunRequest:
@@ -54,7 +61,7 @@ def request_run(config: RunConfig) -> RunRequest:
             f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY;"
             " for another model, policy=tinker or engine=prime-rl, or policy=vllm to evaluate one"
         )
-    require_consistent(config)
+    require_no_errors(config_problems(config))
     _require_name(config.run_name)
     config = absolute(config)
     _require_checkpoint(config)
@@ -79,7 +86,7 @@ def request_run(config: RunConfig) -> RunRequest:
 
 
 def _require_name(name: str | None) -> None:
-    """It becomes a directory in `logs_dir`, and a word in lists."""
+    """Raise `ConfigError` for a name that can't be a directory in `logs_dir` or a word in lists."""
     if name in (".", "..") or (name and ("/" in name or not name.isprintable())):
         raise ConfigError(
             f"run_name={name!a}: should be one directory's name; where it is made is logs_dir"

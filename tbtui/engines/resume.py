@@ -1,4 +1,4 @@
-"""What can be refused at once about going on with a run: which one it is, and its new settings."""
+"""Checks a run that is to be resumed, and its new settings, before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tbtui.config import (
     ConfigError,
     RunConfig,
     absolute,
+    fixed_on_resume,
     parse_run_settings,
     parse_settings,
     to_json,
     to_toml,
 )
+from tbtui.config.problems import require_no_errors
 from tbtui.config.trust import remember
 from tbtui.config.values import lacks_password
-from tbtui.engines.fixed_settings import FIXED
-from tbtui.engines.grpo.history_kinds import HISTORY_KINDS
-from tbtui.engines.honoured import require_consistent
-from tbtui.engines.request import RunRequest
+from tbtui.engines.request import RunRequest, config_problems
+from tbtui.journal import events
 from tbtui.journal.events import (
     RunContinued,
     RunFinished,
@@ -40,6 +40,40 @@ from tbtui.journal.rundir import (
     require_no_writer,
     require_writable_within,
 )
+from tbtui.view.reading import state_by_kinds
+from tbtui.view.state import RunState
+
+
+def _kinds(*classes: type[events.AnyEvent]) -> tuple[str, ...]:
+    return tuple(event.kind for event in classes)
+
+
+HISTORY_KINDS = _kinds(
+    events.CommandDone,
+    events.CommandIssued,
+    events.EvalFinished,
+    events.EvalStarted,
+    events.GroupAdded,
+    events.GroupRefilled,
+    events.GroupScored,
+    events.ReviewClosed,
+    events.ReviewOpened,
+    events.RunContinued,
+    events.RunPaused,
+    events.RunResumed,
+    events.RunStarted,
+    events.StepFinished,
+    events.StepStarted,
+    events.TasksSetAside,
+    events.TrialExcluded,
+    events.TrialFinished,
+    events.TrialQueued,
+    events.TrialRelabelled,
+    events.TrialRetried,
+)
+"""Events that a resumed run is put together from (`grpo/history.py`)."""
+_PROGRESS_KINDS = _kinds(RunStarted, RunContinued, RunFinished, StepFinished)
+"""Events that say how far a run is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +81,11 @@ class ResumeRequest(RunRequest):
     """A run that is to go on."""
 
     def discard(self) -> None:
-        """What is there stays."""
+        """Keep the directory: it is that of an earlier part of the run."""
 
 
 def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
-    """Find the run and check what is to be different from here on; nothing is written.
+    """Find the run and check the settings that change from here on; nothing is written.
 
     Args:
         run: a run directory, or the name of one in `logs_dir`.
@@ -67,23 +101,23 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     require_no_writer(directory)
     require_writable_within(directory)
     old, new = _settings(directory, settings)
-    require_consistent(new)
+    require_no_errors(config_problems(new))
     new = _same(old, absolute(new), directory)
     reader = JournalReader(directory)
     try:
-        # Told now, not when the policy is loaded.
+        # Refused now, not when the policy is loaded.
         reader.require_sound(HISTORY_KINDS)
-        progress = _Progress.read(reader)
+        run_so_far = state_by_kinds(reader, _PROGRESS_KINDS)
     finally:
         reader.close()
     if new.engine == "grpo":  # Prime-RL's own file says how long the run is
-        progress.require_work(new, directory)
+        _require_work(run_so_far, new, directory)
     remember(new, directory.path)
     return ResumeRequest(new, directory)
 
 
 def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConfig, RunConfig]:
-    """The run's own, and those with `settings` over them."""
+    """The run's own settings, and those with `settings` over them."""
     if not directory.config.is_file():
         raise RunDirectoryError(f"{directory.config}: missing; the run can't go on without it")
     place = [f"logs_dir={directory.path.parent}"]
@@ -102,11 +136,8 @@ def _settings(directory: RunDirectory, settings: Sequence[str]) -> tuple[RunConf
 
 
 def _changed_live(directory: RunDirectory) -> dict[str, str]:
-    """What was set while the run was live, since `config.toml` was written: name -> value."""
-    kinds = [
-        str(event.model_fields["kind"].default)
-        for event in (RunStarted, RunContinued, SettingsChanged)
-    ]
+    """Settings changed while the run was live, since `config.toml` was written: name -> value."""
+    kinds = _kinds(RunStarted, RunContinued, SettingsChanged)
     changed: dict[str, str] = {}
     after = 0
     reader = JournalReader(directory)
@@ -129,16 +160,16 @@ def _same(old: RunConfig, new: RunConfig, directory: RunDirectory) -> RunConfig:
 
     Tasks may lie elsewhere by now: whether they are the same ones is seen when they are read.
     """
-    before, now = to_json(absolute(old)), to_json(new)
+    before, now, fixed = to_json(absolute(old)), to_json(new), fixed_on_resume()
     moved = _tasks(old) in (None, _tasks(new))
-    for name, reason in FIXED.items():
+    for name, reason in fixed.items():
         if before[name] != now[name] and not (name == "tasks_dir" and moved):
             raise ConfigError(
                 f"{name}={now[name]}: {directory.name} was begun with {before[name]}, and {reason};"
                 f" for another {name}, start a new run"
                 + (" from a checkpoint of this one" if name not in ("run_name", "policy") else "")
             )
-    kept = {name: getattr(old, name) for name in FIXED if name != "tasks_dir"}
+    kept = {name: getattr(old, name) for name in fixed if name != "tasks_dir"}
     if lacks_password(old.vllm_base_url):
         kept.pop("vllm_base_url")  # it was given again
     return new.replace(**kept)
@@ -151,52 +182,21 @@ def _tasks(config: RunConfig) -> Path | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """How far a run is."""
-
-    steps: int
-    complete: bool
-    tasks: int
-    """To train on; 0: it ended before it had told."""
-
-    @classmethod
-    def read(cls, reader: JournalReader) -> _Progress:
-        kinds = [
-            str(event.model_fields["kind"].default)
-            for event in (RunStarted, RunContinued, RunFinished, StepFinished)
-        ]
-        steps, complete, tasks, after = 0, False, 0, 0
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                match entry.event:
-                    case StepFinished(step=steps):
-                        pass
-                    case RunStarted(tasks=records):
-                        tasks = sum(record.split == "train" for record in records)
-                    case RunFinished(status=status):
-                        complete = status == "finished"
-                    case _:
-                        complete = False
-        return cls(steps, complete, tasks)
-
-    def require_work(self, config: RunConfig, directory: RunDirectory) -> None:
-        """Raise `ConfigError` when there is nothing to do."""
-        if not self.tasks:
-            return
-        last = total_steps(config.step_limit, config.n_epochs, self.tasks, config.batch_size)
-        name = "n_epochs" if config.step_limit is None else "max_steps"
-        value = config.n_epochs if config.step_limit is None else config.step_limit
-        if self.complete and last <= self.steps:
-            raise ConfigError(
-                f"{directory.name} is finished: {self.steps} steps; to go on, give a larger"
-                f" {name} than {value}"
-            )
-        if last < self.steps:
-            raise ConfigError(
-                f"{name}={value}: {directory.name} has done {self.steps} steps already"
-            )
+def _require_work(run: RunState, config: RunConfig, directory: RunDirectory) -> None:
+    """Raise `ConfigError` when there is nothing left to do in a run."""
+    tasks = sum(task.split == "train" for task in run.tasks.values())
+    if not tasks:  # it ended before it had journalled them
+        return
+    last = total_steps(config.step_limit, config.n_epochs, tasks, config.batch_size)
+    name = "n_epochs" if config.step_limit is None else "max_steps"
+    value = config.n_epochs if config.step_limit is None else config.step_limit
+    if run.status == "finished" and last <= run.step:
+        raise ConfigError(
+            f"{directory.name} is finished: {run.step} steps; to go on, give a larger"
+            f" {name} than {value}"
+        )
+    if last < run.step:
+        raise ConfigError(f"{name}={value}: {directory.name} has done {run.step} steps already")
 
 
 def keep_settings(directory: RunDirectory, config: RunConfig) -> None:

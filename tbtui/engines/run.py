@@ -1,4 +1,4 @@
-"""One run from its first event to its last: sees it through, over the loss of its policy too."""
+"""One run from its first event to its last; it goes on with a new policy if one is lost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from tbtui.config import ConfigError
-from tbtui.engines.control.run_verbs import answered_outside
+from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.failures import Losses
+from tbtui.engines.grpo.failures import PolicyRestartLimit
 from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
-from tbtui.engines.make_policy import PolicyFactory
-from tbtui.engines.make_policy import make_policy as make_policy
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.session import Makers, PoolFactory, Session, worker_pool
 from tbtui.engines.trackers import close_all, trackers_for
@@ -33,6 +31,8 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyError, PolicyLostError
+from tbtui.policies.registry import PolicyFactory
+from tbtui.policies.registry import make_policy as make_policy
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +52,14 @@ class Run:
         self._makers = Makers(policy, pool)
         self._sleep = sleep
         self._at_once = asyncio.Event()
-        """Somebody wants a lost policy made afresh now."""
+        """Set when a lost policy is to be made afresh now."""
         self._engine: GrpoEngine | None = None
-        self._early: list[Command] = []
-        """Commands that came while there was no engine to carry them out."""
+        self._commands = CommandQueue()
 
     def submit(self, command: Command) -> None:
-        if self._engine is None:
-            self._early.append(command)
-            if (command.target, command.verb) == (RUN, "resume"):
-                self._at_once.set()
-        else:
-            self._engine.submit(command)
+        self._commands.submit(command)
+        if self._engine is None and (command.target, command.verb) == (RUN, "resume"):
+            self._at_once.set()
 
     async def run(self) -> RunEnd:
         """Train to the end, or until cancelled; always cleans up, never raises.
@@ -75,7 +71,7 @@ class Run:
                 self._prepared.directory, continues=self._prepared.resumed
             ) as journal:
                 end = await self._journalled(journal)
-                self._answer_the_early(journal)
+                self._answer_what_waits(journal)
                 status = "failed" if end.status == "refused" else end.status
                 journal.append(RunFinished(status=status, reason=end.reason))
                 if not journal.flush():
@@ -102,13 +98,13 @@ class Run:
 
     async def _train(self, journal: JournalWriter) -> str:
         prepared = self._prepared
-        losses = Losses(prepared.config.policy_restarts, prepared.directory.name)
+        losses = PolicyRestartLimit(prepared.config.policy_restarts, prepared.directory.name)
         logs = prepared.directory.path / "logs"
         logs.mkdir(exist_ok=True)
         async with contextlib.AsyncExitStack() as stack:
             log_file = stack.enter_context((logs / "policy.log").open("ab"))
             loss: PolicyLostError | None = None
-            told = False
+            warned = False
             while True:
                 session = Session(
                     self._prepared, self._makers, journal, log_file, self._take_commands
@@ -118,8 +114,8 @@ class Run:
                     async with session:
                         try:
                             warnings = await session.begin(after_loss=loss is not None)
-                            if not told:
-                                told = True
+                            if not warned:
+                                warned = True
                                 await stack.enter_async_context(self._tracking(journal))
                                 for text in warnings:
                                     journal.append(Noted(level="warning", text=text))
@@ -139,13 +135,13 @@ class Run:
     async def _wait_after(
         self,
         loss: PolicyLostError,
-        losses: Losses,
+        losses: PolicyRestartLimit,
         trained: int,
         journal: JournalWriter,
         *,
         server_down: bool,
     ) -> None:
-        """Journal the loss and wait until a new policy may be made, or somebody resumes the run."""
+        """Journal the loss and wait until a new policy may be made, or a person resumes the run."""
         wait = losses.lost(trained, str(loss), server_down=server_down)
         step = losses.trained
         journal.append(PolicyLost(step=step, reason=str(loss), wait_sec=wait))
@@ -167,13 +163,13 @@ class Run:
             self._prepared = dataclasses.replace(self._prepared, config=self._engine.config)
         self._engine = engine
         if engine is not None:
-            early, self._early = self._early, []
-            for command in early:
-                engine.submit(command)
+            engine.serve(self._commands)
+        else:
+            self._commands.hold()
 
-    def _answer_the_early(self, journal: JournalWriter) -> None:
-        """There will be no engine any more to carry them out."""
-        for command in self._early:
+    def _answer_what_waits(self, journal: JournalWriter) -> None:
+        """Refuse commands that no engine will carry out any more."""
+        for command in self._commands.take_new():
             journal.append(issued(command))
             done = answered_outside(command)
             result = done or RUN_ENDED_FIRST
@@ -183,12 +179,12 @@ class Run:
     async def _tracking(self, journal: JournalWriter) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
 
-        def told(problem: str) -> None:
+        def warn(problem: str) -> None:
             # The run may be over by now; the log has it then.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(journal.append, Noted(level="warning", text=problem))
 
-        trackers = trackers_for(self._prepared.config, self._prepared.directory, told)
+        trackers = trackers_for(self._prepared.config, self._prepared.directory, warn)
         for tracker in trackers:
             tracker.start()
         try:
@@ -198,7 +194,7 @@ class Run:
 
 
 def _reason(error: BaseException) -> str:
-    """One line. Trials fail together, as a group of errors: the first one tells."""
+    """Why a run failed, in one line: of errors raised together, the first."""
     if isinstance(error, BaseExceptionGroup):
         return _reason(error.exceptions[0])
     if isinstance(error, UserError):

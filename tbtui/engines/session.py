@@ -16,21 +16,21 @@ from typing import IO, Any, Protocol
 
 from tbtui.config import ConfigError
 from tbtui.engines.beginning import started_event, trial_settings, warnings_of
-from tbtui.engines.continuation import continue_run, newest
-from tbtui.engines.gpus.monitor import GpuMonitor
-from tbtui.engines.grpo.alarms import AlarmWatch, alarm_actions
-from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
+from tbtui.engines.gpus import GpuMonitor
+from tbtui.engines.grpo.checkpoint_state import fixed_settings
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.engine import GrpoEngine
+from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.outages import Outages
+from tbtui.engines.grpo.outcome_policy import AlarmWatch, alarm_actions
 from tbtui.engines.grpo.recorded import StartingPoint
-from tbtui.engines.grpo.steering import Pool
+from tbtui.engines.grpo.recovery import continue_run, newest
 from tbtui.engines.grpo.trials import TrialRunner
-from tbtui.engines.grpo.unusable_tasks import UnusableTasks
-from tbtui.engines.make_policy import PolicyFactory
 from tbtui.engines.monitor import Monitor
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.storage import StorageGuard
+from tbtui.engines.trials.steering import Pool
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     EvalFinished,
@@ -43,14 +43,15 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
-    DOWN,
     Ended,
     PolicyError,
     PolicyLostError,
     PolicyRefusedError,
 )
-from tbtui.rollout.environments.ledger import reap_leftovers
+from tbtui.policies.registry import PolicyFactory
+from tbtui.rollout.environments.leftovers import reap_leftovers
 from tbtui.rollout.pool import WorkerPool
+from tbtui.server_status import DOWN
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Makers:
 
 
 class Session:
-    """Enter it, `begin`, `train`; leaving it takes everything apart again."""
+    """Policy, workers and engine together: enter it, `begin`, `train`; leaving it ends them all."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Session:
         """
         Args:
             log_file: gets what the policy writes.
-            on_engine: is told who takes commands from now on.
+            on_engine: called with the engine that takes commands from now on, None for none.
         """
         self._prepared = prepared
         self._makers = makers
@@ -200,7 +201,7 @@ class Session:
             started_event(self._prepared, self.policy),
             policy_lost=after_loss,
         )
-        # What was raised alarms about before was said then.
+        # Alarms that these raise were journalled then.
         after = 0
         while entries := reader.read_kinds(["step_finished", "eval_finished"], after):
             after = entries[-1].seq
@@ -209,7 +210,7 @@ class Session:
                 self._watch.see(entry.event)
 
     async def train(self) -> str:
-        """The whole of training; returns one line that sums it up.
+        """Train to the end; returns one line that sums it up.
 
         Raises:
             PolicyLostError: the run can go on in another session.
@@ -309,7 +310,7 @@ async def _running(pool: RunPool) -> AsyncIterator[RunPool]:
 async def _in_background(
     monitor: Monitor | GpuMonitor | StorageGuard, journal: JournalWriter
 ) -> AsyncIterator[None]:
-    """One that fails is missed, and said to be; the run goes on."""
+    """Run a monitor; if it fails the journal says so, and the run goes on without."""
 
     def over(task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
@@ -323,7 +324,7 @@ async def _in_background(
                 what = "the run directory is not looked after"
         log.error("%s any more", what, exc_info=error)
         text = f"{what} any more: {type(error).__name__}: {error} (see log.txt)"
-        with contextlib.suppress(JournalError):  # whoever trains meets that too
+        with contextlib.suppress(JournalError):  # the trainer meets that too
             journal.append(Noted(level="warning", text=text))
 
     task = asyncio.create_task(monitor.run())

@@ -1,4 +1,4 @@
-"""Whether a run's directory can be written, looked at before the run finds out by losing something.
+"""Watches whether a run's directory can be written, before the run loses something there.
 
 A run whose disk is full, read-only or gone is paused until it is in order again.
 """
@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from tbtui.engines.grpo.outages import Obstacle, Outages
+from tbtui.engines.grpo.outages import OutageCause, Outages
 from tbtui.journal.writer import JournalWriter
 
 PERIOD_SEC = 5.0
@@ -27,7 +27,7 @@ _PROBE = ".writable"
 _PROBE_BYTES = 1 << 16
 _LEAST_BYTES = 256 << 20
 _LEAST_SHARE = 0.02
-"""Of a file system smaller than 13.4 GB, so much is enough."""
+"""Free share that is enough on a file system smaller than 13.4 GB."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _LOST = frozenset(
     {errno.EIO, errno.ESTALE, errno.ENOENT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV}
@@ -49,7 +49,7 @@ class StorageGuard:
         self._told = False
         """On stderr, of this outage."""
         self._wake = asyncio.Event()
-        self._hanging: asyncio.Task[Obstacle | None] | None = None
+        self._hanging: asyncio.Task[OutageCause | None] | None = None
         journal.on_blocked = self._wake.set
         outages.on_lift(self._wake.set)
 
@@ -74,51 +74,51 @@ class StorageGuard:
 
     async def check(self) -> bool:
         """Look now; whether something is wrong."""
-        obstacle = await self._look()
-        if not self._journal.flush() and obstacle is None:
-            obstacle = Obstacle(
+        cause = await self._look()
+        if not self._journal.flush() and cause is None:
+            cause = OutageCause(
                 f"{self._directory}: the journal can't be written ({self._journal.blocked})",
                 f"mend that; {_BY_ITSELF}",
             )
-        if obstacle is None:
+        if cause is None:
             if self._outages.has("storage"):
                 await asyncio.to_thread(_reserve, self._reserve)
             self._told = False
             self._outages.end("storage", f"{self._directory} can be written again")
         else:
-            self._outages.begin("storage", obstacle)
+            self._outages.begin("storage", cause)
             if self._journal.blocked:
                 await asyncio.to_thread(_remove, self._reserve)
                 if not self._journal.flush() and not self._told:
                     # Without an app, and in its log with one: the journal can't say it.
                     self._told = True
-                    sys.stderr.write(f"tbtui: {obstacle}\n")
+                    sys.stderr.write(f"tbtui: {cause}\n")
                     sys.stderr.flush()
-        return obstacle is not None
+        return cause is not None
 
-    async def _look(self) -> Obstacle | None:
+    async def _look(self) -> OutageCause | None:
         # In a thread, and not in one more as long as the last one hangs.
         if self._hanging is None or self._hanging.done():
-            self._hanging = asyncio.create_task(asyncio.to_thread(obstacle_in, self._directory))
+            self._hanging = asyncio.create_task(asyncio.to_thread(cause_in, self._directory))
         # Another caller may begin the next look before this one goes on.
         looking = self._hanging
         done, _ = await asyncio.wait((looking,), timeout=_HANG_SEC)
         if done:
             return looking.result()
         text = f"{self._directory} does not answer"
-        return Obstacle(text, f"bring its file system back; {_BY_ITSELF}")
+        return OutageCause(text, f"bring its file system back; {_BY_ITSELF}")
 
 
-def obstacle_in(directory: Path) -> Obstacle | None:
+def cause_in(directory: Path) -> OutageCause | None:
     """What keeps files from being written there; None for nothing. Blocks."""
     try:
         free, least = _room(directory)
         if free < least:
             has = f"{directory} has {_megabytes(free)} left"
-            return Obstacle(has, f"free {_megabytes(least)} there; {_BY_ITSELF}")
+            return OutageCause(has, f"free {_megabytes(least)} there; {_BY_ITSELF}")
         _write(directory / f"{_PROBE}-{os.getpid()}")
     except OSError as error:
-        return _obstacle(directory, error)
+        return _cause(directory, error)
     return None
 
 
@@ -152,7 +152,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _obstacle(directory: Path, error: OSError) -> Obstacle:
+def _cause(directory: Path, error: OSError) -> OutageCause:
     why = error.strerror or str(error)
     if error.errno in _FULL:
         text, remedy = f"{directory} is full ({why})", "free some room there"
@@ -162,7 +162,7 @@ def _obstacle(directory: Path, error: OSError) -> Obstacle:
         text, remedy = f"{directory} can't be reached ({why})", "bring its file system back"
     else:
         text, remedy = f"{directory} can't be written ({why})", "mend that"
-    return Obstacle(text, f"{remedy}; {_BY_ITSELF}")
+    return OutageCause(text, f"{remedy}; {_BY_ITSELF}")
 
 
 def _megabytes(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Tasks meet environments before the first trial: which of them the chosen one can serve.
+"""Examines before the first trial which tasks the chosen environment can serve.
 
 What is found is kept in the user's cache, for as long as neither a task's files nor what this host
 has have changed: thousands of tasks take a second the next time.
@@ -60,7 +60,7 @@ class Fitness:
     environment: str
     tasks: tuple[Path, ...]
     obstacles: Mapping[Path, tuple[Obstacle, ...]] = field(default_factory=dict)
-    """Of the tasks that have any."""
+    """Task -> what keeps it from running; tasks without an obstacle are left out."""
 
     @property
     def unfit(self) -> int:

@@ -160,7 +160,7 @@ def _line(text: str) -> str:
 
 
 def _block(text: str) -> str:
-    """With its line breaks; whatever else controls something is made visible."""
+    """Escape a text, with its line breaks; other control characters are made visible."""
     return html.escape("\n".join(visible_lines(text)))
 
 

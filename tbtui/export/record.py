@@ -16,7 +16,7 @@ from tbtui.view.transcript import Transcript, TurnView
 
 
 class ExportError(UserError):
-    """It can't be exported; the message is one line for a person."""
+    """A trial can't be exported; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class TrialRecord:
     advantage: float | None
     """None: not scored, or it has no part in training."""
     relabelled: TrialRelabelled | None
-    """How somebody last changed its reward."""
+    """The last change of its reward by a person or rule."""
 
     @property
     def reward(self) -> float | None:
-        """In force: another than its verdict led to, if somebody gave it one."""
+        """The reward in force: another than its verdict led to, if a person or rule gave it one."""
         if self.relabelled is not None:
             return self.relabelled.reward
         finished = self.transcript.finished
@@ -64,7 +64,7 @@ def read_trial(
     """Read a trial from the journal of its run, which may still be growing.
 
     Args:
-        advantages: `read_advantages` of the run, for whoever reads many; else they are read.
+        advantages: `read_advantages` of the run, for a caller that reads many; else they are read.
 
     Raises:
         ExportError: the journal doesn't know the trial.

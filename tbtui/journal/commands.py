@@ -1,4 +1,4 @@
-"""What people and scripts may ask of a live run, and how it tells them that it is over."""
+"""A command to a live run, and how a run ended."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ RUN = "run"
 """The target that means the whole run."""
 _RULE = "rule:"
 TIMEOUT = "timeout"
-"""Who decides in a review when nobody does."""
+"""The actor of decisions that a review's timeout makes."""
 
 
 def rule_actor(rule: str) -> str:
-    """Who asks for what a rule of the review says."""
+    """The actor of commands that a rule of the review gives."""
     return _RULE + rule
 
 
 def is_rule(actor: str) -> bool:
-    """No person, but a rule of the review."""
+    """Whether an actor is a rule of the review."""
     return actor.startswith(_RULE)
 
 
 def is_person(actor: str) -> bool:
-    """Or a person's script: neither a rule of the review nor its timeout."""
+    """Whether an actor is a person or a person's script: no rule of the review, nor its timeout."""
     return not is_rule(actor) and actor != TIMEOUT
 
 
@@ -45,7 +45,7 @@ class Command:
     actor: str = field(default_factory=getpass.getuser)
     reason: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What the verb needs besides, as JSON has it."""
+    """Further values that the verb needs, as JSON has them."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
 

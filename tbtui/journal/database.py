@@ -1,4 +1,4 @@
-"""The database that a journal is, for all who read it."""
+"""A journal's SQLite database, opened for reading and distrusted."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def is_time(value: object) -> TypeGuard[float]:
 
 
 def in_body(path: str, row: str = "") -> str:
-    """SQL for what an event's body has there; NULL where the body is spoilt, and no error.
+    """SQL for what an event's body has there; NULL where the body is corrupt, and no error.
 
     `row`: the table's name in the query.
     """
@@ -112,7 +112,7 @@ class Database:
         return self._found(query, values, sqlite3.Cursor.fetchall)
 
     def row(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> Any:
-        """The first one; None: there is none."""
+        """First row of a query's result; None: it has none."""
         return self._found(query, values, sqlite3.Cursor.fetchone)
 
     def last_seq(self) -> int:
@@ -135,20 +135,20 @@ class Database:
     def _size(self) -> int:
         return sum(file.stat().st_size for file in _files(self._run) if file.exists())
 
-    def first_spoilt(self, kinds: Collection[str] = ()) -> JournalError | None:
-        """Of all events, or those of some kinds: the first one whose body is no JSON."""
+    def first_corrupt(self, kinds: Collection[str] = ()) -> JournalError | None:
+        """The error of the first event, of some kinds or of all, whose body is no JSON."""
         marks = ", ".join("?" * len(kinds))
         where = f"kind IN ({marks}) AND " if kinds else ""
         row = self.row(
             f"SELECT seq, kind FROM events WHERE {where} NOT json_valid(body) ORDER BY seq LIMIT 1",
             tuple(kinds),
         )
-        return None if row is None else self.spoilt(*row)
+        return None if row is None else self.corrupt(*row)
 
-    def spoilt(self, seq: int, what: str) -> JournalError:
-        """The row of an event, or of a model call, does not hold what was written there."""
+    def corrupt(self, seq: int, what: str) -> JournalError:
+        """An error: the row of an event, or of a model call, is not what was written there."""
         return JournalError(
-            f"{self._file}: row {seq} ({what}) is spoilt; put a sound copy of run.db in its place"
+            f"{self._file}: row {seq} ({what}) is corrupt; put a sound copy of run.db in its place"
         )
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class Database:
             except sqlite3.OperationalError as error:
                 if not str(error).startswith("Could not decode"):
                     raise
-                # One row's text is not UTF-8: that is for whoever reads it, not for all others.
+                # One row's text is not UTF-8: its reader refuses it, and nobody else.
                 self._db.text_factory = _as_far_as_it_goes
                 return fetch(self._db.execute(query, values))
         except MemoryError as error:
@@ -186,7 +186,7 @@ class Database:
             return JournalError(f"{self._file}: can't be read ({quoted})")
         if isinstance(error, sqlite3.OperationalError) and self._left < 0:
             return JournalError(f"{self._file}: can't be read (looking through it has no end)")
-        if "malformed JSON" in str(error) and (found := self.first_spoilt()) is not None:
+        if "malformed JSON" in str(error) and (found := self.first_corrupt()) is not None:
             return found
         return JournalError(f"{self._file}: can't be read ({error})")
 
@@ -207,7 +207,7 @@ def distrust(db: sqlite3.Connection) -> None:
 
 
 def _files(run: RunDirectory) -> list[Path]:
-    """All that SQLite opens."""
+    """Files that SQLite opens."""
     name = run.database.name
     return [run.database.with_name(name + end) for end in ("", "-wal", "-shm", "-journal")]
 

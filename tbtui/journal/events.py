@@ -7,21 +7,61 @@ the events before them. Times are not in the events: the journal stamps each one
 
 from __future__ import annotations
 
+import json
+import numbers
+import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from functools import cache
+from pathlib import PurePath
+from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+import msgspec
 
 from tbtui.journal.typed import Typed
 from tbtui.journal.vocabulary import AlarmName as AlarmName
 from tbtui.journal.vocabulary import CommandVerb as CommandVerb
 from tbtui.journal.vocabulary import OutageKind as OutageKind
-from tbtui.journal.vocabulary import Outcome as Outcome
 from tbtui.journal.vocabulary import Purpose as Purpose
 from tbtui.journal.vocabulary import RunPhase as RunPhase
 from tbtui.journal.vocabulary import SuspectName as SuspectName
 from tbtui.journal.vocabulary import TrialPhase as TrialPhase
 from tbtui.journal.vocabulary import is_reward
+from tbtui.outcomes import Outcome as Outcome
+from tbtui.server_status import ServerStatus
+
+RunStatus = Literal["finished", "failed", "interrupted"]
+Disposition = Literal["trained", "constant", "short"]
+"""What becomes of a group. `constant`: all rewards equal, nothing to learn; `short`: too few
+members left."""
+
+
+def _kind(name: str) -> str:
+    """`RunStarted` -> `run_started`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Event(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag=_kind,
+):
+    """Base of all events. Types are checked when one is read, not when one is made."""
+
+    kind: ClassVar[str]
+    """The class, as journals name it."""
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = _kind(cls.__name__)
+
+
+class TrialEvent(Event, frozen=True, kw_only=True):
+    """An event of one trial."""
+
+    trial: str
+    """Unique in the run; also the name of the trial's directory under `trials/`."""
 
 
 def _possible(reward: float | None) -> float | None:
@@ -29,26 +69,8 @@ def _possible(reward: float | None) -> float | None:
     return reward if reward is not None and is_reward(reward) else None
 
 
-Reward = Annotated[float | None, AfterValidator(_possible)]
-"""None where there is none, or where it is beyond what a reward can be."""
-
-
-class Event(BaseModel):
-    # Built at first use: three dozen models would take a third of the app's start.
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class TrialEvent(Event):
-    """An event of one trial."""
-
-    trial: str
-    """Unique in the run; also the name of the trial's directory under `trials/`."""
-
-
-class TaskRecord(BaseModel):
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A task as the run knows it."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     kind: str | None = None
@@ -59,8 +81,7 @@ class TaskRecord(BaseModel):
     """The data set that it is of; empty where the run has one."""
 
 
-class RunStarted(Event):
-    kind: Literal["run_started"] = "run_started"
+class RunStarted(Event, frozen=True, kw_only=True):
     run: str
     pid: int
     host: str
@@ -78,14 +99,13 @@ class RunStarted(Event):
     """Every setting in force, by name."""
 
 
-class RunContinued(Event):
+class RunContinued(Event, frozen=True, kw_only=True):
     """A run that had ended, or was killed, goes on from a checkpoint.
 
     Steps whose weights were lost with the process are trained again on the rollouts that the
     journal has of them, so that no finished trial is lost and none counts twice.
     """
 
-    kind: Literal["run_continued"] = "run_continued"
     pid: int
     host: str
     tbtui_version: str
@@ -93,7 +113,7 @@ class RunContinued(Event):
     checkpoint: str | None
     """Relative to the run directory; None: from the start."""
     step: int
-    """Of the checkpoint."""
+    """The checkpoint's."""
     replayed: tuple[int, ...]
     """Steps after it that are trained again."""
     reused: int
@@ -104,51 +124,45 @@ class RunContinued(Event):
     """Every setting in force from here on."""
 
 
-class RunPhaseChanged(Event):
-    kind: Literal["run_phase_changed"] = "run_phase_changed"
+class RunPhaseChanged(Event, frozen=True, kw_only=True):
     phase: RunPhase
     step: int
     """Optimiser steps done so far."""
     detail: str = ""
 
 
-class RunPaused(Event):
-    kind: Literal["run_paused"] = "run_paused"
+class RunPaused(Event, frozen=True, kw_only=True):
     reason: str = ""
     """What the run waits for, where an outage paused it and no person: the way on included."""
 
 
-class RunResumed(Event):
-    kind: Literal["run_resumed"] = "run_resumed"
+class RunResumed(Event, frozen=True, kw_only=True):
+    """What was paused goes on."""
 
 
-class RunFinished(Event):
-    kind: Literal["run_finished"] = "run_finished"
-    status: Literal["finished", "failed", "interrupted"]
+class RunFinished(Event, frozen=True, kw_only=True):
+    status: RunStatus
     reason: str
 
 
-class StepStarted(Event):
+class StepStarted(Event, frozen=True, kw_only=True):
     """A batch of groups begins. `step` counts from 1."""
 
-    kind: Literal["step_started"] = "step_started"
     step: int
     groups: dict[str, str]
     """Group id -> task name."""
 
 
-class EvalStarted(Event):
-    kind: Literal["eval_started"] = "eval_started"
+class EvalStarted(Event, frozen=True, kw_only=True):
     step: int
     tasks: int
     trials: int
     temperature: float
 
 
-class TrialQueued(TrialEvent):
+class TrialQueued(TrialEvent, frozen=True, kw_only=True):
     """An attempt at a task enters the queue."""
 
-    kind: Literal["trial_queued"] = "trial_queued"
     label: str
     """Short, for the screen: `copy-03/2`."""
     task: str
@@ -160,30 +174,27 @@ class TrialQueued(TrialEvent):
     """Active time that the agent has; pauses don't count."""
 
 
-class TrialPhaseChanged(TrialEvent):
-    kind: Literal["trial_phase_changed"] = "trial_phase_changed"
+class TrialPhaseChanged(TrialEvent, frozen=True, kw_only=True):
     phase: TrialPhase
     detail: str = ""
 
 
-class TurnStarted(TrialEvent):
+class TurnStarted(TrialEvent, frozen=True, kw_only=True):
     """The agent asks the policy what to do. Turns count from 1."""
 
-    kind: Literal["turn_started"] = "turn_started"
     turn: int
     purpose: str = "turn"
     """Else what this call in between is for: a step of summarising the history after `turn`."""
 
 
-class TurnSampled(TrialEvent):
+class TurnSampled(TrialEvent, frozen=True, kw_only=True):
     """The policy answered. Token ids, log-probabilities and pieces are in the samples table."""
 
-    kind: Literal["turn_sampled"] = "turn_sampled"
     turn: int
     purpose: str = "turn"
     """As in `TurnStarted`."""
     sample: int | None
-    """None: only the trainer has the tokens; `TrialTraced` tells of them, or nobody does."""
+    """None: only the trainer has the tokens; they come with `TrialTraced`, or never."""
     text: str
     """What the agent reads."""
     thinking: str = ""
@@ -196,44 +207,38 @@ class TurnSampled(TrialEvent):
     stop_reason: Literal["stop", "length"]
     weights_version: int | None
     cached_tokens: int | None = None
-    """Of the prompt, in the sampler's cache; None where it doesn't tell."""
+    """Prompt tokens in the sampler's cache; None where it doesn't report them."""
     seconds: float
 
 
-class AgentCommand(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
+class AgentCommand(msgspec.Struct, frozen=True, kw_only=True):
     keystrokes: str
     duration_sec: float
 
 
-class TurnParsed(TrialEvent):
+class TurnParsed(TrialEvent, frozen=True, kw_only=True):
     """What Terminus-2 understood of the completion."""
 
-    kind: Literal["turn_parsed"] = "turn_parsed"
     turn: int
     analysis: str
     plan: str
     commands: tuple[AgentCommand, ...]
     task_complete: bool
     error: str | None = None
-    """What the parser could not read; the agent is told and tries again."""
+    """What the parser could not read; the agent sees it and tries again."""
     warning: str | None = None
 
 
-class TurnObserved(TrialEvent):
+class TurnObserved(TrialEvent, frozen=True, kw_only=True):
     """The terminal answered; this text opens the next prompt."""
 
-    kind: Literal["turn_observed"] = "turn_observed"
     turn: int
     observation: str
     seconds: float
 
 
-class PhaseSeconds(BaseModel):
+class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
     """Where a trial's wall time went, in seconds."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     queue: float = 0.0
     build: float = 0.0
@@ -247,31 +252,43 @@ class PhaseSeconds(BaseModel):
     teardown: float = 0.0
 
     @property
+    def total(self) -> float:
+        return sum(self.by_phase().values())
+
+    @property
     def active(self) -> float:
-        """Of all, those in which it was neither queued nor paused."""
+        """All in which it was neither queued nor paused."""
         return (
             self.build + self.setup + self.sampling + self.commands + self.verifying + self.teardown
         )
 
+    def by_phase(self) -> dict[str, float]:
+        return msgspec.structs.asdict(self)
 
-class TrialFinished(TrialEvent):
-    kind: Literal["trial_finished"] = "trial_finished"
+    def __add__(self, other: PhaseSeconds) -> PhaseSeconds:
+        mine, theirs = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
+        sums = map(sum, zip(mine, theirs, strict=True))
+        return PhaseSeconds(**dict(zip(self.__struct_fields__, sums, strict=True)))
+
+
+class TrialFinished(TrialEvent, frozen=True, kw_only=True):
     outcome: Outcome
     reason: str
     """One line: why this outcome."""
     verdict: float | None
     """What the verifier said, untouched; None when it never spoke."""
-    reward: Reward
+    reward: float | None
     """What training may use; None is *no reward*, never zero."""
     turns: int
     seconds: PhaseSeconds
     verifier_output: str = ""
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "reward", _possible(self.reward))
 
-class CallTraced(BaseModel):
-    """What the tokens of one model call tell, as in `TurnSampled`."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+class CallTraced(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of one model call in figures, as in `TurnSampled`."""
 
     turn: int
     purpose: str = "turn"
@@ -283,80 +300,72 @@ class CallTraced(BaseModel):
     cached_tokens: int | None = None
 
 
-class TrialTraced(TrialEvent):
-    """A trainer that isn't ours told what it knows of a trial that ran under our eyes."""
+class TrialTraced(TrialEvent, frozen=True, kw_only=True):
+    """Another trainer (Prime-RL) reports the tokens of a trial whose turns are journalled."""
 
-    kind: Literal["trial_traced"] = "trial_traced"
     group: str
     step: int
     """Whose batch it came back for."""
     weights_version: int
     calls: tuple[CallTraced, ...]
-    """Of those calls in the trial's `TurnSampled` events whose tokens it has, in their order."""
+    """In the order of the trial's `TurnSampled` events; only those whose tokens it has."""
 
 
-class TrialRetried(TrialEvent):
+class TrialRetried(TrialEvent, frozen=True, kw_only=True):
     """`trial` is given up; `successor` takes its place in the group."""
 
-    kind: Literal["trial_retried"] = "trial_retried"
     successor: str
     reason: str
     wait_sec: float = 0.0
     """Back-off before the successor may start."""
 
 
-class CompletionRetried(TrialEvent):
+class CompletionRetried(TrialEvent, frozen=True, kw_only=True):
     """The policy failed to give a completion and is asked for the same one again."""
 
-    kind: Literal["completion_retried"] = "completion_retried"
     turn: int
     tries: int
-    """How often it has been asked for in vain."""
+    """Failed requests so far."""
     reason: str
     wait_sec: float
 
 
-class TasksSetAside(Event):
+class TasksSetAside(Event, frozen=True, kw_only=True):
     """Tasks that can't be used in this run's environment: no further trial of them starts."""
 
-    kind: Literal["tasks_set_aside"] = "tasks_set_aside"
     tasks: dict[str, str]
     """Task -> one line that says why."""
     by: Literal["preflight", "trial"]
     """Found before the first trial, or by one."""
 
 
-class TrialExcluded(TrialEvent):
+class TrialExcluded(TrialEvent, frozen=True, kw_only=True):
     """A person left the trial out of training, or (`excluded` false) took that back."""
 
-    kind: Literal["trial_excluded"] = "trial_excluded"
     excluded: bool
     reason: str = ""
 
 
-class GroupRefilled(Event):
+class GroupRefilled(Event, frozen=True, kw_only=True):
     """A group that lost members to other causes than the policy gets fresh trials."""
 
-    kind: Literal["group_refilled"] = "group_refilled"
     step: int
     group: str
     trials: tuple[str, ...]
     """The new ones."""
 
 
-class DeadlinePassed(Event):
+class DeadlinePassed(Event, frozen=True, kw_only=True):
     """The step's trials have had their time; what is done with those that still run."""
 
-    kind: Literal["deadline_passed"] = "deadline_passed"
     step: int
     action: Literal["stop", "mask"]
     trials: tuple[str, ...]
 
 
-class GroupAdded(Event):
+class GroupAdded(Event, frozen=True, kw_only=True):
     """A step starts a further group, in place of one that has nothing to teach."""
 
-    kind: Literal["group_added"] = "group_added"
     step: int
     group: str
     task: str
@@ -364,9 +373,7 @@ class GroupAdded(Event):
     """Empty: no other one; in a run that is watched, groups become known one by one."""
 
 
-class TrialScore(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
+class TrialScore(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
     advantage: float | None
     """None: left out of the group and its baseline."""
@@ -376,104 +383,94 @@ class TrialScore(BaseModel):
     """Training sequences that these are in."""
 
 
-class GroupScored(Event):
-    kind: Literal["group_scored"] = "group_scored"
+class GroupScored(Event, frozen=True, kw_only=True):
     step: int
     group: str
     task: str
-    disposition: Literal["trained", "constant", "short"]
-    """`constant`: all rewards equal, nothing to learn; `short`: too few members left."""
+    disposition: Disposition
     baseline: float | None
     trials: dict[str, TrialScore]
 
 
-class Suspicion(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
+class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     suspect: SuspectName
     why: str
     """One line with the figures."""
 
 
-class GroupUnderReview(BaseModel):
+class GroupUnderReview(msgspec.Struct, frozen=True, kw_only=True):
     """What a group would be trained with, if the step were accepted now."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     group: str
     task: str
-    disposition: Literal["trained", "constant", "short"]
+    disposition: Disposition
     baseline: float | None
     trials: dict[str, TrialScore]
     suspects: dict[str, tuple[Suspicion, ...]] = {}
     """Trial -> what is odd about it, decided upon or not."""
 
 
-class ReviewOpened(Event):
+class ReviewOpened(Event, frozen=True, kw_only=True):
     """A step's trials are over, and it is not trained before somebody accepts it."""
 
-    kind: Literal["review_opened"] = "review_opened"
     step: int
     groups: tuple[GroupUnderReview, ...]
     """In the order in which they are trained on."""
     undecided: tuple[str, ...] = ()
-    """Trials for whose sake it waits: no rule has decided upon them."""
+    """Trials that it waits for: no rule has decided upon them."""
     timeout_sec: float | None = None
     """Seconds after which it closes by itself."""
 
 
-class ReviewChanged(Event):
+class ReviewChanged(Event, frozen=True, kw_only=True):
     """Something was decided: what would be trained now. Fresh trials may be under way."""
 
-    kind: Literal["review_changed"] = "review_changed"
     step: int
     groups: tuple[GroupUnderReview, ...]
     undecided: tuple[str, ...] = ()
 
 
-class TrialRelabelled(TrialEvent):
+class TrialRelabelled(TrialEvent, frozen=True, kw_only=True):
     """Somebody gave the trial another reward. The verifier's verdict stays what it was."""
 
-    kind: Literal["trial_relabelled"] = "trial_relabelled"
-    reward: Reward
+    reward: float | None
     """In force from now on."""
-    before: Reward
+    before: float | None
     reason: str
     taken_back: bool = False
     """It is again the reward that the verdict led to."""
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "reward", _possible(self.reward))
+        msgspec.structs.force_setattr(self, "before", _possible(self.before))
 
-class ReviewClosed(Event):
+
+class ReviewClosed(Event, frozen=True, kw_only=True):
     """The step goes on to be trained, as the last of its decisions left it."""
 
-    kind: Literal["review_closed"] = "review_closed"
     step: int
     how: Literal["accepted", "rules", "timeout"]
     actor: str
     reason: str = ""
 
 
-class StepFinished(Event):
-    kind: Literal["step_finished"] = "step_finished"
+class StepFinished(Event, frozen=True, kw_only=True):
     step: int
     weights_version: int
     metrics: dict[str, float]
 
 
-class Estimate(BaseModel):
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """A rate with its 95% confidence interval."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     value: float
     low: float
     high: float
 
 
-class EvalFinished(Event):
+class EvalFinished(Event, frozen=True, kw_only=True):
     """Held-out tasks, attempted with the weights of `step`. Unscored trials are not counted."""
 
-    kind: Literal["eval_finished"] = "eval_finished"
     step: int
     weights_version: int
     temperature: float
@@ -482,7 +479,7 @@ class EvalFinished(Event):
     unscored: int
     by_kind: dict[str, float]
     by_dataset: dict[str, float] = {}
-    """Of a run that has several."""
+    """Empty where the run has one data set."""
     pass_at: dict[int, Estimate] = {}
     """k -> share of tasks that k attempts solve at least once; mean over tasks."""
     by_task: dict[str, float] = {}
@@ -494,35 +491,31 @@ class EvalFinished(Event):
     """What it consumed, and what the run has with it."""
 
 
-class CheckpointSaved(Event):
-    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
+class CheckpointSaved(Event, frozen=True, kw_only=True):
     step: int
     weights_version: int
     path: str
     """Relative to the run directory."""
 
 
-class CheckpointRemoved(Event):
+class CheckpointRemoved(Event, frozen=True, kw_only=True):
     """Neither among the latest nor the best any more."""
 
-    kind: Literal["checkpoint_removed"] = "checkpoint_removed"
     step: int
     path: str
 
 
-class BestCheckpoint(Event):
+class BestCheckpoint(Event, frozen=True, kw_only=True):
     """This checkpoint has the best held-out pass rate so far, and stays."""
 
-    kind: Literal["best_checkpoint"] = "best_checkpoint"
     step: int
     path: str
     pass_rate: float
 
 
-class AlarmRaised(Event):
+class AlarmRaised(Event, frozen=True, kw_only=True):
     """Training looks wrong, by these numbers."""
 
-    kind: Literal["alarm_raised"] = "alarm_raised"
     alarm: AlarmName
     step: int
     text: str
@@ -531,10 +524,9 @@ class AlarmRaised(Event):
     action: Literal["warn", "pause", "halt"]
 
 
-class CommandIssued(Event):
+class CommandIssued(Event, frozen=True, kw_only=True):
     """A person or a script asked for something."""
 
-    kind: Literal["command_issued"] = "command_issued"
     command: str
     verb: CommandVerb
     target: str
@@ -545,143 +537,83 @@ class CommandIssued(Event):
     """What the verb needs besides."""
 
 
-class CommandDone(Event):
-    kind: Literal["command_done"] = "command_done"
+class CommandDone(Event, frozen=True, kw_only=True):
     command: str
     ok: bool
     result: str
 
 
-class SettingsChanged(Event):
+class SettingsChanged(Event, frozen=True, kw_only=True):
     """From here on these settings have other values, until they change again."""
 
-    kind: Literal["settings_changed"] = "settings_changed"
     settings: dict[str, Any]
     before: dict[str, Any]
 
 
-class TrialPaused(TrialEvent):
+class TrialPaused(TrialEvent, frozen=True, kw_only=True):
     """The trial stands still, and so does its time budget."""
 
-    kind: Literal["trial_paused"] = "trial_paused"
     frozen: bool = False
     """Within a turn, with the sandbox's processes stopped; else at a turn boundary."""
 
 
-class TrialResumed(TrialEvent):
-    kind: Literal["trial_resumed"] = "trial_resumed"
+class TrialResumed(TrialEvent, frozen=True, kw_only=True):
+    """It goes on where it was paused."""
 
 
-class TrialTakenOver(TrialEvent):
+class TrialTakenOver(TrialEvent, frozen=True, kw_only=True):
     """A person types in its terminal from here on, while the trial stands at a turn boundary."""
 
-    kind: Literal["trial_taken_over"] = "trial_taken_over"
     actor: str
 
 
-class HumanTyped(TrialEvent):
+class HumanTyped(TrialEvent, frozen=True, kw_only=True):
     """These keys went to its terminal. From the first one on the trial is `human_touched`."""
 
-    kind: Literal["human_typed"] = "human_typed"
     actor: str
     parts: tuple[Typed, ...]
     """At most `journal.typed.MAX_TYPED_BYTES` in all."""
 
 
-class TrialGivenBack(TrialEvent):
+class TrialGivenBack(TrialEvent, frozen=True, kw_only=True):
     """Nobody types in it any more; the agent's next prompt shows the terminal as it is."""
 
-    kind: Literal["trial_given_back"] = "trial_given_back"
     actor: str
     """Who had it."""
 
 
-class WorkerStarted(Event):
-    kind: Literal["worker_started"] = "worker_started"
+class WorkerStarted(Event, frozen=True, kw_only=True):
     worker: int
     pid: int
 
 
-class WorkerLost(Event):
-    kind: Literal["worker_lost"] = "worker_lost"
+class WorkerLost(Event, frozen=True, kw_only=True):
     worker: int
     pid: int
     reason: str
     trials: tuple[str, ...]
 
 
-class WorkerRecycled(Event):
+class WorkerRecycled(Event, frozen=True, kw_only=True):
     """A worker left after its last trial, because it had grown old; a fresh one replaces it."""
 
-    kind: Literal["worker_recycled"] = "worker_recycled"
     worker: int
     pid: int
     reason: str
 
 
-class RequestsMeasured(BaseModel):
-    """Requests of one kind to the policy's server."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    kind: str
-    in_flight: int
-    oldest_sec: float | None
-    completed: int
-    failed: int
-    p50_sec: float | None
-    p95_sec: float | None
-
-
-class LatencyMeasured(BaseModel):
-    """A latency that the policy's server measures itself, over its last minute."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    kind: Literal["first_token", "inter_token", "queue", "end_to_end"]
-    p50_sec: float
-    p95_sec: float
-    count: int
-    """Measurements that the percentiles are of."""
-
-
-class ServerMeasured(BaseModel):
-    """What the policy's server says of itself, and what can be seen of it from outside."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    state: str
-    """`active`, `paused_capacity`, `paused_rate_limit`, `paused_billing`, `failing`, `unreachable`
-    or `unknown`."""
-    reason: str
-    since: float
-    """Seconds since the epoch."""
-    requests: tuple[RequestsMeasured, ...]
-    retries: int
-    prompt_tokens: int
-    cached_tokens: int
-    kv_cache_use: float | None = None
-    """Of its memory for histories, from 0 to 1, where it tells (vLLM)."""
-    preemptions: int | None = None
-    """Requests that it put back because that memory was full, since its start."""
-    latencies: tuple[LatencyMeasured, ...] = ()
-    """Where it measures some (vLLM) and there was something to measure."""
-
-
-class PolicyLost(Event):
+class PolicyLost(Event, frozen=True, kw_only=True):
     """What was being trained is gone from its server; the run goes on from its last checkpoint."""
 
-    kind: Literal["policy_lost"] = "policy_lost"
     step: int
     reason: str
     wait_sec: float
     """Before a new policy is made."""
 
 
-class OutageBegan(Event):
+class OutageBegan(Event, frozen=True, kw_only=True):
     """Something that the run can't do without is out of order; nothing is charged for it."""
 
-    kind: Literal["outage_began"] = "outage_began"
     what: OutageKind
     text: str
     """One line: what is out of order, and where."""
@@ -689,17 +621,15 @@ class OutageBegan(Event):
     """One line: what a person can do, and what happens by itself."""
 
 
-class OutageEnded(Event):
-    kind: Literal["outage_ended"] = "outage_ended"
+class OutageEnded(Event, frozen=True, kw_only=True):
     what: OutageKind
     seconds: float
     text: str = ""
 
 
-class PolicyMeasured(Event):
+class PolicyMeasured(Event, frozen=True, kw_only=True):
     """The policy's queue, once a second while it changes."""
 
-    kind: Literal["policy_measured"] = "policy_measured"
     activity: str
     in_flight: int
     running: int
@@ -707,12 +637,10 @@ class PolicyMeasured(Event):
     sampled_tokens: int
     p50_sec: float | None
     p95_sec: float | None
-    server: ServerMeasured | None = None
+    server: ServerStatus | None = None
 
 
-class ProcessMeasured(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
+class ProcessMeasured(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     pid: int
     rss_mb: float
@@ -720,17 +648,14 @@ class ProcessMeasured(BaseModel):
     """Cores in use since the last measurement; 1.0 is one core."""
 
 
-class ResourcesMeasured(Event):
-    kind: Literal["resources_measured"] = "resources_measured"
+class ResourcesMeasured(Event, frozen=True, kw_only=True):
     processes: tuple[ProcessMeasured, ...]
     engine_lag_ms: float
     """Worst delay of the engine's event loop since the last measurement."""
 
 
-class GpuMeasured(BaseModel):
+class GpuMeasured(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU at one moment; None: it doesn't tell."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     index: int
     name: str
@@ -743,30 +668,28 @@ class GpuMeasured(BaseModel):
     processes: int | None = None
     """That compute on it."""
     own_processes: int | None = None
-    """Of those, how many this run has started."""
+    """How many of those this run has started."""
     problem: str = ""
     """Why it can't be measured at all."""
 
 
-class GpusMeasured(Event):
+class GpusMeasured(Event, frozen=True, kw_only=True):
     """The GPUs of one machine, every few seconds while they change."""
 
-    kind: Literal["gpus_measured"] = "gpus_measured"
     host: str
     gpus: tuple[GpuMeasured, ...]
     unreachable: str = ""
     """Why the machine can't be asked; then there are no `gpus`."""
 
 
-class Noted(Event):
-    """Something a person should know that is no other event."""
+class Noted(Event, frozen=True, kw_only=True):
+    """A message for a person that is no other event."""
 
-    kind: Literal["noted"] = "noted"
     level: Literal["info", "warning", "error"]
     text: str
 
 
-AnyEvent = Annotated[
+AnyEvent = (
     RunStarted
     | RunContinued
     | RunPhaseChanged
@@ -818,16 +741,42 @@ AnyEvent = Annotated[
     | PolicyMeasured
     | ResourcesMeasured
     | GpusMeasured
-    | Noted,
-    Field(discriminator="kind"),
-]
+    | Noted
+)
 
-EVENT_TYPES: dict[str, type[Event]] = {
-    event.model_fields["kind"].default: event for event in get_args(get_args(AnyEvent)[0])
-}
+EVENT_TYPES: dict[str, type[AnyEvent]] = {event.kind: event for event in get_args(AnyEvent)}
 """By their kind, as the journal names it."""
 
-EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent, config=ConfigDict(defer_build=True))
+
+def _plain(value: object) -> object:
+    """What NumPy has computed, or a path, in types that JSON has."""
+    match value:
+        case numbers.Integral():
+            return int(value)
+        case numbers.Real():
+            return float(value)
+        case PurePath():
+            return str(value)
+    raise NotImplementedError(f"no JSON for {type(value).__name__}")
+
+
+_UNREADABLE = (msgspec.DecodeError, RecursionError, TypeError, ValueError)
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+
+
+# Made at their first use: no first frame waits for all of them.
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[AnyEvent]:
+    return msgspec.json.Decoder(EVENT_TYPES[kind])
+
+
+@cache
+def _decoder_of_any() -> msgspec.json.Decoder[AnyEvent]:
+    return msgspec.json.Decoder(AnyEvent)
+
+
+class EventError(ValueError):
+    """What was read is no event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -838,3 +787,47 @@ class Entry:
     time: float
     """Seconds since the epoch."""
     event: AnyEvent
+
+
+def encode(event: AnyEvent) -> str:
+    """All of an event but its kind, as JSON.
+
+    A lone surrogate, which no reader could show, becomes a question mark; what is not a number
+    becomes null.
+    """
+    fields = msgspec.structs.asdict(event)
+    try:
+        return _ENCODER.encode(fields).decode()
+    except (UnicodeEncodeError, OverflowError):
+        plain = msgspec.to_builtins(fields, enc_hook=_plain, str_keys=True)
+        return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def decode(kind: str, body: str | bytes) -> AnyEvent:
+    """An event of a kind, as `encode` wrote it.
+
+    Raises:
+        EventError: there is no such kind, or that is no event of it.
+    """
+    try:
+        return _decoder(kind).decode(body)
+    except (KeyError, *_UNREADABLE) as error:
+        raise EventError(f"no {kind}: {error}") from error
+
+
+def decode_any(line: bytes) -> AnyEvent:
+    """An event, as JSON of `fields_of`.
+
+    Raises:
+        EventError: it is none.
+    """
+    try:
+        return _decoder_of_any().decode(line)
+    except _UNREADABLE as error:
+        raise EventError(str(error)) from error
+
+
+def fields_of(event: AnyEvent) -> dict[str, Any]:
+    """All of an event, its kind first, in types that JSON has."""
+    fields: dict[str, Any] = msgspec.to_builtins(event, enc_hook=_plain, str_keys=True)
+    return fields

@@ -5,19 +5,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tbtui.journal.database import Database, JournalError, in_body, is_time
-from tbtui.journal.events import EVENT_TYPES, Entry, Noted
+from tbtui.journal.events import EVENT_TYPES, Entry, Noted, decode
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, unpack_floats, unpack_ids, unpack_texts
-from tbtui.journal.times import EventTimes
+from tbtui.journal.timeline import EventTimes
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from tbtui.journal.events import AnyEvent
 
 _SAMPLE = (int, int, *(bytes,) * 5, str, int, float, float, int, int)
 """Types of what is read of a model call."""
@@ -35,15 +33,15 @@ _LASTING_KINDS = tuple(kind for kind in EVENT_TYPES if kind not in PASSING_KINDS
 
 
 class JournalReader:
-    """Any number of readers may follow one run; none of them holds up its writer.
+    """Reads one run's journal. Any number of readers may; none of them holds up the writer.
 
     Opens a database that another thread or process is writing. Everything raises `JournalError`
     when the file can't be read, or is not a journal of this version.
     """
 
     def __init__(self, run: RunDirectory, *, lenient: bool = False) -> None:
-        """With `lenient` an event whose row is spoilt is an error that is `Noted` in its place, and
-        `left_out` knows of it; for whoever shows a run. Else it is a `JournalError`."""
+        """`lenient`, for showing a run: a `Noted` error takes the place of an event whose row is
+        corrupt, and `left_out` has it. Else such a row is a `JournalError`."""
         self.run = run
         self.left_out: dict[int, str] = {}
         """Number -> kind of events that could not be read so far."""
@@ -95,11 +93,11 @@ class JournalReader:
         more = f" and {others} other{'s' * (others > 1)}" if others else ""
         are = "are" if others else "is"
         where = f"row {first} ({self.left_out[first]}){more} of {self.run.database}"
-        return f"{where} {are} spoilt, and left out here"
+        return f"{where} {are} corrupt, and left out here"
 
     def require_sound(self, kinds: Collection[str]) -> None:
         """Raise `JournalError` when an event of these kinds is no JSON."""
-        if (error := self._db.first_spoilt(kinds)) is not None:
+        if (error := self._db.first_corrupt(kinds)) is not None:
             raise error
 
     def trials(self, kind: str) -> list[str]:
@@ -157,15 +155,14 @@ class JournalReader:
         return self._entries(rows, after)
 
     def last_time(self, trial: str) -> float | None:
-        """When the trial was last heard of, seconds since the epoch; None: never."""
+        """Time of the trial's last event, seconds since the epoch; None: it has none."""
         row = self._db.row(
             "SELECT time FROM events WHERE trial = ? ORDER BY seq DESC LIMIT 1", (trial,)
         )
         return self._time(row)
 
     def time_before(self, seq: int | None) -> float | None:
-        """When the event was written that stands before number `seq`, or last (None); None: there
-        is none."""
+        """Time of the event before number `seq`, or of the last one (None); None: there is none."""
         row = self._db.row(
             "SELECT time FROM events WHERE ? IS NULL OR seq < ? ORDER BY seq DESC LIMIT 1",
             (seq, seq),
@@ -180,7 +177,7 @@ class JournalReader:
         return float(row[0])
 
     def seq_at(self, time: float) -> int:
-        """Number of the last event told no later than `time`; 0: none."""
+        """Number of the last event whose replay time is at most `time`; 0: none."""
         return self._times.seq_at(time)
 
     def last_seq(self) -> int:
@@ -242,7 +239,7 @@ class JournalReader:
         try:
             return np.asarray(unpack_floats(row[0]), np.float32)
         except ValueError as error:
-            raise self._db.spoilt(step, f"trained, {trial}") from error
+            raise self._db.corrupt(step, f"trained, {trial}") from error
 
     def calls_until(self, sample: int) -> list[SampleRecord]:
         """The model calls of a sample's trial up to that one; empty when there is no such."""
@@ -275,7 +272,7 @@ class JournalReader:
         try:
             yield
         except (IndexError, TypeError, ValueError, zlib.error) as error:
-            raise self._db.spoilt(id, "a model call's tokens") from error
+            raise self._db.corrupt(id, "a model call's tokens") from error
 
     def _entries(self, rows: list[tuple[int, float, str, str]], after: int) -> list[Entry]:
         # Where a damaged file leads in circles, reading on would never end.
@@ -285,29 +282,26 @@ class JournalReader:
             after = row[0]
         try:
             return [_entry(row) for row in rows]
-        except (KeyError, ValueError):
+        except ValueError:
             return [self._sound(row) for row in rows]
 
     def _sound(self, row: tuple[int, float, str, str]) -> Entry:
         """The event; in its place that it can't be read, or an error."""
         try:
             return _entry(row)
-        except (KeyError, ValueError) as error:
+        except ValueError as error:
             seq, time, kind, _ = row
             time = time if is_time(time) else 0.0
             if not self._lenient:
-                raise self._db.spoilt(seq, kind) from error
+                raise self._db.corrupt(seq, kind) from error
             self.left_out[seq] = kind
-            text = f"row {seq} of the journal ({kind}) is spoilt: what it said is missing here"
+            text = f"row {seq} of the journal ({kind}) is corrupt: what it said is missing here"
             return Entry(seq, time, Noted(level="error", text=text))
 
 
 def _entry(row: tuple[int, float, str, str]) -> Entry:
-    """Raises `KeyError` or `ValueError` when that is not what was written."""
+    """Raises `ValueError` when that is not what was written."""
     seq, time, kind, body = row
     if not is_time(time):
         raise ValueError(time)
-    # The body is stored without its kind, which has a column of its own and is every class's own.
-    # The class's own validator: going through its methods takes half as long again.
-    event = EVENT_TYPES[kind].__pydantic_validator__.validate_json(body)
-    return Entry(seq, time, cast("AnyEvent", event))
+    return Entry(seq, time, decode(kind, body))

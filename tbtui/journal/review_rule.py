@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tbtui.journal.vocabulary import Outcome, SuspectName
+from tbtui.journal.vocabulary import SuspectName
+from tbtui.outcomes import Outcome
 
 RuleVerb = Literal[
     "exclude",  # leave it out of training and of its group's baseline
@@ -40,7 +41,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """What has to hold of a trial, all of it; a condition that is empty or None always holds."""
+    """Conditions on a trial, all of which have to hold; one that is empty or None always does."""
 
     suspect: tuple[SuspectName | Literal["any"], ...] = ()
     """One of these is suspected of it, and for `accept` nothing else; `any`: something is."""
@@ -48,9 +49,9 @@ class When:
     task: tuple[str, ...] = ()
     """Names and globs, one of which is its task's."""
     kind: tuple[str, ...] = ()
-    """Of its task."""
+    """Kinds of its task."""
     reward: Between | None = None
-    """Of the verdict; a trial without a reward is never between."""
+    """The verdict's; a trial without a reward is never between."""
     turns: Between | None = None
 
 
@@ -62,7 +63,7 @@ class Rule:
     verb: RuleVerb
     when: When = When()
     reward: float | None = None
-    """Of `relabel`, and only of it."""
+    """With `relabel` alone."""
     reason: str = ""
     """Never empty where a reward is given."""
 

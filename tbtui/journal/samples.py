@@ -47,12 +47,12 @@ class SampleRecord:
 
 
 def ids_as_text(ids: Sequence[int]) -> tuple[str, ...]:
-    """What stands for tokens whose text is not known."""
+    """Placeholders for tokens whose text is not known."""
     return tuple(f"‹{id}›" for id in ids)
 
 
 def only_ids(pieces: Sequence[str]) -> bool:
-    """They are what `ids_as_text` makes."""
+    """Whether the pieces are placeholders of `ids_as_text`."""
     return bool(pieces) and all(_ID.fullmatch(piece) for piece in pieces)
 
 
@@ -97,7 +97,7 @@ def _little_endian[T: (int, float)](values: array.array[T]) -> array.array[T]:
 
 
 def pack_texts(texts: Sequence[str]) -> bytes:
-    """Compressed. A lone surrogate, which no reader could show, becomes a question mark."""
+    """JSON, compressed. A lone surrogate, which no reader could show, becomes a question mark."""
     return zlib.compress(json.dumps(list(texts), ensure_ascii=False).encode("utf-8", "replace"), 1)
 
 
@@ -112,7 +112,7 @@ def unpack_texts(blob: bytes) -> tuple[str, ...]:
 
 
 def _decompressed(blob: bytes) -> bytes:
-    """Raises `ValueError` where it is more than anybody has written, or cut off."""
+    """Decompress; raises `ValueError` where that is cut off, or more than anybody has written."""
     if not isinstance(blob, bytes):
         raise ValueError("no blob")
     stream = zlib.decompressobj()

@@ -32,7 +32,7 @@ _RANGE = 25_000
 _AROUND = 60
 """Characters of an excerpt on each side of the text."""
 MOST = 500
-"""Hits; whoever has more looks for too little."""
+"""Hits, at most: a text that has more is too short to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Hit:
     where: str
     """`said`, `thought`, `typed`, `saw`, `ended` or `verifier`."""
     time: float
-    """Its own, seconds since the epoch; when it was told, `Timeline.told` knows."""
+    """The event's own, seconds since the epoch; not its replay time."""
     seq: int
     """Number of its event."""
     before: str
@@ -67,8 +67,8 @@ class Progress:
 def search(run: RunDirectory, text: str) -> Iterator[Progress]:
     """Look through a run from its start. ASCII letters match in either case; at most `MOST` hits.
 
-    Raises `JournalError` when the journal can't be read, and at the end when a row was passed over
-    that may have the text, and is spoilt. Giving up the iterator ends the search.
+    Raises `JournalError` when the journal can't be read, and at the end when a corrupt row was
+    passed over, which may have the text. Giving up the iterator ends the search.
     """
     with contextlib.closing(Database(run)) as db:
         last = db.last_seq()
@@ -124,7 +124,7 @@ def _read(
                 raise ValueError(event)
             read = seq, float(time), kind, trial, event
         except (RecursionError, TypeError, ValueError):
-            passed_over.append(db.spoilt(seq, kind))
+            passed_over.append(db.corrupt(seq, kind))
         else:
             yield read
 

@@ -1,4 +1,8 @@
-"""What there is to say of a run in one line, from a few of its events: fast for hundreds."""
+"""What a journal says of a run in one line, and of how its tasks have gone.
+
+Summed up in its database, from a few of its events: runs may hold 100,000 trials, and a directory
+hundreds of runs.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tbtui.journal.database import Database, JournalError, in_body
-from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.events import RunStatus
+from tbtui.journal.figures import planned_steps
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
 from tbtui.paths import PathError, expanded
 
@@ -27,7 +32,7 @@ class RunSummary:
     started_at: float | None = None
     """Seconds since the epoch, as all times."""
     last_at: float | None = None
-    """Of its last event."""
+    """Time of its last event."""
     policy: str = ""
     model_name: str = ""
     engine: str = ""
@@ -113,6 +118,8 @@ def _summary(run: RunDirectory, db: Database, *, live: bool) -> RunSummary:
     ended = _body(db, "run_finished", "DESC", "status", "reason")
     if ended is not None and ended[0] > seq:
         standing, reason = ended[2]["status"], ended[2]["reason"]
+        if standing not in get_args(RunStatus):
+            raise db.corrupt(ended[0], "run_finished")
     step = _body(db, "step_finished", "DESC", "step")
     evaluations = [
         rate
@@ -180,9 +187,9 @@ def _body(
     try:
         fields = json.loads(body)
     except ValueError as error:
-        raise db.spoilt(seq, kind) from error
+        raise db.corrupt(seq, kind) from error
     if not isinstance(fields, dict) or not fields.keys() >= set(needed):
-        raise db.spoilt(seq, kind)
+        raise db.corrupt(seq, kind)
     return seq, time, fields
 
 
@@ -190,3 +197,67 @@ def newest_first(summaries: Iterable[RunSummary]) -> list[RunSummary]:
     return sorted(
         summaries, key=lambda each: (each.started_at or 0.0, each.directory.name), reverse=True
     )
+
+
+_STARTED = (
+    f"SELECT time, {in_body('$.tasks_dir')}, {in_body('$.settings.agent')}"
+    " FROM events WHERE kind = 'run_started' ORDER BY seq LIMIT 1"
+)
+_TIMED = ("build", "setup", "sampling", "commands", "verifying")
+_SECONDS = " + ".join(f"coalesce({in_body(f'$.seconds.{name}', 'ended')}, 0)" for name in _TIMED)
+_HISTORY = f"""
+    WITH relabelled AS (
+        -- Of the last such event: so SQLite takes the columns beside a max().
+        SELECT trial, {in_body("$.reward")} AS reward, max(seq)
+        FROM events WHERE kind = 'trial_relabelled' GROUP BY trial
+    ),
+    finished AS (
+        SELECT {in_body("$.task", "queued")} AS task,
+            iif(relabelled.trial IS NULL, {in_body("$.reward", "ended")}, relabelled.reward)
+                AS reward,
+            {_SECONDS} AS seconds
+        FROM events AS queued
+        JOIN events AS ended ON ended.trial = queued.trial AND ended.kind = 'trial_finished'
+        LEFT JOIN relabelled ON relabelled.trial = queued.trial
+        WHERE queued.kind = 'trial_queued'
+    )
+    SELECT task, count(*), count(reward), coalesce(sum(reward), 0), coalesce(sum(reward >= 1), 0),
+        avg(seconds)
+    FROM finished WHERE task IS NOT NULL GROUP BY task
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHistory:
+    """A task's finished trials in one run, with the rewards in force."""
+
+    task: str
+    trials: int
+    scored: int
+    reward_sum: float
+    solved: int
+    seconds: float
+    """Mean time that a trial was worked on: not in the queue, nor paused, nor torn down."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunHistory:
+    started_at: float
+    """Seconds since the epoch."""
+    tasks_dir: Path
+    tasks: tuple[TaskHistory, ...]
+
+
+def read_history(run: RunDirectory) -> RunHistory | None:
+    """How the tasks have gone so far; None before the run has begun, and of runs of solutions,
+    which say nothing of a policy.
+
+    Raises:
+        JournalError: another tbtui's journal, or it can't be read.
+    """
+    with contextlib.closing(Database(run)) as db:
+        started = db.row(_STARTED)
+        if started is None or started[1] is None or started[2] == "oracle":
+            return None
+        tasks = tuple(TaskHistory(*row) for row in db.rows(_HISTORY))
+    return RunHistory(started[0], Path(started[1]), tasks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,8 +12,90 @@ from typing import Literal
 from tbtui.errors import UserError
 from tbtui.journal.database import Database, in_body
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.times import EventTimes
-from tbtui.journal.vocabulary import Outcome
+from tbtui.outcomes import INFRASTRUCTURE, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Dip:
+    """Events whose own times lie before that of the event in front of them."""
+
+    first: int
+    """Number of its first event."""
+    end: int | None
+    """Number of the first event after it; None: it lasts until the journal's end."""
+    time: float
+    """Time of the event in front of it."""
+
+
+class EventTimes:
+    """Finds events by time. Times are seconds since the epoch.
+
+    An event's replay time, at which a replay shows it, is never before that of the event in front
+    of it, whatever its own time: some runs journal a trial when it is over, and a machine's clock
+    may be set back.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._dips: list[_Dip] = []
+        self._known = 1
+        """Up to this event dips have been looked for: once, as it means to look at every event."""
+
+    def seq_at(self, time: float) -> int:
+        """Number of the last event whose replay time is at most `time`; 0: none."""
+        low, high = 0, self._look()
+        while low < high:
+            middle = (low + high + 1) // 2
+            (written,) = self._db.row("SELECT time FROM events WHERE seq = ?", (middle,))
+            if self._replay_time(middle, written) <= time:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def replay_time(self, seq: int, time: float) -> float:
+        """When a replay shows an event, by its number and its own time."""
+        self._look()
+        return self._replay_time(seq, time)
+
+    def _replay_time(self, seq: int, time: float) -> float:
+        place = bisect_right(self._dips, seq, key=lambda dip: dip.first)
+        if not place:
+            return time
+        dip = self._dips[place - 1]
+        return dip.time if dip.end is None or seq < dip.end else time
+
+    def _look(self) -> int:
+        """Look for dips in what is new; returns the last event's number."""
+        last = self._db.last_seq()
+        if last <= self._known:
+            return last
+        if (seq := self._db.timeless(self._known - 1)) is not None:
+            raise self._db.corrupt(seq, "its time")
+        if self._dips and self._dips[-1].end is None:
+            dip = self._dips.pop()
+            self._dips.append(self._dip(dip.first, dip.time))
+        falls = self._db.rows(
+            "SELECT later.seq, earlier.time FROM events AS earlier"
+            " JOIN events AS later ON later.seq = earlier.seq + 1"
+            " WHERE earlier.seq >= ? AND earlier.seq < ? AND later.time < earlier.time"
+            " ORDER BY later.seq",
+            (self._known, last),
+        )
+        for seq, time in falls:
+            before = self._dips[-1] if self._dips else None
+            if before is None or (before.end is not None and before.end < seq):
+                self._dips.append(self._dip(seq, time))
+        self._known = last
+        return last
+
+    def _dip(self, first: int, time: float) -> _Dip:
+        row = self._db.row(
+            "SELECT seq FROM events WHERE seq > ? AND time >= ? ORDER BY seq LIMIT 1",
+            (first, time),
+        )
+        return _Dip(first, row[0] if row else None, time)
+
 
 Direction = Literal[-1, 1]
 
@@ -22,13 +105,7 @@ _PERSISTENT = (
     *("step_finished", "eval_finished", "review_opened"),
     *("alarm_raised", "policy_lost", "worker_lost"),
 )
-_BROKEN = (
-    Outcome.SETUP_ERROR,
-    Outcome.SANDBOX_LOST,
-    Outcome.VERIFIER_ERROR,
-    Outcome.PROVIDER_ERROR,
-    Outcome.AGENT_ERROR,
-)
+_BROKEN = tuple(INFRASTRUCTURE)
 _SHOWN = 5
 """Trials that are named where one was meant."""
 _NO_FAILURE = (Outcome.SOLVED, Outcome.CANCELLED, *_BROKEN)
@@ -43,7 +120,7 @@ class Moment:
     """Something that happened."""
 
     time: float
-    """When it was told, which is never before what stands in front of it in the journal."""
+    """Its replay time."""
     kind: str
     trial: str | None
     text: str
@@ -51,8 +128,9 @@ class Moment:
 
 
 class Timeline:
-    """Looks through a run's journal by time. Times are seconds since the epoch, at which events
-    were told (`EventTimes`). Everything raises `JournalError` when it can't be read.
+    """Looks through a run's journal by replay time (`EventTimes`), seconds since the epoch.
+
+    Everything raises `JournalError` when it can't be read.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -60,28 +138,28 @@ class Timeline:
         self._times = EventTimes(self._db)
 
     def bounds(self) -> tuple[float, float] | None:
-        """Of the first event and of the last; None: there is none yet."""
-        first = self._first_told("true ORDER BY seq")
-        last = self._first_told("true ORDER BY seq DESC")
+        """Times of the first event and of the last; None: there is none yet."""
+        first = self._first_time("true ORDER BY seq")
+        last = self._first_time("true ORDER BY seq DESC")
         return None if first is None or last is None else (first, last)
 
     def seq_at(self, time: float) -> int:
-        """Number of the last event told no later than `time`; 0: none."""
+        """Number of the last event whose replay time is at most `time`; 0: none."""
         return self._times.seq_at(time)
 
-    def told(self, seq: int, time: float) -> float:
-        """When an event was told, by its number and its own time."""
-        return self._times.told(seq, time)
+    def replay_time(self, seq: int, time: float) -> float:
+        """When a replay shows an event, by its number and its own time."""
+        return self._times.replay_time(seq, time)
 
     def span(self, trial: str) -> tuple[float, float] | None:
         """When a trial left the queue, and its last event; None: it isn't in the journal."""
-        began = self._first_told("trial = ? AND +kind != 'trial_queued' ORDER BY seq", trial)
-        last = self._first_told("trial = ? ORDER BY seq DESC", trial)
+        began = self._first_time("trial = ? AND +kind != 'trial_queued' ORDER BY seq", trial)
+        last = self._first_time("trial = ? ORDER BY seq DESC", trial)
         return None if last is None else (last if began is None else began, last)
 
     def step_end(self, step: int) -> float | None:
         """When an optimiser step was done."""
-        return self._first_told(
+        return self._first_time(
             f"kind = 'step_finished' AND {in_body('$.step')} = ? ORDER BY seq", step
         )
 
@@ -142,10 +220,10 @@ class Timeline:
     def close(self) -> None:
         self._db.close()
 
-    def _first_told(self, where: str, *values: object) -> float | None:
-        """When the first such event was told."""
+    def _first_time(self, where: str, *values: object) -> float | None:
+        """Replay time of the first such event."""
         row = self._db.row(f"SELECT seq, time FROM events WHERE {where} LIMIT 1", values)
-        return None if row is None else self.told(*row)
+        return None if row is None else self.replay_time(*row)
 
     def _nearest(
         self, time: float, direction: Direction, where: str, values: Sequence[object] = ()
@@ -164,7 +242,7 @@ class Timeline:
         if row is None:
             return None
         seq, own, kind, trial, text = row
-        return Moment(self.told(seq, own), kind, trial, str(text))
+        return Moment(self.replay_time(seq, own), kind, trial, str(text))
 
 
 def _first(moments: Sequence[Moment | None], direction: Direction) -> Moment | None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 TypedKind = Literal["text", "key", "paste"]
 MAX_TYPED_BYTES = 16 << 10
-"""Of one command. A longer paste is typed by several."""
+"""In one command. A longer paste is typed by several."""
 MAX_TYPED_PARTS = 512
 
 _NAMES: Mapping[str, str] = MappingProxyType(
@@ -58,7 +58,7 @@ class Typed:
 
     kind: TypedKind
     text: str
-    """Of a key: its name."""
+    """A key's is its name."""
 
 
 def to_arguments(parts: Sequence[Typed]) -> dict[str, Any]:

@@ -1,17 +1,14 @@
-"""The one hand that writes a run's journal."""
+"""Writes a run's journal, as the only one that does."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
-
-from pydantic_core import PydanticSerializationError
 
 from tbtui.journal.database import FORMAT, JournalError, distrust, may_pass, require_format
 from tbtui.journal.events import (
@@ -20,6 +17,7 @@ from tbtui.journal.events import (
     PolicyMeasured,
     ResourcesMeasured,
     TrialEvent,
+    encode,
 )
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, RunLock
 from tbtui.journal.samples import SampleRecord, pack_floats, pack_ids, pack_texts, shared_prefix
@@ -88,15 +86,6 @@ def _create(database: Path) -> None:
     unfinished.rename(database)
 
 
-def _body(event: AnyEvent) -> str:
-    """As JSON. A lone surrogate, which no reader could show, becomes a question mark."""
-    try:
-        return event.model_dump_json(exclude={"kind"})
-    except PydanticSerializationError:
-        fields = event.model_dump(mode="json", exclude={"kind"})
-        return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode()
-
-
 _Statement = tuple[str, tuple[object, ...]]
 
 
@@ -130,10 +119,10 @@ class JournalWriter:
         self.blocked = ""
         """Why nothing can be written for now; empty while all is well."""
         self.on_blocked: Callable[[], None] | None = None
-        """Whoever sees to `flush`; without one an outage raises `JournalError` too."""
+        """Sees to it that `flush` is called; without it an outage raises `JournalError` too."""
         self._backlog: list[_Statement] = []
         self._tails: dict[str, tuple[int, ...]] = {}
-        """Of running trials: the tokens so far. A trial never goes on in another process."""
+        """Running trial -> its tokens so far. A trial never goes on in another process."""
         with contextlib.ExitStack() as undo:
             try:
                 self._lock = undo.enter_context(RunLock(run))
@@ -158,7 +147,7 @@ class JournalWriter:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """All that is written within is there for readers at once, or not at all."""
+        """Write all that is appended within as one transaction."""
         before = self._seq, self._sample
         collected, self._collected = self._collected, []
         try:
@@ -176,7 +165,7 @@ class JournalWriter:
         trial = event.trial if isinstance(event, TrialEvent) else None
         if self.blocked and isinstance(event, _MEASUREMENTS):
             return self._seq
-        body = _body(event)
+        body = encode(event)
         self._seq += 1
         self._write((_INSERT_EVENT, (self._seq, self._clock(), event.kind, trial, body)))
         return self._seq
@@ -243,7 +232,7 @@ class JournalWriter:
         return db
 
     def _write(self, *statements: _Statement) -> None:
-        """All of them at once; later, while the disk refuses."""
+        """Execute the statements in one transaction; keep them while the disk refuses."""
         if self._collected is not None:
             self._collected.extend(statements)
         elif self.blocked:
@@ -272,7 +261,7 @@ class JournalWriter:
             raise
 
     def _refused(self, error: sqlite3.Error) -> None:
-        """Take up why nothing can be written for now.
+        """Remember why nothing can be written for now.
 
         Raises:
             JournalError: it is nothing that passes.
@@ -282,7 +271,7 @@ class JournalWriter:
         self.blocked = str(error)
 
     def forget(self, trial: str) -> None:
-        """The trial is over: no further sample of it will come."""
+        """Drop the tokens of a trial that is over: no further sample of it will come."""
         self._tails.pop(trial, None)
 
     def close(self) -> None:

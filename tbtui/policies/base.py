@@ -1,4 +1,4 @@
-"""What a policy is: something that samples tokens, learns from them, and publishes its weights.
+"""Defines a policy: a model that samples tokens, learns from them, and publishes its weights.
 
 A policy knows nothing of trials, groups or the journal. Everything is in tokens: a prompt is a
 sequence of token ids, a completion comes back with the log-probability of each token that was
@@ -15,15 +15,19 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.algorithm.datum import Datum as Datum
 from tbtui.algorithm.losses import LossName as LossName
 from tbtui.algorithm.losses import LossSettings as LossSettings
+from tbtui.algorithm.step import Datum as Datum
 from tbtui.errors import UserError
+from tbtui.server_status import ServerStatus
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["stop", "length"]
 Ended = Literal["success", "errored", "interrupted"]
 """How the work with a policy came to its end."""
+
+Thinking = Literal["keep", "strip", "off"]
+"""What becomes of the thinking of earlier turns; "off": the model is asked not to think."""
 
 
 class PolicyError(UserError):
@@ -40,8 +44,8 @@ class PolicyDeniedError(PolicyRefusedError):
 
 
 class PolicyLostError(PolicyError):
-    """What was being trained is gone, or nobody knows what became of it: the server lost its
-    state, or an optimiser step's answer never came. Nothing can be asked of the policy any more.
+    """What was being trained is gone, or in doubt: the server lost its state, or an optimiser
+    step's answer never came. Nothing can be asked of the policy any more.
 
     A policy made afresh goes on from the last checkpoint.
     """
@@ -74,16 +78,18 @@ class PolicyInfo:
     keeps_published: bool = True
     """Sampling with published weights goes on while, and after, others are trained."""
     honours: frozenset[str] = frozenset()
-    """Which of the settings that depend on the policy (`config.POLICY_SETTINGS`) it honours."""
+    """Which of the settings that depend on the policy (`depends_on_policy`) it honours."""
     tokenizer: str | None = None
     """Digest of the tokenizer: with another one, token ids mean something else. None: unknown."""
     notes: tuple[str, ...] = ()
     """What a person should know of it before it is trained, one line each."""
+    address: str | None = None
+    """Its server's, without credentials; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Draw one completion.
+    """Asks for one completion.
 
     `seed` names the random stream of this one completion, so that what is drawn does not depend
     on which other requests share its batch.
@@ -110,7 +116,7 @@ class Sample:
     weights_version: int
     """Version of the weights that drew it; 0 is the starting checkpoint."""
     cached_tokens: int | None = None
-    """Prompt tokens that the sampler had in its cache; None where it doesn't tell."""
+    """Prompt tokens that the sampler had in its cache; None where it doesn't report that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,7 @@ class GradientResult:
     loss: float
     """Summed over the data."""
     entropy: float | None
-    """Mean over the trained tokens, nats; None where the policy doesn't tell."""
+    """Mean over the trained tokens, nats; None where the policy doesn't report it."""
     logprobs: tuple[npt.NDArray[np.float32], ...]
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -155,96 +161,9 @@ class StepResult:
     """What `apply` did."""
 
     grad_norm: float | None
-    """Before clipping; None where the policy doesn't tell."""
+    """Before clipping; None where the policy doesn't report it."""
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-RequestKind = Literal[
-    "sample", "forward", "forward_backward", "optim_step", "save", "load", "create"
-]
-ServerState = Literal[
-    "active",
-    "paused_capacity",
-    "paused_rate_limit",
-    "paused_billing",
-    "failing",
-    "unreachable",
-    "unknown",
-]
-"""`failing`: it answers requests with an error of its own (500), and they are sent again;
-`unreachable`: nothing answers, or a proxy in its place (502 to 504)."""
-
-DOWN: frozenset[ServerState] = frozenset(
-    {"paused_capacity", "paused_rate_limit", "paused_billing", "unreachable"}
-)
-"""States in which it answers nobody, and which pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestStatus:
-    """Requests of one kind to a server."""
-
-    kind: RequestKind
-    in_flight: int
-    oldest_sec: float | None
-    """Age of the oldest one in flight."""
-    completed: int
-    """Since the start, failed ones included."""
-    failed: int
-    p50_sec: float | None
-    """Latency of the last ones (at most 256)."""
-    p95_sec: float | None
-
-
-LatencyKind = Literal["first_token", "inter_token", "queue", "end_to_end"]
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyStatus:
-    """A latency that a server measures itself, over its last minute."""
-
-    kind: LatencyKind
-    p50_sec: float
-    p95_sec: float
-    count: int
-    """Measurements that the percentiles are of."""
-
-
-@dataclass(frozen=True, slots=True)
-class InferenceStatus:
-    """What a server's inference engines tell of themselves: of everybody's requests, not ours."""
-
-    kv_cache_use: float | None
-    """From 0 to 1; of several engines, the fullest one's."""
-    preemptions: int
-    """Requests put back because that cache was full, since the start."""
-    latencies: tuple[LatencyStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
-    """What a policy's server says of itself, and what can be seen of it from outside. A queue
-    position, its length or an estimated time are in no protocol, so they are not here."""
-
-    state: ServerState
-    reason: str
-    """In the server's words; empty where it gave none."""
-    since: float
-    """Seconds since the epoch, of the state."""
-    requests: tuple[RequestStatus, ...]
-    """Kinds that there have been any of."""
-    retries: int
-    """Requests sent again, by the client library or by us."""
-    prompt_tokens: int
-    """Of answered sampling requests."""
-    cached_tokens: int
-    """Of those, how many the server had in its cache."""
-    inference: InferenceStatus | None = None
-    """Where it tells, and was asked of late."""
-    stored_bytes: int | None = None
-    """Size of the checkpoints that it holds for us, saved or loaded in this session; None where
-    it doesn't tell."""
 
 
 Activity = Literal["idle", "sampling", "training", "loading", "saving"]
@@ -258,7 +177,7 @@ class PolicyStatus:
     in_flight: int
     """Sampling requests handed in and not answered."""
     running: int
-    """Of those, how many are being computed now."""
+    """How many of those are being computed now."""
     completed: int
     """Requests answered since the start."""
     sampled_tokens: int
@@ -270,6 +189,9 @@ class PolicyStatus:
     """The process that computes, when it is ours."""
     server: ServerStatus | None = None
     """Where the policy is somebody else's server."""
+    stored_bytes: int | None = None
+    """Size of the checkpoints that the server holds for us, saved or loaded in this session; None
+    where it doesn't tell."""
 
 
 class Renderer(Protocol):
@@ -285,7 +207,7 @@ class Renderer(Protocol):
         """Token ids of a whole conversation of which the first `known` messages, the last of them
         the assistant's, have been before the policy as `history`, token for token.
 
-        The result starts with `history`, but for a renderer that is told to leave something of it
+        The result starts with `history`, but for a renderer that leaves something of it
         out (an earlier turn's thinking).
         """
         ...
@@ -324,11 +246,12 @@ class Policy(Protocol):
     async def sample(self, request: SampleRequest) -> Sample: ...
 
     async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
-        """Add the gradient of the summed loss over `data` to what has been accumulated."""
+        """Add the gradient of the summed loss over `data` to what has been accumulated (Tinker's
+        `forward_backward`)."""
         ...
 
     async def apply(self, settings: OptimSettings) -> StepResult:
-        """One optimiser step on the accumulated gradient, which is zero afterwards."""
+        """One optimiser step (`optim_step`) on the accumulated gradient, zero afterwards."""
         ...
 
     async def score(
@@ -358,5 +281,30 @@ class Policy(Protocol):
 
     async def close(self, ended: Ended = "success") -> None:
         """Let go of everything, within seconds and without an error, started or not; what is
-        still in flight fails with `PolicyError`. A server is told how it `ended`."""
+        still in flight fails with `PolicyError`. A server learns how it `ended`."""
+        ...
+
+
+class ChatRenderer(Renderer, Protocol):
+    """A renderer of a real model's chat."""
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Tokens that end the assistant's turn; single tokens, never pieces of text."""
+        ...
+
+    @property
+    def digest(self) -> str | None:
+        """Digest of the vocabulary: with another one, token ids mean something else. None:
+        unknown."""
+        ...
+
+    @property
+    def vocab_size(self) -> int | None:
+        """One more than the largest token id. None: unknown."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the model's chat format, one line each."""
         ...

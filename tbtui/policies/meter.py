@@ -1,4 +1,4 @@
-"""What can be seen of a server from outside: its requests, and what it says of its own queue."""
+"""Counts requests to a server, and keeps what is known of its state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tbtui.policies.base import RequestKind, RequestStatus, ServerState, ServerStatus
+from tbtui.server_status import RequestKind, RequestStatus, ServerState, ServerStatus
 
 StateSource = Literal[
     "creation",
@@ -27,7 +27,7 @@ StateSource = Literal[
     "errors_other",
     "caller",
 ]
-"""Who tells of a state: three queues of the server; the transport and the account; the server's
+"""What a state was seen by: three queues of the server; the transport and the account; the server's
 errors by kind of request; our own code."""
 _ERRORS: tuple[StateSource, ...] = (
     "errors_sampling",
@@ -38,8 +38,8 @@ _ERRORS: tuple[StateSource, ...] = (
 
 LATENCIES_KEPT = 256
 
-# The worst comes last. Not to know is worse than to be told that all is well, and better than to
-# be told that it isn't.
+# The worst comes last. Not to know is worse than to hear that all is well, and better than to hear
+# that it isn't.
 _SEVERITY: dict[ServerState, int] = {
     "active": 0,
     "unknown": 1,
@@ -141,7 +141,7 @@ class RequestMeter:
                     self._show()
                 self._end_pause(_QUEUES[kind])
                 if not any(requests.started for requests in self._requests.values()):
-                    # Nobody waits for what failed: nothing would take it back.
+                    # What failed is no longer awaited: nothing would take it back.
                     for source in _ERRORS:
                         self._said.pop(source, None)
                     self._show()
@@ -205,7 +205,7 @@ class RequestMeter:
 
     def _end_pause(self, queue: StateSource) -> None:
         """A queue speaks only of requests that wait in it: when the last of them has failed or
-        was cancelled, nobody would ever take its pause back."""
+        was cancelled, nothing would ever take its pause back."""
         said = self._said.get(queue)
         if said is None or not said[0].startswith("paused"):
             return

@@ -1,4 +1,4 @@
-"""Blocking calls that nobody has to wait for."""
+"""Runs blocking calls that neither a cancelled caller nor the process's end has to wait for."""
 
 from __future__ import annotations
 

@@ -1,23 +1,58 @@
-"""What every policy checks of a sampling request, and counts of the work that it does."""
+"""What every policy checks of a sampling request or of its server's models; counts of its work."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import difflib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 
 from tbtui.policies.base import (
     Activity,
     ContextOverflowError,
     PolicyError,
+    PolicyRefusedError,
     PolicyStatus,
     Sample,
     SampleRequest,
-    ServerStatus,
 )
+from tbtui.server_status import ServerStatus
 
 LATENCIES_KEPT = 256
+_MODELS_NAMED = 5
+
+
+def context_limit(served: int | None, setting: int | None, model: str, server: str) -> int:
+    """Tokens of prompt and completion together, by what the server says and what is asked for.
+
+    Raises:
+        PolicyRefusedError: neither says it.
+    """
+    limits = [limit for limit in (served, setting) if limit is not None]
+    if not limits:
+        raise PolicyRefusedError(
+            f"context_limit: {server} doesn't say how long a context {model} has; set it"
+        )
+    return min(limits)
+
+
+def offer(wanted: str, names: Iterable[str]) -> str:
+    """The models that a server has in place of `wanted`: the nearest first, and a few others."""
+    known = sorted(names)
+    if not known:
+        return "it names none that it has"
+    folded = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(wanted.casefold(), folded, n=_MODELS_NAMED, cutoff=0.5)
+    named = [folded[name] for name in near]
+    named += [name for name in known if name not in named][: _MODELS_NAMED - len(named)]
+    left = len(known) - len(named)
+    more = f" and {left} more" if left else ""
+    if not near:
+        return f"it has {', '.join(named)}{more}"
+    others = f"; it also has {', '.join(named[1:])}{more}" if named[1:] else ""
+    return f"the nearest is {named[0]}{others}"
 
 
 def fitted(request: SampleRequest, context_limit: int) -> SampleRequest:
@@ -35,6 +70,21 @@ def fitted(request: SampleRequest, context_limit: int) -> SampleRequest:
     if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
         raise PolicyError("a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0")
     return dataclasses.replace(request, max_tokens=min(room, request.max_tokens))
+
+
+async def unless_closed[T](answer: Awaitable[T], closed: str) -> T:
+    """Await an answer, which is cancelled when the policy is closed: no cancellation of the caller.
+
+    Raises:
+        PolicyError: `closed`, in that case.
+    """
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise PolicyError(closed) from None
 
 
 class Work:
@@ -67,8 +117,9 @@ class Work:
         running: int,
         pid: int | None = None,
         server: ServerStatus | None = None,
+        stored_bytes: int | None = None,
     ) -> PolicyStatus:
-        """`in_flight` and `running`: sampling requests, as in `PolicyStatus`."""
+        """As in `PolicyStatus`."""
         sampling: Activity = "sampling" if in_flight else "idle"
         return PolicyStatus(
             in_flight=in_flight,
@@ -79,4 +130,5 @@ class Work:
             activity=self._beside[0] if self._beside else sampling,
             pid=pid,
             server=server,
+            stored_bytes=stored_bytes,
         )

@@ -26,7 +26,7 @@ class Stopwatch:
         self._clock = clock
         self._category: Category = "build"
         self._since = clock()
-        self._spent = dict.fromkeys(PhaseSeconds.model_fields, 0.0)
+        self._spent = dict.fromkeys(PhaseSeconds.__struct_fields__, 0.0)
         self._holds = 0
 
     def enter(self, category: Category) -> Category:

@@ -92,7 +92,7 @@ class TrialControl:
         keyboard: Keyboard,
         mark: Callable[[str, bool], None],
     ) -> None:
-        """`mark` is told when a person takes over (True) and gives back, in words."""
+        """`mark` is called when a person takes over (True) and gives back, with words for it."""
         self._keyboard = keyboard
         self._mark = mark
         self._typist = ""
@@ -124,7 +124,7 @@ class TrialControl:
         self._steering: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
 
-    # What the trial tells
+    # What the trial reports
 
     def attach(self, sandbox: Sandbox) -> None:
         """The agent begins to act in this sandbox."""

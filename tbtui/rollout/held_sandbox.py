@@ -1,4 +1,4 @@
-"""A trial's sandbox as its control sees it: frozen, thawed, kept alive."""
+"""Freezes, thaws and keeps alive a trial's sandbox."""
 
 from __future__ import annotations
 

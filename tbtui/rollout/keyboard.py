@@ -1,4 +1,4 @@
-"""A person's keys on their way into a trial's terminal: in order, bounded, one after the other."""
+"""Types a person's keys into a trial's terminal: in order, bounded, one after the other."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Terminal(Protocol):
 
 
 class Keyboard:
-    """One trial's. Nothing is typed before `attach`."""
+    """One trial's keys. Nothing is typed before `attach`."""
 
     def __init__(
         self, trial: str, post: Callable[[FromWorker], None], record: Callable[[Typed], None]
     ) -> None:
-        """`record` is told of each part just before it is sent."""
+        """`record` is called with each part just before it is sent."""
         self._trial = trial
         self._post = post
         self._record = record
@@ -53,7 +53,7 @@ class Keyboard:
         self._terminal = terminal
 
     def type(self, message: TypeKeys) -> None:
-        """Send it when all before it is sent. Returns at once; `KeysTyped` tells the rest."""
+        """Send it when all before it is sent. Returns at once; `KeysTyped` reports the rest."""
         if len(self._waiting) >= MAX_WAITING:
             self.refuse(message, f"the terminal is behind: {MAX_WAITING} commands wait for it")
             return

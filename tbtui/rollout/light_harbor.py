@@ -1,4 +1,4 @@
-"""Harbor without litellm, until somebody needs it.
+"""Imports Harbor without litellm, until something needs it.
 
 Terminus-2's module imports litellm to be able to talk to providers: 8 s of CPU and 150 MB in
 every worker, and no trial of ours talks to one, because the agent asks the engine.

@@ -1,4 +1,4 @@
-"""What ties a running trial to its worker: control, completions, events, and notes on the agent.
+"""Links a running trial to its worker: control, completions, events, and notes on the agent.
 
 Harbor builds the agent from an import path and serialisable arguments, so a live object can't be
 handed to it. `LINK` carries it instead: a context variable that is set in the trial's own task
@@ -88,7 +88,7 @@ class TrialLink:
             spec.trial, post, self.budget, self.watch, self.keyboard, self._mark
         )
         self.starvation: Starvation | None = None
-        """Gives back what the machine kept from it; None: nobody measures that."""
+        """Gives back what the machine kept from it; None: that is not measured."""
         self.notes = AgentNotes()
         self.stage: FailedPhase = "environment"
         """Where the trial is; if it fails, where it failed."""
@@ -185,7 +185,7 @@ class TrialLink:
         raise AgentEnded("provider_error", answer.reason)
 
     def deliver(self, answer: Completion | CompletionFailed) -> bool:
-        """Hand in the answer to a request of this trial; False if nobody waits for it."""
+        """Hand in the answer to a request of this trial; False if it is no longer awaited."""
         future = self._answers.get(answer.request)
         if future is None or future.done():
             return False
@@ -194,7 +194,7 @@ class TrialLink:
 
     def delay(self, message: CompletionDelayed) -> bool:
         """Hold the clocks while a request of this trial can't be answered, or no longer; False if
-        nobody waits for it."""
+        it is no longer awaited."""
         if message.request not in self._answers:
             return False
         if not message.delayed:

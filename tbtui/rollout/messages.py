@@ -34,8 +34,8 @@ ControlVerb = Literal[
     "pause", "freeze", "resume", "stop", "expire", "cancel", "take_over", "give_back"
 ]
 """`expire` is a stop by the step's deadline; after `give_back` the trial stays paused, while
-`resume` gives it back and lets it go on. What a trial is told; the other commands that
-people have are the engine's own business."""
+`resume` gives it back and lets it go on. Sent to a trial; the other commands that people
+have are the engine's own business."""
 
 AgentName = Literal["terminus-2", "oracle"]
 """Who acts in a trial: the policy through Harbor's Terminus-2, or the task's own solution."""
@@ -55,7 +55,7 @@ FailedPhase = Literal["environment", "agent_setup", "agent", "verifier", "teardo
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSpec:
-    """What Harbor's EnvironmentConfig is told: a known type or an import path, and kwargs."""
+    """For Harbor's EnvironmentConfig: a known type or an import path, and kwargs."""
 
     type: str | None
     import_path: str | None
@@ -261,7 +261,7 @@ class KeysTyped:
 
 @dataclass(frozen=True, slots=True)
 class ControlRefused:
-    """The trial can't do that; the reason is one line for whoever asked."""
+    """The trial can't do that; the reason is one line for the person who asked."""
 
     trial: str
     verb: ControlVerb
@@ -320,7 +320,8 @@ class TrialFacts:
     lasting: bool = False
     """The environment can't be built, for a reason that another attempt would meet again."""
     given_back_sec: float = 0.0
-    """Of the agent's budget, what a starved machine kept from it and was added again."""
+    """Seconds of the agent's budget that a starved machine kept from it and that were added again.
+    """
     used_up: str = ""
     """What its sandbox had used up when the agent was through, so that a verifier can't run."""
 

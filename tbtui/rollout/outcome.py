@@ -12,20 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tbtui.journal.events import Outcome
 from tbtui.journal.vocabulary import is_reward
+from tbtui.outcomes import Outcome
 from tbtui.rollout.messages import TrialFacts, VerdictCheck
-
-_INFRASTRUCTURE = frozenset(
-    {
-        Outcome.SETUP_ERROR,
-        Outcome.SANDBOX_LOST,
-        Outcome.VERIFIER_ERROR,
-        Outcome.PROVIDER_ERROR,
-        Outcome.AGENT_ERROR,
-    }
-)
-
 
 _FROM_VERIFIER = frozenset({Outcome.FAILED, Outcome.VERIFIER_ERROR})
 
@@ -43,11 +32,6 @@ class Decision:
     """Another attempt at this task, in the same environment, would end the same way."""
 
 
-def is_infrastructure(outcome: Outcome) -> bool:
-    """The machinery's doing, not the policy's: worth another attempt, never scored."""
-    return outcome in _INFRASTRUCTURE
-
-
 def decide(facts: TrialFacts) -> Decision:
     """The outcome of a trial that ended. Pure and total."""
     verdict = facts.verdict
@@ -63,7 +47,7 @@ def decide(facts: TrialFacts) -> Decision:
             outcome, reason = _checked(check, reason)
         elif facts.within_sandbox and check.works:
             outcome, reason = _checked(check, "the agent broke its verifier")
-    if facts.human_touched and not is_infrastructure(outcome) and outcome is not Outcome.CANCELLED:
+    if facts.human_touched and not outcome.infrastructure and outcome is not Outcome.CANCELLED:
         outcome, reason = Outcome.HUMAN_TOUCHED, f"a person typed in its terminal; {reason}"
     # A failure without a verdict is one that the agent has prevented.
     prevented = outcome is Outcome.FAILED and verdict is None
@@ -93,7 +77,7 @@ def lost_with_worker(reason: str) -> Decision:
 def _reward(facts: TrialFacts, outcome: Outcome, verdict: float | None) -> float | None:
     if outcome is Outcome.FAILED and verdict is None:
         return 0.0  # the agent's own doing
-    if verdict is None or is_infrastructure(outcome) or outcome is Outcome.CANCELLED:
+    if verdict is None or outcome.infrastructure or outcome is Outcome.CANCELLED:
         return None
     return verdict if facts.finish == "completed" else 0.0
 

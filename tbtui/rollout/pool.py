@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tbtui.errors import UserError
 from tbtui.ipc import Channel, ChannelClosedError, spawn, wait_for_exit
-from tbtui.rollout.environments.ledger import reap_leftovers
+from tbtui.rollout.environments.leftovers import reap_leftovers
 from tbtui.rollout.messages import (
     Completion,
     CompletionDelayed,
@@ -44,7 +44,7 @@ SILENCE_SEC = 30
 START_SEC = 120
 """A worker that has not imported Harbor by then is killed."""
 STOP_SEC = 20.0
-"""How long a worker may take to clean up when it is told to leave."""
+"""How long a worker may take to clean up when it is asked to leave."""
 LEAVE_SEC = 3.0
 """How long a worker may take to end once its channel is closed."""
 _FAILED_STARTS = 3
@@ -93,7 +93,7 @@ class _Worker:
     trials: set[str] = field(default_factory=set)
     served: int = 0
     """Trials that it was given."""
-    worn: str | None = None
+    recycle_reason: str | None = None
     """Why it is to be replaced."""
     replaces: WorkerId | None = None
     """Who gets no more trials once this one is ready."""
@@ -216,7 +216,7 @@ class WorkerPool:
         return worker is not None and self._post(worker, answer)
 
     def delay(self, delayed: CompletionDelayed) -> bool:
-        """Tell the worker that asked how it is with its answer; False if it waits no more."""
+        """Pass on that an answer is delayed, or no longer; False if it is no longer awaited."""
         worker = self._home.get(self._asked.get(delayed.request, ""))
         return worker is not None and self._post(worker, delayed)
 
@@ -265,8 +265,8 @@ class WorkerPool:
         try:
             async for message in worker.channel:
                 self._receive(worker, message)
-            await self._bury(worker)
-        except Exception as error:  # noqa: BLE001  it is passed on to whoever watches the pool
+            await self._on_exit(worker)
+        except Exception as error:  # noqa: BLE001  it is passed on to the pool's owner
             self._fail(error)
 
     def _receive(self, worker: _Worker, message: FromWorker) -> None:
@@ -280,7 +280,7 @@ class WorkerPool:
                     self._retire(old)
                 self._place()
             case Heartbeat():
-                self._check_wear(worker, message)
+                self._recycle_if_due(worker, message)
             case SampleWanted():
                 self._asked[message.request] = message.trial
             case TrialDone():
@@ -292,7 +292,7 @@ class WorkerPool:
                 pass
         self._on_message(worker.number, message)
 
-    async def _bury(self, worker: _Worker) -> None:
+    async def _on_exit(self, worker: _Worker) -> None:
         # Without its channel the process is dead, on its way out, or of no use.
         await self._wait_or_kill(worker, STOP_SEC if self._stopping else LEAVE_SEC)
         await worker.channel.close()
@@ -301,12 +301,12 @@ class WorkerPool:
         for trial in trials:
             self._forget(trial)
         if not self._stopping:
-            # Its sandboxes ended with it, but nobody has written them off.
+            # Its sandboxes ended with it, but are still written down.
             await self._reap(worker.process.pid)
         if self._stopping:  # perhaps since then
             return
         if worker.retired and not trials and worker.killed_for is None:
-            why = worker.worn or "no longer needed"
+            why = worker.recycle_reason or "no longer needed"
             self._on_recycled(WorkerRecycledInfo(worker.number, worker.process.pid, why))
             return
         reason = worker.killed_for or _how_it_ended(worker.process)
@@ -323,16 +323,17 @@ class WorkerPool:
 
     # Recycling
 
-    def _check_wear(self, worker: _Worker, beat: Heartbeat) -> None:
-        if worker.worn is None:
+    def _recycle_if_due(self, worker: _Worker, beat: Heartbeat) -> None:
+        if worker.recycle_reason is None:
             # A fresh one that is over the limit would only be followed by another.
             if self._max_mb and worker.served and beat.rss_mb > self._max_mb:
-                worker.worn = f"it held {beat.rss_mb:.0f} MB, of {self._max_mb:.0f} MB"
+                worker.recycle_reason = f"it held {beat.rss_mb:.0f} MB, of {self._max_mb:.0f} MB"
             elif self._max_trials and worker.served >= self._max_trials:
-                worker.worn = f"it has run {worker.served} trials"
+                worker.recycle_reason = f"it has run {worker.served} trials"
             elif beat.left_behind:
-                worker.worn = f"{beat.left_behind} of its trials hang"
-        if worker.worn is not None and not worker.retired and not self._successor_starts():
+                worker.recycle_reason = f"{beat.left_behind} of its trials hang"
+        due = worker.recycle_reason is not None and not worker.retired
+        if due and not self._successor_starts():
             self._starting_successor = asyncio.create_task(
                 self._start_successor(worker), name=f"successor of rollout worker {worker.number}"
             )

@@ -24,7 +24,7 @@ from pathlib import Path
 
 TICK_SEC = 0.05
 ATTENDED_TICK_SEC = 0.01
-"""While somebody types and waits for the echo."""
+"""While a person types and waits for the echo."""
 MAX_CAST_BYTES = 16 << 20
 _CHUNK_BYTES = 256 << 10
 _FIRST_SCREEN_WAIT_SEC = 0.5
@@ -180,7 +180,7 @@ class Recorder:
         self._live: set[Recording] = set()
         self._attended: set[Recording] = set()
         self._waiting = asyncio.Event()
-        """Somebody types and waits for what comes of it."""
+        """A person types and waits for what comes of it."""
 
     def typed(self, recording: Recording, text: str) -> None:
         """Write down what a person types, ahead of what the terminal makes of it."""

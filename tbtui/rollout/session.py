@@ -16,9 +16,10 @@ from harbor.agents.terminus_2.tmux_session import TmuxSession
 from harbor.environments.base import BaseEnvironment, ExecResult
 
 from tbtui.journal.typed import Typed
+from tbtui.rollout.environments.abilities import Terminals
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import TrialLink
-from tbtui.rollout.tmux_control import Terminals, TmuxControl, plain_tmux
+from tbtui.rollout.tmux_control import TmuxControl, plain_tmux
 
 EXEC_SEC = 120.0
 """Sending keys and reading a screen take milliseconds; after this long the terminal is stuck."""

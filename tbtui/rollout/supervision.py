@@ -1,4 +1,4 @@
-"""Nothing in a trial may hang for ever: what Harbor does not bound is bounded here.
+"""Ends what hangs in a trial, where Harbor has no time limit of its own.
 
 Harbor's own time limits end what reacts to being cancelled. A sandbox's client may not, and some
 steps (copying logs and artifacts, tearing down) have no limit at all.
@@ -29,7 +29,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a trial is at, and how long that may take (None: it sees to that itself)."""
+    """What a trial is doing, and how long that may take (None: it has a limit of its own)."""
 
     name: Hashable
     limit_sec: float | None

@@ -33,12 +33,12 @@ from harbor.models.trajectories import Step
 from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.journal.events import AgentCommand, TrialPhase
-from tbtui.rollout.environments.errors import NoticesLoss, SandboxError, SandboxLostError
+from tbtui.rollout.environments.abilities import NoticesLoss
+from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK, AgentEnded
-from tbtui.rollout.linked_llm import LinkedLLM
+from tbtui.rollout.linked_llm import GuardedParser, LinkedLLM
 from tbtui.rollout.messages import FinishReason, TurnSeen, TurnUnderstood
-from tbtui.rollout.parsing import GuardedParser
 from tbtui.rollout.recording import Recording
 from tbtui.rollout.session import GatedExec, GatedSession, TerminalStuckError
 from tbtui.rollout.starvation import MachineStarvedError

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import socket
 from collections.abc import Sequence
-from typing import Protocol, override, runtime_checkable
+from typing import override
 
 from harbor.environments.base import ExecResult
 
+from tbtui.rollout.environments.abilities import Terminals
 from tbtui.rollout.environments.commands import direct_argv
 
 MAX_REPLY_BYTES = 8 << 20
@@ -25,7 +25,7 @@ MAX_REPLY_BYTES = 8 << 20
 _ONCE = frozenset(["send-keys", "set-buffer", "paste-buffer"])
 _COMMANDS = frozenset(["send-keys", "capture-pane", "has-session", "set-option"])
 _CLIENT = ("tmux", "-C", "attach-session", "-E", "-f", "no-output,ignore-size", "-t")
-# Outside blocks tmux tells of events, each in a line that begins with %.
+# Outside blocks tmux reports events, each in a line that begins with %.
 _REPLY = re.compile(
     rb"%end \d+ \d+ 1\n(?:%(?!begin \d+ \d+ 1\n)[^\n]*\n)*"
     rb"%begin (?P<block>\d+ \d+ 1)\n(?P<output>.*)%(?P<guard>end|error) (?P=block)\n"
@@ -33,23 +33,6 @@ _REPLY = re.compile(
     re.DOTALL,
 )
 _UNSAFE = re.compile(rb"[^A-Za-z0-9]")
-
-
-@runtime_checkable
-class Terminals(Protocol):
-    """A sandbox whose programs can be talked to while they run."""
-
-    async def open_program(
-        self, argv: Sequence[str], *, user: str | int | None = None
-    ) -> socket.socket:
-        """Starts a program; its standard input and output are the returned socket's other end.
-
-        The socket is the caller's; it reads EOF when the program has ended.
-
-        Raises:
-            SandboxError: the sandbox is gone or can't start it.
-        """
-        ...
 
 
 def tmux_line(argv: Sequence[str]) -> bytes:
@@ -90,7 +73,7 @@ class TmuxControl(asyncio.Protocol):
 
     @staticmethod
     async def open(sandbox: Terminals, session: str, user: str | int | None = None) -> TmuxControl:
-        """Attaches to the session; the first command tells whether that worked.
+        """Attaches to the session; the first command shows whether that worked.
 
         Raises:
             SandboxError: the sandbox is gone or can't start a program.
@@ -122,7 +105,7 @@ class TmuxControl(asyncio.Protocol):
         return None if repeatable else ExecResult(stderr="lost the tmux client\n", return_code=1)
 
     async def _ask(self, argv: Sequence[str]) -> ExecResult | None:
-        """Frames the reply by words that nobody in the sandbox can know beforehand.
+        """Frames the reply by words that nothing in the sandbox can know beforehand.
 
         The guard lines around it carry a time and a counter, which could be guessed and printed.
         """
@@ -171,7 +154,7 @@ class TmuxControl(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         if self._reply is None or self._reply.done():
-            return  # events nobody asked for
+            return  # events that were not asked for
         searched = max(0, len(self._received) - len(self._marker))
         self._received += data
         if len(self._received) > MAX_REPLY_BYTES:

@@ -29,11 +29,10 @@ from tbtui.journal.events import TrialPhase
 from tbtui.journal.vocabulary import MAX_REWARD, is_reward
 from tbtui.paths import open_plain
 from tbtui.rollout.budget import is_starved
-from tbtui.rollout.clean_slate import clean_for_verifier
 from tbtui.rollout.disk import tidy
 from tbtui.rollout.environments.build import UnbuildableError
 from tbtui.rollout.environments.errors import SandboxError
-from tbtui.rollout.environments.report import BoxReport
+from tbtui.rollout.environments.limits import BoxReport
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.link import LINK, TrialLink
 from tbtui.rollout.messages import TrialFacts, TrialSpec
@@ -44,7 +43,7 @@ from tbtui.rollout.starvation import MachineStarvedError, Starvation
 from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
 from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, PROBE_SEC, answers
 from tbtui.rollout.verifier import IMPORT_PATH as VERIFIER_IMPORT_PATH
-from tbtui.rollout.verifier import NO_VERDICT, VerifierDisturbedError
+from tbtui.rollout.verifier import NO_VERDICT, VerifierDisturbedError, clean_for_verifier
 from tbtui.rollout.verifier_fault import VerifierFault, find_fault
 
 VERIFIER_OUTPUT_CHARS = 4_000

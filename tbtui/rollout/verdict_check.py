@@ -15,7 +15,7 @@ text decides. A *control* does: the same verifier, in a fresh sandbox that no ag
 A verifier that wrote no verdict, or whose script was killed or replaced, is checked the same way.
 Where only the sandbox can be the reason (`TrialFacts.within_sandbox`) and the verifier works in a
 fresh one, the agent has failed: else it could trade a certain 0 for a fresh attempt. Otherwise
-there is no reward, and the controls tell whether another attempt may find one.
+there is no reward, and the controls show whether another attempt may find one.
 
 A task that has earned a reward here can be scored here: from then on only a network that fails is
 worth a control. What a control says is kept for a while, so that a group of trials asks once.

@@ -3,7 +3,7 @@
 A task's test script installs a test runner, runs the tests and writes the reward. Where the
 installation fails (no network, no such command), most scripts go on and write 0, which says nothing
 of the agent. What is found here is a *suspicion* only: all of the text may come from the agent, who
-can print these very lines, empty `PATH` or remove pytest. `verifier_control` tells the two apart.
+can print these very lines, empty `PATH` or remove pytest. `verdict_check` distinguishes the two.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Worker:
             asyncio.create_task(self._recorder.run()),
             asyncio.create_task(self._beat()),
         ]
-        spared = asyncio.all_tasks() - set(helpers)  # whoever waits for us
+        spared = asyncio.all_tasks() - set(helpers)  # tasks that wait for this one
         try:
             self._post(WorkerReady(os.getpid(), version("harbor")))
             async for message in self._channel:
@@ -94,7 +94,7 @@ class Worker:
             self._channel.post(message)
         except ChannelClosedError:
             # The engine is gone. The reader sees the end of the channel too, and ends the trials.
-            _log.debug("nobody hears: %s", type(message).__name__)
+            _log.debug("not sent, the engine is gone: %s", type(message).__name__)
 
     def _obey(
         self,
@@ -114,7 +114,7 @@ class Worker:
                 if (link := self._links.get(trial)) is not None:
                     link.type_keys(message)
             case Completion() | CompletionFailed():
-                # An answer that comes after its trial was stopped or cancelled is for nobody.
+                # An answer that comes after its trial was stopped or cancelled is dropped.
                 any(link.deliver(message) for link in self._links.values())
             case CompletionDelayed():
                 any(link.delay(message) for link in self._links.values())
@@ -186,7 +186,7 @@ class Worker:
     async def _clean_up(
         self, helpers: Sequence[asyncio.Task[None]], spared: set[asyncio.Task[Any]]
     ) -> None:
-        # Whatever hangs, this process goes: nobody may be left who could end it.
+        # Whatever hangs, this process ends: its parent may be gone.
         last_resort = threading.Timer(CLEAN_UP_SEC, os._exit, (1,))
         last_resort.daemon = True
         last_resort.start()
@@ -227,7 +227,9 @@ async def serve(argv: Sequence[str], run_trial: RunTrial) -> None:
 
     def terminate() -> None:
         loop.remove_signal_handler(signal.SIGTERM)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not spoil the clean-up
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # a second one must not interrupt the clean-up
         work.cancel()
 
     loop.add_signal_handler(signal.SIGTERM, terminate)

@@ -1,14 +1,75 @@
-"""Who is let in: a browser that has opened the address with the token, a script that sends it."""
+"""Where browsers find a served run, and who is let in: a browser that has opened the address with
+the token, a script that sends it."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import re
 import socket
+from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from yarl import URL
+
+
+@dataclass(frozen=True)
+class PublicUrl:
+    """The page's address behind a proxy."""
+
+    page: URL
+
+    @classmethod
+    def parse(cls, text: str) -> PublicUrl:
+        """Raises `ValueError` for what isn't one."""
+        url = URL(text)
+        if url.scheme not in ("http", "https") or not url.host or url.explicit_port == 0:
+            raise ValueError("not the address of a page")
+        if url.user is not None or url.password is not None:
+            raise ValueError("a name and a password have no place in it")
+        return cls(url.origin().with_path(url.raw_path.rstrip("/") + "/", encoded=True))
+
+    @property
+    def origin(self) -> str:
+        """Scheme and host as browsers write them: in lower case, without the default port."""
+        return str(self.page.origin())
+
+    @property
+    def host(self) -> str:
+        """The Host header of browsers."""
+        return self.origin.partition("://")[2]
+
+    @property
+    def secure_host(self) -> str | None:
+        return self.host if self.page.scheme == "https" else None
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def pages(host: str, port: int, public: PublicUrl | None, token: str | None) -> list[str]:
+    """The addresses to open, the one for most people first; with the token, if one is asked for."""
+    urls = [] if public is None else [public.page]
+    urls += [URL.build(scheme="http", host=name, port=port, path="/") for name in _names(host)]
+    return [str(url if token is None else url.with_query(token=token)) for url in urls]
+
+
+def _names(host: str) -> list[str]:
+    """Host names that reach an address that is listened on."""
+    match host:
+        case "0.0.0.0":
+            return [socket.gethostname(), "127.0.0.1"]
+        case "::":
+            return [socket.gethostname(), "::1"]
+        case _:
+            return [host]
+
 
 _REFUSAL = "open the address that tbtui serve printed when it started: it holds a token"
 _ASK_AGAIN = f"""<!DOCTYPE html>
@@ -47,12 +108,13 @@ def ask_for(token: str, secure_host: str | None) -> Middleware:
 
 
 def to_the_page() -> web.Response:
-    """Its address without a query, so that no token stays there; behind a proxy's path, too."""
+    """Redirect to the page without a query, so that no token stays in the address; behind a proxy's
+    path, too."""
     return web.Response(status=303, headers={"Location": "./", "Cache-Control": "no-store"})
 
 
 def _refusal(request: web.Request) -> web.Response:
-    """One line; but a browser's first question is asked anew by a page of our own.
+    """Answer with one line; a browser's first request is repeated by a page of our own.
 
     It keeps a strict cookie to itself while it follows another site's link (a chat's, say), through
     a redirect too.

@@ -9,7 +9,7 @@ from errno import EADDRINUSE
 
 import typer
 
-from tbtui.command_line import refuse, say
+from tbtui.command_line import say
 from tbtui.config import parse_settings
 from tbtui.errors import UserError
 from tbtui.journal.database import require_format
@@ -17,7 +17,7 @@ from tbtui.journal.rundir import RunDirectory, find_run
 from tbtui.journal.summaries import find_runs, newest_first, summarise
 
 TOKEN_VARIABLE = "TBTUI_SERVE_TOKEN"
-"""Not an option: whoever lists processes would see it."""
+"""Not an option: it would show in a list of processes."""
 _FIXED_TOKEN = re.compile(r"[!-~]{16,}")
 _PLAIN_HTTP = (
     "tbtui: this is plain HTTP: on its way to another machine others can read the token and the"
@@ -40,15 +40,15 @@ def serve(
         port: 0: any that is free.
         anyone: no token is asked for.
         public_url: where browsers find it, when that is not `host` and `port`.
+
+    Raises:
+        UserError: bad input.
     """
-    try:
-        directory = _find(run)
-        require_format(directory)
-        if not host:
-            raise ServeError("--host: write the address to listen on, as 127.0.0.1")
-        return _serve(directory, host, port, _token(anyone), public_url)
-    except UserError as error:
-        refuse(error)
+    directory = _find(run)
+    require_format(directory)
+    if not host:
+        raise ServeError("--host: write the address to listen on, as 127.0.0.1")
+    return _serve(directory, host, port, _token(anyone), public_url)
 
 
 def _find(run: str | None) -> RunDirectory:
@@ -62,7 +62,7 @@ def _find(run: str | None) -> RunDirectory:
 
 
 def _token(anyone: bool) -> str | None:
-    """What a browser has to show; None: nothing."""
+    """The token that a browser has to show; None: none."""
     fixed = os.environ.get(TOKEN_VARIABLE)
     if fixed is None:
         return None if anyone else secrets.token_urlsafe()
@@ -82,7 +82,7 @@ def _serve(
     import asyncio
 
     try:
-        from tbtui.serve.address import PublicUrl, is_loopback, pages
+        from tbtui.serve.access import PublicUrl, is_loopback, pages
         from tbtui.serve.server import RunServer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("aiohttp", "textual_serve", "yarl"):
@@ -101,10 +101,10 @@ def _serve(
         typer.echo(f"{directory.name}, to look at only: {addresses} (ctrl-c ends it)")
         if token is None:
             readers = (
-                "every user of this machine" if is_loopback(host) else f"whoever reaches {host}"
+                "every user of this machine" if is_loopback(host) else f"anyone who reaches {host}"
             )
             if public is not None:
-                readers = f"whoever reaches {public.page}"
+                readers = f"anyone who reaches {public.page}"
             say(f"no token is asked for: {readers} can read this run")
         elif not is_loopback(host) and (public is None or public.secure_host is None):
             typer.echo(_PLAIN_HTTP, err=True)
@@ -121,6 +121,6 @@ def _serve(
 
 
 def _reason(error: OSError) -> str:
-    """Without the address, which asyncio adds and we say ourselves."""
+    """The reason without the address, which asyncio adds and we print ourselves."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else str(error.strerror)

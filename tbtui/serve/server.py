@@ -22,26 +22,25 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from tbtui.journal.rundir import RunDirectory
-from tbtui.serve.access import ask_for, to_the_page
-from tbtui.serve.address import PublicUrl
+from tbtui.serve.access import PublicUrl, ask_for, to_the_page
 from tbtui.serve.session import ViewerSession
 
 _PAGE = Path(__file__).with_name("page")
 """Our own part of it; textual-serve has the rest."""
 _TERMINAL = Path(str(files("textual_serve") / "static"))
 SESSIONS = 8
-"""At once: each is a process of some 70 MB."""
+"""Sessions at once: each is a process of some 70 MB."""
 _FAREWELL = "tbtui serve has ended."
 _LONGEST_MESSAGE = 1 << 20
 """Bytes from a browser, pasted text among them."""
 _HEARTBEAT_SEC = 15.0
 _SLOWEST_END_SEC = 1.0
-"""For whoever is in the middle of a file when the server ends."""
+"""Seconds for clients in the middle of a file when the server ends."""
 _MOST_WAITING = 64
 _PATIENCE_SEC = 10.0
-"""For a whole request."""
+"""Seconds for a whole request."""
 _CONNECTED_SEC = 1.0
-"""Until one that was taken surely is."""
+"""Seconds until a connection that was taken surely is."""
 _HOST = re.compile(r"([\w.-]+|\[[\da-f:.]+\])(?::\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -49,7 +48,7 @@ class RunServer:
     """Serves one run."""
 
     def __init__(self, run: RunDirectory, token: str | None, public: PublicUrl | None) -> None:
-        """Without a `token` whoever reaches it may read the run.
+        """Without a `token` anyone who reaches it may read the run.
 
         `public` is where browsers find it, beside the address listened on.
         """
@@ -65,10 +64,10 @@ class RunServer:
         self._ending = False
 
     async def serve(self, host: str, port: int, ready: Callable[[int], None]) -> None:
-        """Until SIGINT or SIGTERM; then every viewer has ended.
+        """Serve until SIGINT or SIGTERM; then every viewer has ended.
 
         Args:
-            ready: told the port once it answers.
+            ready: called with the port once it answers.
 
         Raises:
             OSError: nothing can be listened on there.
@@ -135,7 +134,7 @@ class RunServer:
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answers nobody but the page itself, under a name that is known to be this server's.
 
-        Without it any web page could read the run through the browser of somebody who can reach
+        Without it any web page could read the run through the browser of a person who can reach
         this server: by a name of its own that it lets point here, or by opening the socket.
         """
         if (timer := self._waiting.pop(request.protocol, None)) is not None:
@@ -238,6 +237,6 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
 
 
 def _hostname(host: str) -> str:
-    """Of a Host header, in lower case; empty where it makes no sense."""
+    """The host of a Host header, in lower case; empty where it makes no sense."""
     found = _HOST.fullmatch(host)
     return "" if found is None else found[1].strip("[]").lower()

@@ -24,17 +24,17 @@ _DATA, _META = b"D", b"M"
 _COLUMNS, _ROWS = (20, 500), (5, 200)
 """Least and most."""
 _PATIENCE_SEC = 3.0
-"""For a viewer to end by itself."""
+"""Seconds for a viewer to end by itself."""
 _FAREWELL_SEC = 2.0
-"""For a tab to be told why."""
+"""Seconds for a tab to be sent why it ends."""
 _SLOWEST_SEC = 30.0
 """A tab that takes nothing for so long has gone, whatever its connection says."""
 _UNREAD_BYTES = 1 << 20
 """A viewer that leaves so much of what is typed unread gets no more of it."""
 _KEPT = ("HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PYTHONPATH", "TZ")
 _KEPT_PREFIXES = ("LC_", "XDG_")
-"""Of the environment: where a person's settings lie, how they write the time. No keys, no
-tokens."""
+"""Variables of the environment that a viewer gets: where a person's settings lie, how they write
+the time. No keys, no tokens."""
 
 
 class ViewerSession:
@@ -48,10 +48,10 @@ class ViewerSession:
         self._request = request
         self._websocket = websocket
         self._ending = False
-        """Not by the viewer's doing."""
+        """It is ended from here, not by the viewer."""
 
     async def show(self, width: str | None, height: str | None) -> None:
-        """Until either has ended; then both have.
+        """Serve until viewer or tab has ended; then both have.
 
         Args:
             width: what the page asks for; nonsense is no reason to refuse.
@@ -137,7 +137,7 @@ class ViewerSession:
         _say(*said)
 
     async def _draw(self, drawn: StreamReader) -> None:
-        """Until it leaves. Of what an app can ask for only that is done: no links, no downloads."""
+        """Pass frames on until the viewer leaves; links, downloads and the like are ignored."""
         await drawn.readuntil(_PRELUDE)
         while True:
             kind = await drawn.readexactly(1)

@@ -21,9 +21,8 @@ from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.drawing.text import visible
-from tbtui.ui.host import WatchedRun
 from tbtui.ui.lifecycle import FAILED
-from tbtui.ui.services import Services
+from tbtui.ui.services import Services, WatchedRun
 from tbtui.ui.terminal.tty import output_to
 from tbtui.ui.user import Preferences, User
 from tbtui.user_dirs import config_dir, state_dir
@@ -61,7 +60,7 @@ class PageApp(TbtuiApp):
 def main() -> int:
     gc.disable()
     directory = RunDirectory(Path(sys.argv[1]))
-    # The theme and the keys of whoever serves it; what visitors do is not kept.
+    # The theme and the keys of the person who serves it; what visitors do is not kept.
     theirs = User.load(config_dir(), state_dir())
     user = replace(
         theirs, preferences=Preferences(theme=theirs.preferences.theme), remembered_in=None
@@ -75,7 +74,7 @@ def main() -> int:
         try:
             asyncio.run(_show(app))
         except BrokenPipeError:
-            return FAILED  # the server has gone: nobody is left to be told
+            return FAILED  # the server has gone: nobody is left to read it
     if app.crash is not None:
         return _say(f"a viewer broke ({type(app.crash).__name__}: {app.crash})")
     return 0

@@ -1,4 +1,4 @@
-"""Runs the app around an engine: whatever happens, the engine ends cleaned up."""
+"""Runs the app around an engine, which is cleaned up however the app ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.attention import RESTORE_TITLE
-from tbtui.ui.host import RunHost
 from tbtui.ui.lifecycle import FAILED
-from tbtui.ui.services import NO_SERVICES, Services
+from tbtui.ui.notifications import RESTORE_TITLE
+from tbtui.ui.services import NO_SERVICES, RunHost, Services
 from tbtui.ui.terminal.tty import output_to, wait_for_hangup
 from tbtui.ui.user import User
 from tbtui.user_dirs import config_dir, state_dir
@@ -41,7 +40,7 @@ def run_app(
 
     0: the run finished. 1: it failed, or the screen broke; the reason is the last line on
     stderr. 130: it was stopped by a key or a signal. The engine has ended and cleaned up when
-    this returns, unless somebody insisted on leaving at once. 0, too, when people leave a run
+    this returns, unless a person insisted on leaving at once. 0, too, when people leave a run
     that goes on without them, or is over.
 
     Where the terminal goes away and the host lets the run go on without it (`RunHost.hang_up`),
@@ -77,8 +76,8 @@ def run_app(
         return app.lifecycle.exit_code
     if app.lifecycle.insisted:
         return _say("left before everything was cleaned up", app.lifecycle.exit_code)
-    if app.run_end is not None and app.run_end.status != "finished":
-        return _say(_one_line(app.run_end.reason), app.lifecycle.exit_code)
+    if (end := app.own.end) is not None and end.status != "finished":
+        return _say(_one_line(end.reason), app.lifecycle.exit_code)
     return app.lifecycle.exit_code
 
 
@@ -126,7 +125,7 @@ def _print(lines: Sequence[str]) -> None:
 def _say(text: str, code: int) -> int:
     sys.stderr.flush()
     with contextlib.suppress(OSError):
-        # The terminal may have gone; then nobody is left to tell.
+        # The terminal may have gone; then there is nowhere to print.
         os.write(2, f"tbtui: {text}\n".encode(errors="replace"))
     return code
 

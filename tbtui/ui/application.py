@@ -12,28 +12,23 @@ from textual.dom import DOMNode
 from textual.worker import Worker, WorkerState
 
 from tbtui.journal.vocabulary import CommandVerb
-from tbtui.ui.attention import Attention
 from tbtui.ui.base_app import BaseApp
 from tbtui.ui.context import ScopedScreen
-from tbtui.ui.frames import FrameLoop
-from tbtui.ui.host import RunEnd, RunHost
-from tbtui.ui.idle import IdleCollector
+from tbtui.ui.frames import FrameLoop, IdleCollector
 from tbtui.ui.input.abilities import Abilities, tour_lines
 from tbtui.ui.input.keys import Key, Scope, bindings
 from tbtui.ui.lifecycle import Lifecycle
-from tbtui.ui.open_runs import OpenRuns
-from tbtui.ui.opening import TaskBrowsing, TrialScreens
+from tbtui.ui.notifications import Attention
+from tbtui.ui.opening import OpenRuns, TrialScreens, browse_tasks
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Redraw
-from tbtui.ui.panes.timeline import TimelinePane
-from tbtui.ui.panes.transport import TransportLine
-from tbtui.ui.review_decisions import ReviewDecisions
+from tbtui.ui.panes.timeline import TimelinePane, TransportLine
 from tbtui.ui.runs import LiveRun, OpenRun
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.selection import Selection
-from tbtui.ui.services import NO_SERVICES, Services
-from tbtui.ui.steering import Steering
+from tbtui.ui.services import NO_SERVICES, RunHost, Services
+from tbtui.ui.steering import ReviewDecisions, Steering
 from tbtui.ui.transport import Go, Transport
 from tbtui.ui.user import frames_per_second
 from tbtui.view.listing import Listing
@@ -88,7 +83,6 @@ class TbtuiApp(BaseApp[int]):
         self.listing = Listing(order=self.user.preferences.order)
         self.steering = Steering(self)
         self.decisions = ReviewDecisions(self, self.steering)
-        self.task_browsing = TaskBrowsing(self)
         self.attention = Attention(
             self.write_escape, self.user.settings.notify, from_start=not host.outlives
         )
@@ -111,27 +105,13 @@ class TbtuiApp(BaseApp[int]):
 
     @property
     def shown(self) -> OpenRun:
-        """The run on the screen: the app's own, or another one that somebody opened."""
+        """The run on the screen: the app's own, or another one that was opened."""
         return self.open_runs.shown
-
-    @property
-    def host(self) -> RunHost:
-        """The host of the app's own run."""
-        return self.own.host
-
-    @property
-    def own_run(self) -> LiveRun:
-        return self.own.run
 
     @property
     def live_run(self) -> LiveRun:
         """The state and files of the run on the screen."""
         return self.shown.run
-
-    @property
-    def run_end(self) -> RunEnd | None:
-        """How the app's own run ended; None while it goes on."""
-        return self.own.end
 
     @property
     def opened_trial(self) -> str | None:
@@ -196,13 +176,13 @@ class TbtuiApp(BaseApp[int]):
     def _beat(self) -> None:
         self.tick()
         if self.idle_collector.idle:
-            # After the keys that have been pressed meanwhile, which end the quiet.
-            self.call_later(self._use_quiet)
+            # After the keys that have been pressed meanwhile, which end the idle time.
+            self.call_later(self._use_idle_time)
 
-    def _use_quiet(self) -> None:
+    def _use_idle_time(self) -> None:
         if not self.idle_collector.idle:
             return
-        # What somebody may ask for next goes before garbage.
+        # The next screen goes before garbage.
         if not (self.frames.opens_next and self.trial_screens.prepare()):
             self.idle_collector.collect()
 
@@ -247,7 +227,7 @@ class TbtuiApp(BaseApp[int]):
 
     @property
     def _typing(self) -> bool:
-        """All keys are a trial's."""
+        """Whether all keys go to a trial's terminal."""
         return isinstance(self.screen, LiveScreen) and self.screen.typing
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -259,7 +239,7 @@ class TbtuiApp(BaseApp[int]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Refuse what makes no sense here, by whatever way it was asked for."""
+        """Refuse actions that aren't available here, however they were asked for."""
         key = next((key for key in self.user.keys.keys if key.action == action), None)
         if key is None or self._typing or not self.abilities.refusal(key.need):
             return await super().run_action(action, default_namespace, namespaces)
@@ -279,7 +259,7 @@ class TbtuiApp(BaseApp[int]):
         self.redraw_all()
 
     def _chosen(self) -> TrialView | None:
-        """The trial that a key is meant for; from now on the selection stays with it."""
+        """Return the trial that keys act on, and keep the selection on it."""
         trial = self.frames.selected()
         if trial is not None and self.opened_trial is None:
             self.selection.choose(trial.trial)
@@ -397,15 +377,15 @@ class TbtuiApp(BaseApp[int]):
             return  # it can't be opened, which has been said
         if (replay := self.live_run.replay) is not None:
             replay.playback.playing = False
-            replay.playback.go_to(replay.timeline.told(hit.seq, hit.time))
+            replay.playback.go_to(replay.timeline.replay_time(hit.seq, hit.time))
             self.moved()
         self._open_trial(hit.trial, hit.turn)
 
     def action_browse_tasks(self) -> None:
-        self.task_browsing.begin()
+        browse_tasks(self)
 
     def action_tour(self) -> None:
-        """Show the newcomer's lines; they take no key, and go by themselves."""
+        """Show the lines for newcomers; they take no focus and disappear by themselves."""
         lines = tour_lines(self.user.keys, self.abilities)
         self.notify(
             "\n".join(lines),

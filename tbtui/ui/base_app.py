@@ -1,9 +1,8 @@
-"""What every app of tbtui has: a person's themes, keys and preferences; help; the palette."""
+"""What every app of tbtui has (themes, keys, preferences, help), and the apps that show no run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, override
@@ -11,17 +10,18 @@ from typing import Any, override
 from textual import events
 from textual.app import SystemCommand
 from textual.filter import LineFilter
-from textual.notifications import Notification, Notify, SeverityLevel
+from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Input
 
 from tbtui.resources import guide_pages, themes_dir
 from tbtui.ui.drawing.text import first_line, visible, visible_lines
 from tbtui.ui.input.abilities import perform
-from tbtui.ui.input.keys import Key, Scope
+from tbtui.ui.input.keys import Key, Scope, bindings_of
+from tbtui.ui.library import Start, TaskLibrary
+from tbtui.ui.notifications import TopicNotification, displaced, outdated
 from tbtui.ui.textual_seam import LeanApp
-from tbtui.ui.theme.colours import EightBit
-from tbtui.ui.theme.palette import Palette
+from tbtui.ui.theme.palette import EightBit, Palette
 from tbtui.ui.theme.themes import VARIABLE_DEFAULTS, load_themes, textual_theme
 from tbtui.ui.user import User, write_preferences
 
@@ -153,8 +153,8 @@ class BaseApp[Result](LeanApp[Result]):
         """Show what in a person's files can't be used."""
         # All of a kind in one toast: few stand at once.
         for title, problems in (
-            ("Themes that were left out", self._theme_problems),
-            ("Left as it was", self.user.problems),
+            ("Themes that can't be used", self._theme_problems),
+            ("Settings that can't be used", self.user.problems),
         ):
             if problems:
                 self.notify("\n".join(problems), title=title, severity="warning", markup=False)
@@ -235,41 +235,65 @@ class BaseApp[Result](LeanApp[Result]):
         return [key for key in self.keys_on_screen(*scopes) if key.bar]
 
 
-MAX_NOTIFICATIONS = 3
-"""Boxes at once: more would hide the screen that they are about."""
+_KEYS = ("theme", "help", "quit", "interrupt")
 
 
-@dataclass
-class TopicNotification(Notification):
-    """A notification that another one can take the place of."""
+class AppWithoutRun[Result](BaseApp[Result]):
+    """An app that every key to leave ends at once."""
 
-    topic: str = ""
-    """One at a time is shown of a topic, the latest; without one they stand side by side."""
-    holds: Callable[[], bool] | None = None
-    """Whether it is still true; None: it is of what has happened, and stays so."""
+    BINDINGS = bindings_of(*_KEYS)
 
+    @override
+    def keys_met(self, keys: Iterable[Key]) -> list[Key]:
+        return [key for key in keys if key.id in _KEYS]
 
-def outdated(shown: Iterable[Notification]) -> list[Notification]:
-    """Return the notifications that are no longer true."""
-    return [
-        each
-        for each in shown
-        if isinstance(each, TopicNotification) and each.holds is not None and not each.holds()
-    ]
+    def action_leave(self) -> None:
+        self.exit()
 
+    async def action_quit(self) -> None:
+        self.exit()
 
-def displaced(shown: Iterable[Notification], new: Notification) -> list[Notification]:
-    """Return the notifications that go when `new` comes: what says the same or is of its topic, and
-    then the oldest, errors last, where there would be too many."""
-    kept: list[Notification] = []
-    gone: list[Notification] = []
-    for each in shown:
-        (gone if _same(each, new) else kept).append(each)
-    surplus = max(0, len(kept) + 1 - MAX_NOTIFICATIONS)
-    return gone + sorted(kept, key=lambda each: each.severity == "error")[:surplus]
+    def action_interrupt(self) -> None:
+        self.exit()
 
 
-def _same(one: Notification, new: Notification) -> bool:
-    if isinstance(one, TopicNotification) and isinstance(new, TopicNotification) and new.topic:
-        return one.topic == new.topic
-    return (one.title, one.message) == (new.title, new.message)
+class BrowserApp(AppWithoutRun[Start]):
+    """Shows a library; `return_value` is the run that is to start, if any."""
+
+    def __init__(
+        self,
+        library: TaskLibrary,
+        *,
+        theme_dirs: Sequence[Path] | None = None,
+        theme: str | None = None,
+        user: User | None = None,
+    ) -> None:
+        super().__init__(user=user, theme_dirs=theme_dirs, theme=theme)
+        self._library = library
+
+    @override
+    def keys_met(self, keys: Iterable[Key]) -> list[Key]:
+        return [key for key in keys if key.id in _KEYS or key.scope.startswith("library")]
+
+    def on_mount(self) -> None:
+        from tbtui.ui.screens.tasks import TaskBrowser
+
+        browser = TaskBrowser(self._library, lambda: self.palette, self._start)
+        self.push_screen(browser, lambda _: self.exit())
+        self.report_problems()
+
+    def _start(self, start: Start) -> None:
+        self.exit(start)
+
+
+class GuideApp(AppWithoutRun[None]):
+    """Shows the guide's pages."""
+
+    def __init__(self, page: str, *, user: User | None = None, theme: str | None = None) -> None:
+        super().__init__(user=user, theme=theme)
+        self._page = page
+
+    def on_mount(self) -> None:
+        from tbtui.ui.screens.guide import GuideScreen
+
+        self.push_screen(GuideScreen(self._page), lambda _: self.exit())

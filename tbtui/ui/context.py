@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from textual.worker import Worker
 
     from tbtui.journal.vocabulary import CommandVerb
-    from tbtui.ui.host import RunEnd, RunHost
     from tbtui.ui.input.keys import Key, Scope
     from tbtui.ui.runs import LiveRun, OpenRun
     from tbtui.ui.selection import Selection
@@ -22,16 +21,15 @@ if TYPE_CHECKING:
     from tbtui.ui.theme.palette import Palette
     from tbtui.ui.user import User
     from tbtui.view.listing import Listing
-    from tbtui.view.review import ReviewView
-    from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
-    from tbtui.view.state import TrialView
+    from tbtui.view.review import ReviewedGroup, ReviewedTrial
+    from tbtui.view.state import ReviewView, TrialView
 
 
 class ScopedScreen(BufferedScreen[None]):
     """A screen with keys of its own."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("everywhere",)
-    """Of the key table: what the command palette offers here."""
+    """Scopes of the key table: what the command palette offers here."""
 
 
 class AppContext(Protocol):
@@ -131,17 +129,6 @@ class ControllerContext(RunContext, Protocol):
     def own(self) -> OpenRun:
         """The run that the app was started for."""
         ...
-
-    @property
-    def host(self) -> RunHost:
-        """The host of that run."""
-        ...
-
-    @property
-    def own_run(self) -> LiveRun: ...
-
-    @property
-    def run_end(self) -> RunEnd | None: ...
 
     @property
     def opened_trial(self) -> str | None: ...

@@ -1,13 +1,15 @@
-"""Reads the shown run and draws the screen: a tick reads on for a moment and shows a frame."""
+"""Reads the shown run and draws it, and collects garbage while the person is idle."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
+from collections.abc import Callable
 
-from tbtui.ui.attention import Attention
 from tbtui.ui.context import ControllerContext, ScopedScreen
 from tbtui.ui.lifecycle import Lifecycle
+from tbtui.ui.notifications import Attention
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import MOMENT, Frame
 from tbtui.ui.screens.base import LiveScreen
@@ -27,7 +29,7 @@ CATCH_UP_BUDGET_SEC = 0.06
 """While the journal is far ahead: half of the loop's time."""
 TERMINAL_BUDGET_SEC = 0.010
 MOVE_BUDGET_SEC = 0.1
-"""After somebody has moved the clock of a recorded run: for its journal, and for its terminals."""
+"""For a recorded run whose clock was moved: for its journal, and for its terminals."""
 
 
 class FrameLoop:
@@ -43,7 +45,7 @@ class FrameLoop:
         *,
         prepared: bool,
     ) -> None:
-        """Unless `prepared`, nothing is read before `prepare` has been through."""
+        """Unless `prepared`, nothing is read before `prepare` has finished."""
         self.beat = 0
         self._app = app
         self._lifecycle = lifecycle
@@ -78,8 +80,8 @@ class FrameLoop:
         run = app.live_run
         if self._readable:
             run.follow(CATCH_UP_BUDGET_SEC if run.behind else JOURNAL_BUDGET_SEC)
-            if run is not app.own_run:
-                app.own_run.follow(JOURNAL_BUDGET_SEC)
+            if run is not app.own.run:
+                app.own.run.follow(JOURNAL_BUDGET_SEC)
         if another_second:
             self.call_for_attention()
         if run.behind and not another_second:
@@ -105,7 +107,7 @@ class FrameLoop:
 
     def call_for_attention(self) -> None:
         """Get a person's attention if the app's own run needs it."""
-        own = self._app.own_run
+        own = self._app.own.run
         if own.replay is None and not own.behind and own.state.run:
             self._attention.look(Outlook(own.state, own.now))
 
@@ -114,7 +116,7 @@ class FrameLoop:
         app = self._app
         run, opened = app.live_run, app.opened_trial
         shown, listed = self._trials()
-        own = run is app.own_run
+        own = run is app.own.run
         return Frame(
             run,
             Outlook(run.state, run.now),
@@ -131,7 +133,7 @@ class FrameLoop:
         )
 
     def selected(self) -> TrialView | None:
-        """Return the trial that keys are meant for: the opened one, or else the selected one."""
+        """Return the trial that keys act on: the opened one, or else the selected one."""
         return self._selected(*self._trials())
 
     def _trials(self) -> tuple[list[TrialView], list[TrialView]]:
@@ -154,8 +156,8 @@ class FrameLoop:
         if not app.is_running or not app.screen_stack:
             # It is being left: timers go on while the screens lose their panes.
             return
-        for visit in {app.own, app.shown}:
-            self._steering.report_results(visit.run.state)
+        for each in {app.own, app.shown}:
+            self._steering.report_results(each.run.state)
         self._steering.report_controls()
         frame = self.frame()
         if self._terminals:
@@ -185,3 +187,68 @@ class FrameLoop:
             return []
         grid = screen.query_one(TrialGrid)
         return grid.visible_trials() if grid.display else []
+
+
+IDLE_SEC = 0.3
+"""Idle time begins so long after the last key or mouse event: its answer is out."""
+_PAUSE_SEC = 0.7
+"""The next key isn't just coming."""
+_YOUNG = 10_000
+"""New objects that are worth a look for garbage: 10 to 20 ms."""
+_FULL_SEC = 60.0
+"""Between looks at all objects, where screens have come and gone: 100 ms and more, which is why
+they don't come of themselves,"""
+_REST_SEC = 5.0
+"""nor sooner than this after the last key,"""
+_ALONE_SEC = 600.0
+"""and while no key is pressed no more often than this."""
+
+
+class IdleCollector:
+    """Runs Python's garbage collector while no key is pressed.
+
+    Python's collector comes when many objects have been made: in the middle of a paint, with
+    a person waiting for it.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._disturbed = self._looked_through = monotonic()
+        self._thresholds = gc.get_threshold()
+        """The process's own, before and after."""
+
+    def begin(self) -> None:
+        """Stop automatic collections, except after very many new objects."""
+        gc.enable()
+        gc.collect()
+        # What has been made by now stays: let the collector look at new things only.
+        gc.freeze()
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(5 * _YOUNG, 10, 20)
+
+    def end(self) -> None:
+        """Turn automatic collections on again. What was there when this began stays
+        for good: to look through it once more would take a fifth of a second of every exit."""
+        gc.set_threshold(*self._thresholds)
+
+    def note_input(self) -> None:
+        """Note that a key was pressed or the mouse moved."""
+        self._disturbed = self._monotonic()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no key has been pressed for `IDLE_SEC`."""
+        return self._since(self._disturbed) >= IDLE_SEC
+
+    def collect(self) -> None:
+        """Collect garbage as far as it is worth it; to be called often, but only when idle."""
+        resting = self._since(self._disturbed) >= _REST_SEC
+        between = _FULL_SEC if self._disturbed > self._looked_through else _ALONE_SEC
+        if resting and self._since(self._looked_through) >= between:
+            self._looked_through = self._monotonic()
+            gc.collect()
+        elif self._since(self._disturbed) >= _PAUSE_SEC and gc.get_count()[0] >= _YOUNG:
+            gc.collect(1)
+
+    def _since(self, moment: float) -> float:
+        return self._monotonic() - moment

@@ -9,10 +9,6 @@ from typing import Literal, Protocol
 Use = Literal["train", "heldout", "unused"]
 
 
-class LibraryError(Exception):
-    """Tasks or sets can't be read or written; the message is one line for a person."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
     """One task, as the browser lists it."""
@@ -45,7 +41,7 @@ class RunRecord:
     scored: int
     reward_sum: float
     solved: int
-    """With a full reward."""
+    """Rollouts with a full reward."""
     seconds: float | None
     """Mean time on a worker; pauses and waiting don't count."""
 
@@ -104,7 +100,7 @@ class SavedSet:
     tasks: int
     """That it names."""
     ids: frozenset[str]
-    """Of those that are here."""
+    """Ids of its tasks that are here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +109,14 @@ class Start:
 
     settings: tuple[str, ...]
     command: str
-    """As a person would type it."""
+    """The command line that starts it."""
 
 
 class TaskLibrary(Protocol):
     """Tasks, what is known of them, and named sets of them.
 
     Everything here reads files: it is called on threads, one call at a time. Every method may
-    raise `LibraryError`.
+    raise `UserError`.
     """
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 from textual.worker import Worker, WorkerState
 
 from tbtui.ui.context import ControllerContext
-from tbtui.ui.host import RunEnd
+from tbtui.ui.services import RunEnd
 from tbtui.view.estimate import Outlook
 from tbtui.view.waiting import waiting_for
 
@@ -17,7 +17,8 @@ FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
 class Lifecycle:
-    """Starts, stops and leaves the app's own run; only a person who insists leaves an engine."""
+    """Starts, stops and leaves the app's own run. The engine has ended when the app ends, unless a
+    person insists on leaving at once."""
 
     ENGINE = "engine"
     """Name of the worker that waits for it."""
@@ -30,17 +31,18 @@ class Lifecycle:
         self.unattended = False
         """The terminal has gone, and the run goes on."""
         self._app = app
+        self._own = app.own
         self._leaving = False
         self._engine: asyncio.Future[RunEnd] | None = None
 
     @property
     def end(self) -> RunEnd | None:
         """How the run ended; None while it goes on."""
-        return self._app.own.end
+        return self._own.end
 
     @property
     def exit_code(self) -> int:
-        if self.left and self._app.host.outlives:
+        if self.left and self._own.host.outlives:
             # Nobody wanted it to end.
             return FINISHED
         if self.insisted or self.end is None:
@@ -52,8 +54,8 @@ class Lifecycle:
 
     def begin(self) -> None:
         """Start the engine."""
-        self._app.host.start()
-        self._engine = asyncio.ensure_future(self._app.host.ended())
+        self._own.host.start()
+        self._engine = asyncio.ensure_future(self._own.host.ended())
         self._app.run_worker(self._watch(), name=self.ENGINE, exit_on_error=False)
 
     async def _watch(self) -> RunEnd:
@@ -71,7 +73,7 @@ class Lifecycle:
 
     def _ended(self, end: RunEnd) -> None:
         app = self._app
-        app.own.has_ended(end)
+        self._own.has_ended(end)
         if self._leaving or end.status == "refused":
             self._leave_now()
             return
@@ -83,27 +85,27 @@ class Lifecycle:
             )
         elif end.status == "finished":
             leaves = f"{app.user.keys.name_of('quit')} leaves"
-            app.notify(f"Look around; {leaves}.", title="The run is finished", markup=False)
+            app.notify(f"Look around; {leaves}.", title="The run has finished", markup=False)
 
     async def clean_up(self) -> None:
         """End the engine after the app has ended, for whatever reason."""
         if self._engine is None or self.insisted or self.unattended:
             return
         if not self._engine.done():
-            self._app.host.interrupt()
-        self._app.own.has_ended(await self._engine)
+            self._own.host.interrupt()
+        self._own.has_ended(await self._engine)
 
     # Leaving it
 
     def leave(self) -> None:
         """Leave the app; where a run would be stopped, ask first."""
-        if self.end is not None or self._app.host.outlives:
+        if self.end is not None or self._own.host.outlives:
             self._leave_now()
         elif not self._leaving:
             from tbtui.ui.screens.dialogs import LeaveDialog
 
             def running() -> int:
-                return len(self._app.own_run.state.running_trials())
+                return len(self._own.run.state.running_trials())
 
             self._app.push_screen(LeaveDialog(running, self._has_ended), self._answered)
 
@@ -116,7 +118,7 @@ class Lifecycle:
 
     def interrupt(self) -> None:
         """Stop without asking; a second time leave without waiting."""
-        if self.end is not None or self._app.host.outlives:
+        if self.end is not None or self._own.host.outlives:
             self._leave_now()
         elif self._leaving:
             self.insisted = True
@@ -131,10 +133,10 @@ class Lifecycle:
     def hang_up(self) -> None:
         """Leave because the terminal has gone. Idempotent."""
         if self._engine is not None and not self._engine.done() and not self.unattended:
-            # What somebody has stopped stays stopped.
-            self.unattended = not self._leaving and self._app.host.hang_up()
+            # A run that is being stopped is not detached.
+            self.unattended = not self._leaving and self._own.host.hang_up()
             if not self.unattended:
-                self._app.host.interrupt()
+                self._own.host.interrupt()
         self._app.exit(INTERRUPTED, return_code=INTERRUPTED)
 
     def _stop(self) -> None:
@@ -142,7 +144,7 @@ class Lifecycle:
         if self.end is not None:
             self._leave_now()
             return
-        self._app.host.interrupt()
+        self._own.host.interrupt()
         self._app.redraw_all()
 
     def _leave_now(self) -> None:
@@ -155,18 +157,21 @@ class Lifecycle:
     def badge(self) -> str:
         if self.end is not None:
             return ""
-        host = self._app.host
+        host = self._own.host
         return host.read_only or ("attached" if host.outlives else "")
 
     @property
     def ending(self) -> str:
-        """How its end comes about, and which key leaves; empty while it goes on."""
-        keys, run = self._app.user.keys, self._app.own_run
+        """How the run is ending, and which key leaves; empty while it goes on."""
+        keys, run = self._app.user.keys, self._own.run
         if self.end is not None:
             leaves = f"{keys.name_of('quit')} leaves"
-            return " · ".join(filter(None, (self._app.own.ending, leaves)))
+            return " · ".join(filter(None, (self._own.ending, leaves)))
         if self._leaving:
+            leaves = f"{keys.name_of('interrupt')} leaves at once"
+            if run.state.status is not None:
+                return leaves
             trials = len(run.state.live_trials())
             what = f"{trials} trials" if trials else waiting_for(Outlook(run.state, run.now))
-            return f"cleaning up: {what} ({keys.name_of('interrupt')} leaves at once)"
+            return f"cleaning up: {what} ({leaves})"
         return ""

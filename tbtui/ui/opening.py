@@ -1,4 +1,4 @@
-"""Opens the screens that take long to make: a trial's, and the task browser."""
+"""Opens other runs, trials' screens and the task browser."""
 
 from __future__ import annotations
 
@@ -6,13 +6,97 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.context import ControllerContext
+from tbtui.ui.runs import LiveRun, OpenRun
+from tbtui.ui.services import RecordedRun, RunHost
 
 if TYPE_CHECKING:
     from tbtui.ui.base_app import BaseApp, Look
-    from tbtui.ui.context import ControllerContext
     from tbtui.ui.library import Start, TaskLibrary
     from tbtui.ui.screens.trial import TrialScreen
+
+
+class OpenRuns:
+    """The run on the screen and the app's own, which goes on meanwhile."""
+
+    def __init__(
+        self,
+        app: ControllerContext,
+        own: OpenRun,
+        join: Callable[[RunDirectory], RunHost],
+        clock: Callable[[], float],
+    ) -> None:
+        """`join` makes the host of another live run; `clock` gives seconds since the epoch."""
+        self.own = own
+        """The run that the app was started for."""
+        self.shown = own
+        """That one, or another one that was opened."""
+        self._app = app
+        self._join = join
+        self._clock = clock
+
+    @property
+    def showing_other(self) -> bool:
+        """Whether another run than the app's own is shown."""
+        return self.shown is not self.own
+
+    def open(self, directory: RunDirectory) -> None:
+        """Show another run: a live one is joined, another shown as it ended."""
+        from tbtui.journal.rundir import writer
+        from tbtui.ui.runs import ReplayedRun
+
+        if directory.path == self.own.run.directory.path:
+            self.show(self.own)
+        elif directory.path == self.shown.run.directory.path and not self.shown.over:
+            self.show(self.shown)
+        else:
+            try:
+                recorded = None if writer(directory) is not None else ReplayedRun(directory)
+            except UserError as error:
+                self._app.notify(str(error), severity="error", markup=False)
+                return
+            if recorded is None:
+                self._join_live(directory)
+            else:
+                recorded.playback.go_to(recorded.playback.end)
+                self.show(OpenRun(recorded, RecordedRun(directory)))
+
+    def _join_live(self, directory: RunDirectory) -> None:
+        opened = OpenRun(LiveRun(directory, self._clock), self._join(directory))
+        opened.host.start()
+        self.show(opened)
+        self._app.run_worker(self._watch(opened), name="joined", exclusive=True, group="joined")
+
+    async def _watch(self, opened: OpenRun) -> None:
+        """Wait until another run that was joined has ended, or has been left."""
+        end = await opened.host.ended()
+        if opened is self.shown:
+            opened.has_ended(end)
+            self._app.notify(
+                end.reason, title=f"{opened.run.directory.name} has ended", markup=False
+            )
+
+    def show(self, opened: OpenRun) -> None:
+        """Show a run from the cockpit on; the one before is left, unless it is the app's own."""
+        before, self.shown = self.shown, opened
+        if before is not opened and before is not self.own:
+            _leave(before)
+        self._app.start_over(another=before is not opened)
+
+    async def end(self) -> None:
+        """Close all runs, as the app ends."""
+        self.own.run.close()
+        if self.showing_other:
+            _leave(self.shown)
+            await self.shown.host.ended()
+
+
+def _leave(opened: OpenRun) -> None:
+    """Another run goes on without us, and others may have its controls."""
+    opened.host.interrupt()
+    opened.run.close()
 
 
 class TrialScreens:
@@ -53,42 +137,30 @@ class TrialScreens:
             self._screen = None
 
 
-class TaskBrowsing:
-    """Opens the task browser over what is known of the shown run's tasks."""
+def browse_tasks(app: ControllerContext) -> None:
+    """Open the task browser over what is known of the shown run's tasks."""
+    if (library := app.services.library) is not None:
+        app.run_worker(_browse(app, library), name="browse", exclusive=True)
 
-    def __init__(self, app: ControllerContext) -> None:
-        self._app = app
 
-    def begin(self) -> None:
-        if (library := self._app.services.library) is not None:
-            self._app.run_worker(self._browse(library), name="browse", exclusive=True)
+async def _browse(
+    app: ControllerContext, make_library: Callable[[RunDirectory], TaskLibrary]
+) -> None:
+    from tbtui.ui.screens.tasks import TaskBrowser
 
-    async def _browse(self, library: Callable[[RunDirectory], TaskLibrary]) -> None:
-        from tbtui.ui.library import LibraryError
-        from tbtui.ui.screens.tasks import TaskBrowser
-
-        app = self._app
-        try:
-            made = await asyncio.to_thread(library, app.live_run.directory)
-        except LibraryError as error:
-            app.notify(str(error), severity="warning", timeout=8, markup=False)
-            return
-        if not isinstance(app.screen, TaskBrowser):
-            browser = TaskBrowser(made, lambda: app.palette, self._offer, starts=False)
-            app.push_screen(browser)
-
-    def _offer(self, start: Start) -> None:
-        """The app is one run's: its successor's command is copied, not carried out."""
-        app = self._app
+    def offer(start: Start) -> None:
+        """Copy the command of another run: this app shows one run and starts none."""
+        if app.own.end is None and app.own.run.replay is None:
+            when = "a run is still going on"
+        else:
+            when = f"{app.user.keys.name_of('quit')} leaves, then start it"
         app.copy_to_clipboard(start.command)
-        leaves = f"{app.user.keys.name_of('quit')} leaves, then start it"
-        app.notify(
-            start.command,
-            title=f"Copied: {'a run is on already' if self._run_is_on else leaves}",
-            timeout=15,
-            topic="start",
-        )
+        app.notify(start.command, title=f"Copied: {when}", timeout=15, topic="start")
 
-    @property
-    def _run_is_on(self) -> bool:
-        return self._app.run_end is None and self._app.own_run.replay is None
+    try:
+        library = await asyncio.to_thread(make_library, app.live_run.directory)
+    except UserError as error:
+        app.notify(str(error), severity="warning", timeout=8, markup=False)
+        return
+    if not isinstance(app.screen, TaskBrowser):
+        app.push_screen(TaskBrowser(library, lambda: app.palette, offer, starts=False))

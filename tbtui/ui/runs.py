@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
-from tbtui.ui.host import RunEnd, RunHost
+from tbtui.ui.services import RunEnd, RunHost
 from tbtui.ui.terminal.recordings import ReadLimit, Recordings
 from tbtui.view.state import RunState
 
@@ -41,7 +41,7 @@ class LiveRun:
         self.trouble = ""
         """Why the journal can't be read, in one line; empty while it can."""
         self._corrupt = ""
-        """What is wrong with a model call that somebody wanted to see."""
+        """What is wrong with a model call that was to be shown."""
         self.behind = False
         """There is more in the journal than has been read."""
         self.terminals_behind = False
@@ -228,7 +228,7 @@ class ReplayedRun(LiveRun):
         self.timeline = Timeline(directory)
         bounds = self.timeline.bounds()
         if bounds is None:
-            raise RunDirectoryError(f"{directory.path}: nothing is recorded of this run")
+            raise RunDirectoryError(f"{directory.path}: this run has no journal")
         self.playback = Playback(*bounds, position=bounds[0])
         self._snapshots = Snapshots()
         self._spans: dict[str, tuple[float, float]] = {}
@@ -300,13 +300,13 @@ class OpenRun:
             return "This is a recorded run: nothing can be asked of it."
         if self.end is not None:
             return "The run is over."
-        return "" if self.host.steerable else f"You only look: {self.host.read_only}."
+        return "" if self.host.steerable else f"You only watch: {self.host.read_only}."
 
     @property
     def refusal(self) -> str:
         """Why nothing can be asked of the run now; empty where it can."""
         if not self.over and self.host.read_only:
-            return f"You only look: {self.host.read_only}."
+            return f"You only watch: {self.host.read_only}."
         return self.over
 
     @property

@@ -9,7 +9,7 @@ from tbtui.view.current import last_attempt
 from tbtui.view.state import TrialView
 
 if TYPE_CHECKING:
-    from tbtui.view.reviewed import ReviewedGroup, ReviewedTrial
+    from tbtui.view.review import ReviewedGroup, ReviewedTrial
 
 LINGER_SEC = 1.5
 """While following, a finished trial is shown this long before a running one takes over."""
@@ -18,7 +18,7 @@ LINGER_SEC = 1.5
 class Selection:
     """The selected trial, and its place in the grid for when the trial is gone.
 
-    Until somebody chooses, it follows what happens: some running trial is selected. From the
+    Until a trial is chosen, it follows: some running trial is selected. From the
     first choice on it never moves by itself.
     """
 
@@ -78,7 +78,7 @@ class Selection:
 
 
 def _running(shown: Sequence[TrialView], index: int, now: float) -> int:
-    """The place of a trial that runs: this one, or the next after it that has a terminal."""
+    """Return the place of a running trial: this one, or the next after it that has a terminal."""
     here = shown[index]
     if here.started_at is not None and (
         here.finished_at is None or now - here.finished_at < LINGER_SEC
@@ -101,7 +101,7 @@ class ReviewCursor:
         """Group -> its chosen trial."""
 
     def follow(self, groups: Sequence[ReviewedGroup], trials: Mapping[str, TrialView]) -> None:
-        """The groups as they are now, of all the trials that are known."""
+        """Take the groups as they are now."""
         self.groups = list(groups)
         # A chosen trial that is attempted again hands over to the fresh attempt.
         self._trials = {group: last_attempt(name, trials) for group, name in self._trials.items()}
@@ -109,12 +109,12 @@ class ReviewCursor:
             self._group = groups[0].group
 
     def begin(self) -> None:
-        """At the first trial with something odd about it; at the first one where there is none."""
+        """Begin at the first suspect trial, or else at the first trial."""
         self._trials.clear()
         every = [(group, trial) for group in self.groups for trial in group.trials]
-        odd = next((each for each in every if each[1].suspicions and each[1].undecided), None)
-        if odd is not None:
-            self.choose(odd[0].group, odd[1].name)
+        suspect = next((each for each in every if each[1].suspicions and each[1].undecided), None)
+        if suspect is not None:
+            self.choose(suspect[0].group, suspect[1].name)
         elif self.groups:
             self.choose(self.groups[0].group)
 
@@ -150,12 +150,12 @@ class ReviewCursor:
             self.choose(group.group, group.trials[min(len(group.trials) - 1, max(0, place))].name)
 
     def next_suspect(self) -> bool:
-        """To the next trial with something odd about it, one that is undecided if there is any;
+        """Go to the next suspect trial, one that is undecided if there is any;
         round and round. False: there is none."""
         every = [(group, trial) for group in self.groups for trial in group.trials]
-        odd = [place for place, (_, trial) in enumerate(every) if trial.suspicions]
-        undecided = [place for place in odd if every[place][1].undecided]
-        if not (wanted := undecided or odd):
+        suspect = [place for place, (_, trial) in enumerate(every) if trial.suspicions]
+        undecided = [place for place in suspect if every[place][1].undecided]
+        if not (wanted := undecided or suspect):
             return False
         here = next((place for place, (_, each) in enumerate(every) if each is self.trial), -1)
         group, trial = every[next((place for place in wanted if place > here), wanted[0])]

@@ -1,24 +1,128 @@
-"""What the app on a run needs of other packages; it knows no more of them than this."""
+"""What the app needs of other packages: a run's host, tools for trials, review rules."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tbtui.ui.host import RunHost, WatchedRun
+from tbtui.journal.commands import Command
+from tbtui.journal.commands import RunEnd as RunEnd
+from tbtui.journal.rundir import RunDirectory, is_live
 
 if TYPE_CHECKING:
     from tbtui.journal.review_rule import Rule
-    from tbtui.journal.rundir import RunDirectory
     from tbtui.ui.library import TaskLibrary
     from tbtui.view.exports import ExportFormat
     from tbtui.view.prompt import PromptPart
 
+_LOOK_SEC = 1.0
+"""Between two checks that a run's process is alive."""
 
-class TrialToolError(Exception):
-    """A trial can't be exported or its prompt not read; the message is one line for a person."""
+
+class RunHost(Protocol):
+    """A run whose engine lives on an event loop (and thread) of its own."""
+
+    @property
+    def directory(self) -> RunDirectory:
+        """The run's directory, which exists; its journal appears when the engine starts."""
+        ...
+
+    @property
+    def outlives(self) -> bool:
+        """Whether the run goes on without the app: it was attached to, or is over."""
+        ...
+
+    @property
+    def read_only(self) -> str:
+        """Why nothing can be asked of the run, in a few words; empty when it can."""
+        ...
+
+    @property
+    def steerable(self) -> bool:
+        """Whether commands can reach the run at all, from the client that has the controls."""
+        ...
+
+    def start(self) -> None:
+        """Start the engine. Returns at once."""
+        ...
+
+    def submit(self, command: Command) -> None:
+        """Hand a command over from any thread. Returns at once; the journal tells the rest."""
+        ...
+
+    def take_controls(self) -> None:
+        """Ask for the right to command, from the client that has it. From any thread; returns at
+        once, and `read_only` says whether it was given."""
+        ...
+
+    def interrupt(self) -> None:
+        """Ask the engine to clean up and end, from any thread. Idempotent; returns at once."""
+        ...
+
+    def hang_up(self) -> bool:
+        """The terminal has gone, and the app with it; returns whether the run goes on without
+        them, as its settings have it. Else it is to be interrupted. Idempotent; returns at once."""
+        ...
+
+    async def ended(self) -> RunEnd:
+        """Wait, on the caller's loop, until the engine has ended and cleaned up.
+
+        Giving up the wait doesn't end the engine.
+        """
+        ...
+
+
+class RecordedRun:
+    """A recorded run, which no process runs: nothing can be asked of it."""
+
+    outlives = True
+    read_only = "this is a recorded run"
+    steerable = False
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self._left = asyncio.Event()
+
+    def start(self) -> None:
+        pass
+
+    def submit(self, command: Command) -> None:
+        """Do nothing: the app says before that nothing can be asked of the run."""
+
+    def take_controls(self) -> None:
+        """Do nothing: a recorded run has no controls."""
+
+    def interrupt(self) -> None:
+        self._left.set()
+
+    def hang_up(self) -> bool:
+        return False
+
+    async def ended(self) -> RunEnd:
+        await self._left.wait()
+        return RunEnd("interrupted", "left the recorded run")
+
+
+class WatchedRun(RecordedRun):
+    """A live run of another process that takes no commands from here."""
+
+    read_only = "it can't be steered from here"
+
+    async def ended(self) -> RunEnd:
+        """Wait for the run's process to end; a run without one is a recorded one."""
+        watched = False
+        while await asyncio.to_thread(is_live, self.directory):
+            watched = True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._left.wait(), _LOOK_SEC)
+                break
+        if watched and not self._left.is_set():
+            return RunEnd("interrupted", "the run's process has ended")
+        return await super().ended()
 
 
 class TrialTools(Protocol):
@@ -28,7 +132,7 @@ class TrialTools(Protocol):
         """Write a trial to a new file.
 
         Raises:
-            TrialToolError: it is there already, it can't be written, or the trial has nothing of
+            UserError: it is there already, it can't be written, or the trial has nothing of
                 this kind.
         """
         ...
@@ -37,18 +141,14 @@ class TrialTools(Protocol):
         """The parts with the text of each token, from the tokenizer of the run's policy.
 
         Raises:
-            TrialToolError: this machine doesn't have that tokenizer.
+            UserError: this machine doesn't have that tokenizer.
         """
         ...
 
 
 type AddRule = Callable[[Path, Rule], None]
 """Writes a rule to the end of a file, which is made if it isn't there. Called on a thread; raises
-`RuleFileError`."""
-
-
-class RuleFileError(Exception):
-    """The rule can't be written; the message is one line for a person."""
+`UserError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

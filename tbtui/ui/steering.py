@@ -1,36 +1,46 @@
-"""Turns keys into commands for trials: refuses what makes no sense, confirms what costs."""
+"""Turns keys into commands for trials, runs and reviewed steps, and shows their results."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.command_rules import Refusal, verb_meant, why_not
 from tbtui.ui.context import ControllerContext
+from tbtui.ui.services import AddRule
 from tbtui.view.state import CommandView, RunState, TrialView
 from tbtui.view.waiting import verb_words
 
+if TYPE_CHECKING:
+    from tbtui.journal.review_rule import Rule
+    from tbtui.ui.screens.review import Relabelling
+    from tbtui.view.review import ReviewedGroup, ReviewedTrial
+    from tbtui.view.state import ReviewView
+
 _CONTROLS = "controls"
-"""What is said of who has them replaces what was said before."""
+"""Topic of notifications about the controls: a new one replaces the last."""
 
 
 class Steering:
-    """Hands commands to the host, and shows what came of each."""
+    """Submits commands to the host and shows their results."""
 
     def __init__(self, app: ControllerContext) -> None:
         self._app = app
         self._asked: dict[str, str] = {}
         """Id of a command that has no answer yet -> what it is about, for people."""
-        self._reported = app.shown, app.host.read_only
+        self._reported = app.shown, app.shown.host.read_only
         """The run and its controls that were reported last."""
 
     def ask(self, key: CommandVerb, trial: TrialView) -> None:
         """Do what a key asks of a trial: submit it, ask first, or say why not."""
         verb = verb_meant(key, trial, self._app.live_run.state)
         if isinstance(verb, Refusal):
-            self._say(f"{trial.label}: {verb.reason}.")
+            self.say(f"{trial.label}: {verb.reason}.")
         elif verb == "cancel" or (verb == "retry" and trial.live):
             self._confirm(verb, trial)
         elif verb == "exclude":
@@ -45,7 +55,7 @@ class Steering:
     def take_over(self, trial: TrialView) -> None:
         """Ask for a trial's terminal, to type in it."""
         if refusal := why_not("take_over", trial, self._app.live_run.state):
-            self._say(f"{trial.label}: {refusal}.")
+            self.say(f"{trial.label}: {refusal}.")
         elif trial.frozen:
             self._confirm_thaw(trial)
         else:
@@ -73,9 +83,9 @@ class Steering:
 
         dialog = ConfirmDialog(
             f"Thaw {trial.label} to take it over?",
-            "It was frozen in the middle of a turn. It ends the turn first; then it is yours.",
+            "It was frozen within a turn. It finishes the turn first; then you can type.",
             "thaw it",
-            "leave it frozen",
+            "keep it frozen",
         )
         dialog.pointless = pointless
         self._app.push_screen(dialog, answered)
@@ -86,7 +96,7 @@ class Steering:
             return refusal
         state = self._app.live_run.state
         if (now := state.trials.get(trial.trial)) is None:
-            return f"{trial.label} is no longer kept."
+            return f"{trial.label} is no longer in memory."
         why = why_not(verb, now, state)
         return f"{trial.label}: {why}." if why else ""
 
@@ -100,7 +110,7 @@ class Steering:
     ) -> str:
         """Hand a command over; its id, or empty where nothing can be asked, which is said."""
         if refusal := self._app.shown.refusal:
-            self._say(refusal)
+            self.say(refusal)
             return ""
         command = Command(verb=verb, target=target, reason=reason, arguments=arguments or {})
         if verb != "type":
@@ -113,7 +123,7 @@ class Steering:
         if self._app.shown.host.read_only:
             self._app.shown.host.take_controls()
         else:
-            self._say("You have the controls.")
+            self.say("You have the controls.")
 
     def report_controls(self) -> None:
         """Show who has the controls now, if that is new."""
@@ -127,7 +137,7 @@ class Steering:
             why = shown.host.read_only
             self._app.notify(
                 f"{why}.{hint}",
-                title="You only look",
+                title="You only watch",
                 severity="warning",
                 topic=_CONTROLS,
                 holds=lambda: (
@@ -138,7 +148,7 @@ class Steering:
             self._app.notify("You have the controls.", timeout=2, topic=_CONTROLS)
 
     def report_results(self, state: RunState) -> None:
-        """Show what came of the commands given here since the last time."""
+        """Show new results of the commands given here."""
         if not self._asked:
             return
         for view in state.commands:
@@ -147,7 +157,7 @@ class Steering:
 
     def _report(self, view: CommandView, label: str) -> None:
         if view.ok:
-            self._say(view.result or f"{label}: {verb_words(view.verb)} done")
+            self.say(view.result or f"{label}: {verb_words(view.verb)} done")
         else:
             self._app.notify(
                 view.result or f"{label}: can't {verb_words(view.verb)}",
@@ -157,7 +167,8 @@ class Steering:
                 markup=False,
             )
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Show a line for a moment."""
         self._app.notify(text, markup=False, timeout=2)
 
     def _confirm(self, verb: CommandVerb, trial: TrialView) -> None:
@@ -166,12 +177,12 @@ class Steering:
 
         question, detail = {
             "cancel": (
-                f"Cancel {trial.label} without verdict?",
+                f"Cancel {trial.label} without verifying it?",
                 "It ends now and its sandbox is removed. It gets no reward.",
             ),
             "retry": (
-                f"Give this attempt at {trial.label} up?",
-                "It ends now; what it did is kept. A fresh attempt takes its place.",
+                f"Give up this attempt at {trial.label}?",
+                "It ends now; its record is kept. A fresh attempt takes its place.",
             ),
         }[verb]
 
@@ -179,7 +190,7 @@ class Steering:
             if yes:
                 self.submit(verb, trial.trial, trial.label)
 
-        dialog = ConfirmDialog(question, detail, verb, "leave it alone")
+        dialog = ConfirmDialog(question, detail, verb, "go back")
         dialog.pointless = lambda: self.pointless(verb, trial)
         self._app.push_screen(dialog, answered)
 
@@ -191,8 +202,152 @@ class Steering:
                 self.submit(verb, trial.trial, trial.label, reason)
 
         dialog = ReasonDialog(
-            f"Leave {trial.label} out of training?",
-            "Its reward counts neither for it nor for its group's baseline.",
+            f"Exclude {trial.label} from training?",
+            "It is not trained on, and its reward leaves its group's baseline.",
         )
         dialog.pointless = lambda: self.pointless(verb, trial)
         self._app.push_screen(dialog, answered)
+
+
+class ReviewDecisions:
+    """Submits decisions on a step under review, after dialogs where needed."""
+
+    def __init__(self, app: ControllerContext, commands: Steering) -> None:
+        self._app = app
+        self._commands = commands
+
+    def relabel(self, trial: TrialView) -> None:
+        """Give a trial another reward than the verifier's."""
+        from tbtui.ui.screens.review import RelabelDialog
+
+        verb = verb_meant("relabel", trial, self._app.live_run.state)
+        if isinstance(verb, Refusal):
+            self._commands.say(f"{trial.label}: {verb.reason}.")
+            return
+
+        def answered(wanted: Relabelling | None) -> None:
+            if wanted is not None:
+                self._commands.submit(
+                    "relabel",
+                    trial.trial,
+                    trial.label,
+                    wanted.reason,
+                    {"reward": wanted.reward},
+                )
+
+        if self._may_ask():
+            dialog = RelabelDialog(trial)
+            dialog.pointless = lambda: self._commands.pointless("relabel", trial)
+            self._app.push_screen(dialog, answered)
+
+    def refill(self, group: ReviewedGroup) -> None:
+        """Ask for fresh trials in place of a group's members that have no part in training."""
+        self._commands.submit("refill", group.group, group.task)
+
+    def accept_trial(self, trial: ReviewedTrial) -> None:
+        """Accept one trial as it is."""
+        if not trial.undecided:
+            self._commands.say(f"{trial.label}: it needs no decision.")
+        else:
+            self._commands.submit("accept", trial.name, trial.label)
+
+    def accept(self, review: ReviewView) -> None:
+        """Train the step as it stands; asks first while suspect trials are undecided."""
+        from tbtui.ui.screens.dialogs import ConfirmDialog
+
+        suspect = {name for group in review.groups for name in group.suspects}
+        open_suspects = sum(name in suspect for name in review.undecided)
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._accept(review)
+
+        if not open_suspects:
+            self._accept(review)
+        elif self._may_ask():
+            one = open_suspects == 1
+            dialog = ConfirmDialog(
+                f"Train step {review.step} as it stands?",
+                f"{open_suspects} {'trial' if one else 'trials'} with suspicions "
+                f"{'is' if one else 'are'} undecided, and would be trained as "
+                f"{'it is' if one else 'they are'}.",
+                "train it",
+                "look again",
+            )
+            dialog.pointless = lambda: self._closed(review.step)
+            self._app.push_screen(dialog, answered)
+
+    def _closed(self, step: int) -> str:
+        """Why a step's review needs no decision any more; empty: it does."""
+        if refusal := self._app.shown.refusal:
+            return refusal
+        open_ = step in self._app.live_run.state.reviews
+        return "" if open_ else f"Step {step} no longer waits for a review."
+
+    def _accept(self, review: ReviewView) -> None:
+        self._commands.submit("accept", RUN, f"step {review.step}", arguments={"step": review.step})
+
+    def always(self, step: int, trial: ReviewedTrial) -> None:
+        """Write a rule that accepts trials like this one, and accept it."""
+        from tbtui.ui.screens.review import RuleDialog
+
+        if (add := self._app.services.add_rule) is None:
+            self._commands.say("Not available here: rules are written where the run runs.")
+            return
+        if not trial.suspicions or trial.trial is None:
+            self._commands.say(f"{trial.label}: it has no suspicion that a rule could match.")
+            return
+        file = self._rule_file()
+
+        def answered(rule: Rule | None) -> None:
+            if rule is not None:
+                self._app.run_worker(self._write(add, file, rule, trial), name="rule")
+
+        if self._may_ask():
+            dialog = RuleDialog(_rule(step, trial), file)
+            dialog.pointless = lambda: self._closed(step)
+            self._app.push_screen(dialog, answered)
+
+    def _rule_file(self) -> Path:
+        """The run's own, unless its settings name another one."""
+        run = self._app.live_run
+        named = run.state.settings.get("review_rules")
+        return Path(str(named)) if named else run.directory.review_rules
+
+    async def _write(self, add: AddRule, file: Path, rule: Rule, trial: ReviewedTrial) -> None:
+        try:
+            await asyncio.to_thread(add, file, rule)
+        except UserError as error:
+            self._app.notify(
+                str(error), title="The rule was not written", severity="error", markup=False
+            )
+            return
+        self._app.notify(
+            f"Added the rule {rule.name} to {file}.", title="Rule written", markup=False, timeout=5
+        )
+        if trial.undecided:
+            self._commands.submit("accept", trial.name, trial.label)
+
+    def _may_ask(self) -> bool:
+        if refusal := self._app.shown.refusal:
+            self._commands.say(refusal)
+        return not refusal
+
+
+def _rule(step: int, trial: ReviewedTrial) -> Rule:
+    """Make the narrowest rule: for these suspects, of this task, with this outcome."""
+    from tbtui.journal.review_rule import Rule, When
+
+    view = trial.trial
+    assert view is not None
+    suspects = tuple(sorted(each.suspect for each in trial.suspicions))
+    return Rule(
+        name=f"{suspects[0].replace('_', '-')}-{view.trial}",
+        verb="accept",
+        when=When(
+            suspect=suspects,
+            outcome=() if view.outcome is None else (view.outcome,),
+            task=(view.task,),
+        ),
+        reason=f"{view.label} of step {step} was accepted",
+    )

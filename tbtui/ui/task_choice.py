@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tbtui.errors import UserError
 from tbtui.ui.library import Plan, TaskEntry, TaskRecord
 
 _FEW = 30
@@ -58,7 +59,7 @@ class TaskChoice:
         return self.records.get(id, _UNTRIED)
 
     def search(self, query: str) -> None:
-        """Show what the query leaves; one that can't be read changes nothing but the error."""
+        """Show what matches the query; an invalid one changes only the error."""
         self.query = query
         try:
             means = parse_query(query)
@@ -161,7 +162,7 @@ class TaskChoice:
         train = [entry.id for entry in chosen if entry.use == "train"]
         known = [seconds for id in train if (seconds := self.record(id).seconds) is not None]
         if not known:
-            return "step time unknown: never tried"
+            return "step time unknown: no recorded run"
         rollouts = min(plan.batch_size, len(train)) * plan.group_size
         seconds = rollouts * sum(known) / len(known) / min(plan.n_parallel, rollouts)
         of = "" if len(known) == len(train) else f" ({len(known)} timed)"
@@ -171,7 +172,7 @@ class TaskChoice:
 def _grouped(
     entries: Mapping[str, TaskEntry], ids: Iterable[str]
 ) -> dict[str, dict[str, list[str]]]:
-    """data set -> kind -> ids, in order."""
+    """Group entries: data set -> kind -> ids, in order."""
     grouped: dict[str, dict[str, list[str]]] = {}
     for id in ids:
         entry = entries[id]
@@ -226,7 +227,7 @@ STATES = ("selected", "train", "heldout")
 TERMS = (*WORDS, *NUMBERS, "is")
 
 
-class QueryError(Exception):
+class QueryError(UserError):
     """The search line can't be read; one short line that says why."""
 
 
@@ -271,7 +272,7 @@ def _part(text: str) -> Query:
 def _term(name: str, value: str) -> Query:
     if name == "is":
         if value not in STATES:
-            raise QueryError(f"is:{value}: there are {', '.join(STATES)}")
+            raise QueryError(f"is:{value}: write one of {', '.join(STATES)}")
         if value == "selected":
             return lambda candidate: candidate.selected
         return lambda candidate: (candidate.entry.use == "train") == (value == "train")
@@ -280,7 +281,7 @@ def _term(name: str, value: str) -> Query:
         return lambda candidate: word(candidate.entry).lower() == value
     if name in NUMBERS:
         return _range(name, value)
-    raise QueryError(f"{name}: there is no such term; there are {', '.join(TERMS)}")
+    raise QueryError(f"{name}: unknown term; known are {', '.join(TERMS)}")
 
 
 def _range(name: str, value: str) -> Query:

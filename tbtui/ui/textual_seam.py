@@ -97,7 +97,7 @@ class Rows(Vertical, Ground):
 
 
 _IDLE_SEC = 0.1
-"""After so long it is looked whether the app has ended."""
+"""How often to check whether the app has ended."""
 
 
 class LeanApp[Result](App[Result]):

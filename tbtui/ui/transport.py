@@ -18,10 +18,10 @@ _PLACE = re.compile(
     r"(?P<percent>\d+(?:\.\d+)?)\s*%|step\s*(?P<step>\d+)|(?P<clock>\d+(?::\d{1,2}){0,2})"
 )
 _TOPIC = "clock"
-"""Of what is said of the place that the clock was moved to: the last move's alone."""
+"""Topic of notifications about the clock: the last one alone is shown."""
 _NAMES = {
-    "step_finished": "step {text} is done",
-    "eval_finished": "an evaluation is done",
+    "step_finished": "step {text} has finished",
+    "eval_finished": "an evaluation has finished",
     "review_opened": "step {text} waits for a review",
     "alarm_raised": "alarm: {text}",
     "policy_lost": "policy lost: {text}",
@@ -35,12 +35,12 @@ def seconds_meant(text: str, run: ReplayedRun) -> float | str:
     clock = run.playback
     found = _PLACE.fullmatch(text.strip().lower())
     if found is None:
-        return "write 50%, 1:02:03, 90 (seconds) or step 12"
+        return "write a place as 50%, 1:02:03, 90 (seconds) or step 12"
     if found["percent"]:
         return clock.start + (clock.end - clock.start) * min(100.0, float(found["percent"])) / 100
     if found["step"]:
         done = run.timeline.step_end(int(found["step"]))
-        return f"step {found['step']} was never done" if done is None else done
+        return f"step {found['step']} was never finished" if done is None else done
     seconds = 0
     for part in found["clock"].split(":"):
         seconds = seconds * 60 + int(part)
@@ -144,7 +144,7 @@ class Transport:
         assert run is not None
         if not run.go_to(moment):
             where = "before" if direction < 0 else "after"
-            self._app.notify(f"Nothing more {where} this.", timeout=2, topic=_TOPIC)
+            self._app.notify(f"None {where} this.", timeout=2, topic=_TOPIC)
         elif announce and moment is not None:
             if moment.trial is not None and self._app.opened_trial is None:
                 self._app.selection.choose(moment.trial)

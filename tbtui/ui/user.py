@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tbtui.ui.input.keymap import KeyTable, read_key_table
+from tbtui.ui.input.keys import KeyTable, read_key_table
 from tbtui.view.listing import Order
 from tbtui.view.tasks import TreeOrder
 
@@ -27,7 +27,7 @@ class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A person's settings."""
 
     notify: Notify = "desktop"
-    """When the run needs somebody: a notification of the terminal (OSC 9) and its bell, the bell
+    """When the run needs a person: a notification of the terminal (OSC 9) and its bell, the bell
     alone, or nothing."""
     fps: str | int = "normal"
     """Frames a second: `low` for slow links, `normal`, or a number from 1 to 10."""
@@ -45,7 +45,7 @@ def frames_per_second(text: str) -> int:
             return FASTEST
     if text.isdecimal() and 1 <= int(text) <= FASTEST:
         return int(text)
-    raise ValueError(f"fps: {text!r} is none of low, normal and the numbers from 1 to {FASTEST}")
+    raise ValueError(f"fps: {text!r} is not low, normal or a number from 1 to {FASTEST}")
 
 
 def read_settings(path: Path) -> tuple[AppSettings, tuple[str, ...]]:
@@ -71,7 +71,7 @@ class Preferences(msgspec.Struct):
     theme: str = ""
     """Empty: none was chosen."""
     order: Order = "place"
-    """Of the cockpit's trials."""
+    """Order of the cockpit's trials."""
     full: int = 0
     """The cockpit's pane that is shown in full, by its number; 0 is the overview."""
     unfolded: list[str] = []
@@ -79,7 +79,7 @@ class Preferences(msgspec.Struct):
     folded: list[str] = []
     """Data sets, of several, whose kinds are not shown."""
     tree_order: TreeOrder = "name"
-    """Of the tasks."""
+    """Order of the tasks."""
     toured: bool = False
     """The first lines of help have been seen."""
 
@@ -113,7 +113,7 @@ def write_preferences(path: Path, preferences: Preferences) -> None:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person's choices for the app; by default nobody's, and nothing is remembered."""
+    """A person's choices for the app; by default the app's own, and nothing is remembered."""
 
     settings: AppSettings = field(default_factory=AppSettings)
     keys: KeyTable = field(default_factory=KeyTable)

@@ -2,14 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from tbtui.journal.vocabulary import Purpose
+from tbtui.journal.events import Entry, Purpose, TrialFinished, TrialQueued
 from tbtui.view.curves import Points, held_out_rates, training_rates
 from tbtui.view.state import RunState, TaskView
-from tbtui.view.tally import Tally
+
+REWARD_KINDS = (TrialQueued.kind, TrialFinished.kind)
+"""Kinds of events that `TaskRewards` needs."""
+
+
+@dataclass(slots=True)
+class Rewards:
+    count: int = 0
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+
+@dataclass(slots=True)
+class TaskRewards:
+    """Rewards of a run's tasks, by step. Fold every event of `REWARD_KINDS` in."""
+
+    steps: dict[tuple[Purpose, int], dict[str, Rewards]] = field(default_factory=dict)
+    """Purpose and step -> task -> rewards of its scored trials; an evaluation comes after its step.
+    """
+    _live: dict[str, tuple[Purpose, int, str]] = field(default_factory=dict)
+
+    def see(self, entry: Entry) -> None:
+        match event := entry.event:
+            case TrialQueued():
+                self._live[event.trial] = (event.purpose, event.step, event.task)
+            case TrialFinished():
+                queued = self._live.pop(event.trial, None)
+                if queued is not None and event.reward is not None:
+                    purpose, step, task = queued
+                    rewards = self.steps.setdefault((purpose, step), {}).setdefault(task, Rewards())
+                    rewards.count += 1
+                    rewards.total += event.reward
+            case _:
+                pass
+
+    def of(self, task: str, purpose: Purpose, steps: Iterable[int]) -> Rewards:
+        """A task's rewards at these steps."""
+        found = [self.steps.get((purpose, step), {}).get(task, Rewards()) for step in steps]
+        return Rewards(sum(each.count for each in found), sum(each.total for each in found))
+
 
 _PLACES = frozenset({"logs_dir", "run_name"})
 """Settings in which any two runs differ."""
@@ -111,7 +153,7 @@ class Comparison:
 def compare(
     first: RunState,
     second: RunState,
-    tallies: tuple[Tally, Tally],
+    tallies: tuple[TaskRewards, TaskRewards],
     names: tuple[str, str] | None = None,
 ) -> Comparison:
     """`names`: what to call them, if not what they were called when they began."""
@@ -150,7 +192,7 @@ def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Setti
 def _tasks(
     first: Mapping[str, TaskView],
     second: Mapping[str, TaskView],
-    tallies: tuple[Tally, Tally],
+    tallies: tuple[TaskRewards, TaskRewards],
     common: Common,
 ) -> list[TaskDifference]:
     trained = range(1, common.trained + 1)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tbtui.journal.vocabulary import Purpose, RunPhase
-from tbtui.view.spending import breakdown
-from tbtui.view.state import SPENDINGS, RunState, Spending, TrialView
+from tbtui.view.state import RunState, TrialView
 
 
 def current_trials(state: RunState) -> list[TrialView]:
@@ -71,7 +70,7 @@ class Tally:
 
 
 def tallies(trials: Iterable[TrialView], state: RunState) -> list[Tally]:
-    """Of each batch that these are of; the one that the run goes on with next comes first."""
+    """How far each batch of these trials is; the one that the run goes on with next comes first."""
     batches: dict[tuple[int, Purpose], list[TrialView]] = {}
     for trial in trials:
         batches.setdefault((trial.step, trial.purpose), []).append(trial)
@@ -106,20 +105,6 @@ def attempts(trial: TrialView, state: RunState) -> list[TrialView]:
     while (successor := chain[-1].successor) is not None and successor in state.trials:
         chain.append(state.trials[successor])
     return chain
-
-
-def time_shares(trials: Iterable[TrialView], latest: int = 64) -> dict[Spending, float]:
-    """Where the wall time of the latest finished trials went; waiting in the queue left out.
-
-    Shares from 0 to 1, in the order of a trial's life.
-    """
-    sums: dict[Spending, float] = {}
-    for trial in [trial for trial in trials if trial.seconds is not None][-latest:]:
-        for name, seconds in breakdown(trial, 0.0).items():
-            if name != "queue":
-                sums[name] = sums.get(name, 0.0) + seconds
-    total = sum(sums.values())
-    return {name: sums[name] / total for name in SPENDINGS if name in sums} if total else {}
 
 
 def active_seconds(trial: TrialView, now: float) -> float:

@@ -19,8 +19,7 @@ from tbtui.journal.events import (
     SettingsChanged,
     StepFinished,
 )
-from tbtui.journal.held_out import HeldOut, pass_rates_in_words
-from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.figures import HeldOut, pass_rates_in_words, planned_steps
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 
@@ -90,7 +89,7 @@ class Ending:
 
     @property
     def steps(self) -> int:
-        """That the run is to take; 0: it only evaluates, or is known to have no end."""
+        """Steps that the run is to take; 0: it only evaluates, or is known to have no end."""
         return planned_steps(self._settings, self._train_tasks)
 
     def lines(self, name: str = "") -> Iterator[Line]:
@@ -149,7 +148,7 @@ def name_to_type(run: RunDirectory, logs_dir: Path) -> str:
 
 
 def read_ending(run: RunDirectory) -> Ending:
-    """Raises `JournalError`."""
+    """Read how far a run has come. Raises `JournalError`."""
     ending, after = Ending(), 0
     with closing(JournalReader(run, lenient=True)) as reader:
         while entries := reader.read_kinds(_KINDS, after):

@@ -15,7 +15,7 @@ _ENOUGH = 2
 
 
 def remaining_sec(trial: TrialView, state: RunState, now: float) -> float | None:
-    """Active seconds until a running trial is expected to end; None when nothing tells.
+    """Active seconds until a running trial is expected to end; None where nothing is known.
 
     The mean of those finished trials that took longer than this one has taken so far and made at
     least as many turns: of its own task where there are enough, else of all. A trial with a
@@ -57,7 +57,7 @@ class Outlook:
 
     @cached_property
     def holding_up(self) -> list[TrialView]:
-        """The live trials of the batch under way, whoever is expected to end last first.
+        """The live trials of the batch under way, the one that is expected to end last first.
 
         A trial that has already outlasted all that is known comes before any estimate; without
         estimates it is the oldest first. What is still queued comes last, what is paused not at

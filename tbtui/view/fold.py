@@ -33,7 +33,6 @@ from tbtui.journal.events import (
     RunPhaseChanged,
     RunResumed,
     RunStarted,
-    ServerMeasured,
     SettingsChanged,
     StepFinished,
     StepStarted,
@@ -44,22 +43,22 @@ from tbtui.journal.events import (
     WorkerRecycled,
     WorkerStarted,
 )
-from tbtui.journal.held_out import HeldOut
+from tbtui.journal.figures import HeldOut
 from tbtui.journal.vocabulary import category_of
-from tbtui.view.review import ClosedReview, ReviewView
-from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView, RequestsView, ServerView
-from tbtui.view.shares import signal
+from tbtui.view.review import signal
+from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView
 from tbtui.view.state import (
     AlarmView,
     CommandView,
     EvalView,
     GroupView,
     Note,
+    ReviewView,
     RunState,
     StepView,
     TaskView,
 )
-from tbtui.view.timeline import cut_off, note
+from tbtui.view.times import cut_off, note_activity
 from tbtui.view.trial_fold import TrialFold
 from tbtui.view.waiting import duration, number_range, verb_words
 
@@ -91,7 +90,7 @@ class Fold:
         state.version = entry.seq
         self._apply(entry.event, entry.time)
         if type(entry.event) in _TURNING_POINTS:
-            note(state, entry.time)
+            note_activity(state, entry.time)
 
     def pass_over(self, seq: int) -> None:
         """The events up to number `seq` that were not applied change nothing."""
@@ -138,9 +137,10 @@ class Fold:
                 if review := state.reviews.get(event.step):
                     review.groups, review.undecided = event.groups, event.undecided
             case ReviewClosed():
-                state.reviews.pop(event.step, None)
-                state.review_closed = ClosedReview(event, now)
-                self._note(now, "info", f"step {event.step} goes on: {state.review_closed.words}")
+                review = state.reviews.pop(event.step, None) or ReviewView(event.step, now)
+                review.closed, review.closed_at = event, now
+                state.review_closed = review
+                self._note(now, "info", f"step {event.step} goes on: {review.ending}")
             case StepFinished():
                 state.step, state.weights_version = event.step, event.weights_version
                 self._consumed(event.metrics)
@@ -318,8 +318,9 @@ class Fold:
             event.completed,
             event.p50_sec,
             event.p95_sec,
+            now,
             self._drawn,
-            None if event.server is None else _server_view(event.server, now),
+            event.server,
         )
 
     def _policy_lost(self, event: PolicyLost, now: float) -> None:
@@ -356,7 +357,14 @@ class Fold:
         trial = state.trials.get(event.target)
         label = trial.label if trial else event.target
         view = CommandView(
-            event.command, event.verb, event.target, label, event.actor, event.reason, now
+            event.command,
+            event.verb,
+            event.target,
+            label,
+            event.actor,
+            event.reason,
+            now,
+            arguments=event.arguments,
         )
         if event.verb != "type":
             # Of keys only those are listed that were refused: there are too many of them.
@@ -368,11 +376,11 @@ class Fold:
     def _command_done(self, event: CommandDone, now: float) -> None:
         state = self.state
         view = state.pending.pop(event.command, None)
-        told = event.result
+        result = event.result
         if view is not None:
             # By the name that the trial has on every screen.
-            told = told.replace(view.target, view.label) if view.target else told
-            view.done_at, view.ok, view.result = now, event.ok, told
+            result = result.replace(view.target, view.label) if view.target else result
+            view.done_at, view.ok, view.result = now, event.ok, result
             if view.verb == "type" and not event.ok:
                 self._list(view)
             if trial := state.trials.get(view.target):
@@ -384,8 +392,8 @@ class Fold:
                 trial.pending = others[-1].verb if others and trial.live else ""
         if not event.ok:
             what = "" if view is None else f"{verb_words(view.verb)} refused: "
-            # Whoever asked is told at once; nobody else has to do anything about it.
-            self._note(now, "info", f"{what}{told}")
+            # The person who asked sees it at once; nobody else has to do anything about it.
+            self._note(now, "info", f"{what}{result}")
 
     def _list(self, command: CommandView) -> None:
         self.state.commands.append(command)
@@ -396,30 +404,3 @@ class Fold:
     ) -> None:
         self.state.notes.append(Note(now, level, text))
         self.state.notes_made += 1
-
-
-def _server_view(measured: ServerMeasured, now: float) -> ServerView:
-    requests = tuple(
-        RequestsView(
-            each.kind,
-            each.in_flight,
-            None if each.oldest_sec is None else now - each.oldest_sec,
-            each.completed,
-            each.failed,
-            each.p50_sec,
-            each.p95_sec,
-        )
-        for each in measured.requests
-    )
-    return ServerView(
-        measured.state,
-        measured.reason,
-        measured.since,
-        requests,
-        measured.retries,
-        measured.prompt_tokens,
-        measured.cached_tokens,
-        measured.kv_cache_use,
-        measured.preemptions,
-        measured.latencies,
-    )

@@ -38,7 +38,7 @@ class RewardRange:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a trial has to be; all of it."""
+    """Conditions on a trial, all of which it has to meet."""
 
     words: str = ""
     """Each of them is part of its task, group, state, outcome, kind or purpose."""
@@ -46,7 +46,7 @@ class Filter:
     kind: str = ""
     task: str = ""
     rewards: RewardRange | None = None
-    """Of the trials in the reward histogram, instead of those under way."""
+    """Trials in the reward histogram, instead of those under way."""
 
     def __bool__(self) -> bool:
         return self != Filter()

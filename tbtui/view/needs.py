@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tbtui.journal.commands import RUN
-from tbtui.journal.vocabulary import Outcome, Purpose
+from tbtui.journal.vocabulary import Purpose
+from tbtui.outcomes import Outcome
 from tbtui.view.estimate import Outlook
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.waiting import held_by_people
@@ -69,7 +70,7 @@ def _needs(outlook: Outlook) -> Iterator[Need]:
 
 
 def _asked_to_pause(state: RunState) -> bool:
-    """Somebody did it, who knows."""
+    """Whether a person paused the run, who then knows that it waits."""
     asked = [each.verb for each in state.commands if each.target == RUN]
     return [verb for verb in asked if verb in ("pause", "resume")][-1:] == ["pause"]
 

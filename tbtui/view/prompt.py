@@ -28,7 +28,7 @@ class PromptPart:
     """Where there are no pieces: what the agent wrote, without what the chat format adds."""
 
     def cut(self, count: int) -> PromptPart:
-        """Its first tokens."""
+        """The part's first `count` tokens."""
         if count >= len(self.ids):
             return self
         pieces = self.pieces[:count] if self.pieces is not None else None
@@ -68,7 +68,7 @@ def with_pieces(parts: Sequence[PromptPart], pieces: Pieces) -> list[PromptPart]
 
 
 def _first(parts: Sequence[PromptPart], count: int) -> list[PromptPart]:
-    """Of the parts, the first `count` tokens."""
+    """The first `count` tokens of the parts."""
     kept: list[PromptPart] = []
     for part in parts:
         if count <= 0:

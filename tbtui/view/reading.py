@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.view.comparison import Comparison, compare
+from tbtui.view.comparison import REWARD_KINDS, Comparison, TaskRewards, compare
 from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_FINISHED_TRIALS, RunState
-from tbtui.view.tally import KINDS, Tally
 
 _BITE = 200
 """Events read at once: about 5 ms of work."""
@@ -49,7 +49,7 @@ class Reading:
 
     @property
     def complete(self) -> bool:
-        """Nothing was passed over that a fold would have to know: it may be kept and gone on."""
+        """Whether the fold has seen all that it needs, so that it may be kept and gone on with."""
         return self.fold.state.seq >= self._shortcut.until
 
     @property
@@ -99,6 +99,15 @@ def state_at_end(reader: JournalReader) -> RunState:
     return reading.fold.state
 
 
+def state_by_kinds(reader: JournalReader, kinds: Sequence[str]) -> RunState:
+    """The state that the journal's events of these kinds lead to, all others passed over."""
+    fold, after = Fold(), 0
+    while entries := reader.read_kinds(kinds, after):
+        fold.apply_all(entries)
+        after = entries[-1].seq
+    return fold.state
+
+
 def compare_runs(first: RunDirectory, second: RunDirectory) -> Comparison:
     """Read both runs to their ends and compare them, as far as their rows are sound.
 
@@ -118,9 +127,9 @@ def compare_runs(first: RunDirectory, second: RunDirectory) -> Comparison:
     return replace(comparison, troubles=troubles)
 
 
-def _tally(reader: JournalReader) -> Tally:
-    tally, after = Tally(), 0
-    while entries := reader.read_kinds(KINDS, after):
+def _tally(reader: JournalReader) -> TaskRewards:
+    tally, after = TaskRewards(), 0
+    while entries := reader.read_kinds(REWARD_KINDS, after):
         after = entries[-1].seq
         for entry in entries:
             tally.see(entry)

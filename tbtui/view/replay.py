@@ -1,14 +1,12 @@
-"""A clock that people hold in their hands, and folds to go back to. Pure."""
+"""A replay's clock, and snapshots of the fold to go back to. Pure."""
 
 from __future__ import annotations
 
 import pickle
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tbtui.view.fold import Fold
+from tbtui.view.fold import Fold
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Seconds of the run in a second of the clock on the wall."""
@@ -21,7 +19,7 @@ some thousand events do."""
 
 @dataclass(slots=True)
 class Playback:
-    """Where in a recorded run one is, in seconds since the epoch, and how it goes on."""
+    """Position in a recorded run, in seconds since the epoch, and speed."""
 
     start: float
     end: float
@@ -32,7 +30,7 @@ class Playback:
     """How often somebody has moved it to another place."""
 
     def pass_time(self, seconds: float, stop: float | None = None) -> None:
-        """`seconds` have gone by on the wall. It stands still at `stop`, and at the end."""
+        """Go on by `seconds` of the wall clock. It stands still at `stop`, and at the end."""
         if not self.playing:
             return
         limit = self.end if stop is None or self.position >= stop else min(stop, self.end)
@@ -51,13 +49,13 @@ class Playback:
         self.playing = not self.playing
 
     def change_speed(self, steps: int) -> None:
-        """So many steps faster, or slower."""
+        """Play faster by so many `SPEEDS`, or slower."""
         index = SPEEDS.index(self.speed) + steps
         self.speed = SPEEDS[min(len(SPEEDS) - 1, max(0, index))]
 
     @property
     def share(self) -> float:
-        """Of the run that lies behind, from 0 to 1."""
+        """Share of the run that lies behind, from 0 to 1."""
         length = self.end - self.start
         return (self.position - self.start) / length if length > 0 else 1.0
 
@@ -87,9 +85,6 @@ class Snapshots:
 
     def before(self, seq: int) -> Fold:
         """The last fold of no later event than `seq`; an empty one where there is none."""
-        # It brings every class of event along: not before a replay's first frame.
-        from tbtui.view.fold import Fold
-
         place = bisect_right(self._seqs, seq)
         if not place:
             return Fold()

@@ -9,20 +9,26 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from tbtui.journal.downtime import Downtime
-from tbtui.journal.planned_steps import planned_steps
-from tbtui.journal.vocabulary import AlarmName, CommandVerb, Outcome, Purpose, RunPhase, TrialPhase
-from tbtui.view.review import ClosedReview, ReviewView
+from tbtui.journal.events import (
+    Disposition,
+    Estimate,
+    GpusMeasured,
+    GroupUnderReview,
+    PhaseSeconds,
+    ProcessMeasured,
+    ReviewClosed,
+    RunStatus,
+)
+from tbtui.journal.figures import Downtime, planned_steps
+from tbtui.journal.vocabulary import AlarmName, CommandVerb, Purpose, RunPhase, TrialPhase
+from tbtui.outcomes import INFRASTRUCTURE, Outcome
 from tbtui.view.server import PolicyLostView, PolicyView
-from tbtui.view.timeline import MAX_STRETCHES, Stretch
-
-if TYPE_CHECKING:
-    from tbtui.journal.events import Estimate, GpusMeasured, PhaseSeconds, ProcessMeasured
 
 MAX_FINISHED_TRIALS = 512
 MAX_STEPS = 4096
+MAX_STRETCHES = 1024
 MAX_NOTES = 200
 MAX_ALARMS = 100
 MAX_COMMANDS = 500
@@ -36,19 +42,14 @@ Spending = Literal[
 """What a trial's wall time goes to, in the order of a trial's life; named as in PhaseSeconds."""
 SPENDINGS: tuple[Spending, ...] = get_args(Spending)
 
+Activity = Literal[
+    "starting", "sampling", "waiting", "reviewing", "training", "saving", "evaluating", "paused"
+]
+"""`waiting`: for the last quarter of a step's trials, or for a policy that was lost."""
+ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
+
 LeftOut = Literal["infrastructure", "masked", "cancelled", "excluded", "retried"]
 """Why a finished trial has no part in training."""
-
-INFRASTRUCTURE = frozenset(
-    {
-        Outcome.SETUP_ERROR,
-        Outcome.SANDBOX_LOST,
-        Outcome.VERIFIER_ERROR,
-        Outcome.PROVIDER_ERROR,
-        Outcome.AGENT_ERROR,
-    }
-)
-"""Outcomes that are the machinery's doing."""
 
 
 @dataclass(slots=True)
@@ -150,7 +151,8 @@ class TrialView:
 
     @property
     def mean_logprob(self) -> float | None:
-        """None too while only the trainer has the tokens."""
+        """Mean log-probability of its tokens, nats; None without any, or while only the trainer
+        has them."""
         known = self.samples and self.completion_tokens
         return self.logprob_sum / self.completion_tokens if known else None
 
@@ -168,7 +170,7 @@ class TaskView:
     reward_sum: float = 0.0
     unscored: int = 0
     lost: int = 0
-    """Of the unscored, those that infrastructure has ended."""
+    """How many of the unscored infrastructure has ended."""
     live: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=16))
     """Latest rewards, oldest first."""
@@ -187,7 +189,7 @@ class TaskView:
 
     @property
     def recent_rate(self) -> float | None:
-        """Over the latest rewards: how it goes now, not how it went long ago."""
+        """Mean of the latest rewards."""
         return sum(self.recent) / len(self.recent) if self.recent else None
 
 
@@ -197,12 +199,57 @@ class GroupView:
     task: str
     step: int
     trials: list[str] = field(default_factory=list)
-    disposition: Literal["trained", "constant", "short"] | None = None
+    disposition: Disposition | None = None
     baseline: float | None = None
     refilled: int = 0
     """Trials that took the place of members lost to other causes than the policy."""
     replaces: str = ""
     """The group with nothing to teach in whose place it was started."""
+
+
+@dataclass(slots=True)
+class ReviewView:
+    """A step's stop before its optimiser step: what would be trained if it were accepted now."""
+
+    step: int
+    since: float
+    groups: tuple[GroupUnderReview, ...] = ()
+    undecided: tuple[str, ...] = ()
+    """Trials that nobody has decided upon, and which it waits for."""
+    until: float | None = None
+    """When it closes by itself; later by as long as the run is paused."""
+    paused_at: float | None = None
+    """Since when its time stands still."""
+    closed: ReviewClosed | None = None
+    """None while it is open."""
+    closed_at: float = 0.0
+
+    def pause(self, now: float) -> None:
+        if self.paused_at is None:
+            self.paused_at = now
+
+    def resume(self, now: float) -> None:
+        if self.until is not None and self.paused_at is not None:
+            self.until += now - self.paused_at
+        self.paused_at = None
+
+    def left(self, now: float) -> float | None:
+        """Seconds until it closes by itself; None: it waits for ever."""
+        at = now if self.paused_at is None else self.paused_at
+        return None if self.until is None else max(0.0, self.until - at)
+
+    @property
+    def ending(self) -> str:
+        """`accepted by ada`; empty while it is open."""
+        if self.closed is None:
+            return ""
+        match self.closed.how:
+            case "accepted":
+                return f"accepted by {self.closed.actor}"
+            case "rules":
+                return "decided by its rules"
+            case "timeout":
+                return "nobody came in time"
 
 
 @dataclass(slots=True)
@@ -212,13 +259,13 @@ class StepView:
     finished_at: float | None = None
     groups: list[str] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    """Of the trials that have a part in training."""
+    """Rewards of the trials that have a part in training."""
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     constant_groups: int = 0
     queued: int = 0
     """Attempts at its trials so far."""
     ended: int = 0
-    """Of those."""
+    """How many of those have ended."""
     signals: dict[str, float] = field(default_factory=dict)
     """Scored group -> sum of its trials' signals."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -226,6 +273,18 @@ class StepView:
     @property
     def mean_reward(self) -> float | None:
         return sum(self.rewards) / len(self.rewards) if self.rewards else None
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Time in which the run did one thing."""
+
+    activity: Activity
+    step: int
+    """That it was done for; an evaluation is for the step before it."""
+    since: float
+    until: float | None = None
+    """None: it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +304,7 @@ class EvalView:
 
 @dataclass(frozen=True, slots=True)
 class AlarmView:
-    """Training looked wrong at a step."""
+    """An alarm: training looked wrong at a step."""
 
     alarm: AlarmName
     step: int
@@ -275,7 +334,7 @@ class CommandView:
     verb: CommandVerb
     target: str
     label: str
-    """Of the target, for people."""
+    """The target's, for people."""
     actor: str
     reason: str
     time: float
@@ -283,6 +342,7 @@ class CommandView:
     ok: bool | None = None
     """None while it is under way."""
     result: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +358,9 @@ class RunState:
 
     version: int = 0
     seq: int = 0
-    """Of the last event."""
+    """The last event's."""
     time: float = 0.0
-    """Of the last event."""
+    """The last event's."""
     run: str = ""
     started_at: float | None = None
     downtime: Downtime = field(default_factory=Downtime)
@@ -323,7 +383,7 @@ class RunState:
     step: int = 0
     """Optimiser steps done."""
     weights_version: int = 0
-    status: Literal["finished", "failed", "interrupted"] | None = None
+    status: RunStatus | None = None
     reason: str = ""
     tasks: dict[str, TaskView] = field(default_factory=dict)
     trials: dict[str, TrialView] = field(default_factory=dict)
@@ -332,7 +392,7 @@ class RunState:
     groups: dict[str, GroupView] = field(default_factory=dict)
     reviews: dict[int, ReviewView] = field(default_factory=dict)
     """Open ones, by step; the step that is trained first comes first."""
-    review_closed: ClosedReview | None = None
+    review_closed: ReviewView | None = None
     """The last one that was."""
     steps: deque[StepView] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     timeline: deque[Stretch] = field(default_factory=lambda: deque(maxlen=MAX_STRETCHES))
@@ -348,7 +408,7 @@ class RunState:
     unusable: dict[str, str] = field(default_factory=dict)
     """Task -> why no trial of it starts."""
     held_out_rates: dict[str, float] = field(default_factory=dict)
-    """Of each task that the latest evaluation has scored."""
+    """Task -> pass rate in the latest evaluation, if that has scored it."""
     trials_finished: int = 0
     rollouts: int = 0
     """Training trials finished; cut off and cancelled ones are none."""
@@ -376,12 +436,12 @@ class RunState:
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     """Finished training trials that have no part in training, by why."""
     durations: deque[Duration] = field(default_factory=lambda: deque(maxlen=RECENT_DURATIONS))
-    """Of the latest trials that ended by themselves."""
+    """Durations of the latest trials that ended by themselves."""
     task_durations: dict[str, deque[Duration]] = field(default_factory=dict)
     """The same by task."""
 
     def seconds(self, now: float) -> float:
-        """Since its start, without the time in which no process ran it."""
+        """Seconds since its start, without the time in which no process ran it."""
         return 0.0 if self.started_at is None else now - self.started_at - self.downtime.seconds
 
     @property
@@ -393,7 +453,7 @@ class RunState:
 
     @property
     def rewards(self) -> list[float]:
-        """Of the latest scored training trials, oldest first."""
+        """Rewards of the latest scored training trials, oldest first."""
         return [reward for _, reward in self.rewarded]
 
     def step_view(self, step: int) -> StepView | None:
@@ -406,7 +466,7 @@ class RunState:
         return sorted(unfinished, key=lambda step: step.step)
 
     def latest_metric(self, name: str) -> float | None:
-        """Of the last finished step that has it."""
+        """The metric's value in the last finished step that has it."""
         finished = (step for step in reversed(self.steps) if name in step.metrics)
         return next((step.metrics[name] for step in finished), None)
 

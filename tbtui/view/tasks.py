@@ -67,7 +67,7 @@ TREE_ORDER_WORDS: dict[TreeOrder, str] = {
 
 
 def dataset_name(state: RunState) -> str:
-    """Of the run's tasks; where they are of several data sets, of all of them together."""
+    """Name of the run's data set, or of several together."""
     return PurePath(state.tasks_dir).name or "tasks"
 
 
@@ -90,7 +90,7 @@ def _dataset(
         # Held-out trials alone say how a kind goes that is never trained on.
         purpose: Purpose = "train" if any(task.split == "train" for task in tasks) else "eval"
         rewards = list(state.kind_rewards.get((dataset, kind, purpose), ()))
-        told = state.evals[-1].by_kind.get(kind) if state.evals else None
+        reported = state.evals[-1].by_kind.get(kind) if state.evals else None
         views.append(
             KindView(
                 kind,
@@ -98,7 +98,7 @@ def _dataset(
                 _sorted(tasks, state, order),
                 rewards,
                 _mean(rewards),
-                _held_out_rate(tasks, state, told),
+                _held_out_rate(tasks, state, reported),
                 seconds_per_rollout(state, *(task.name for task in tasks)),
             )
         )
@@ -122,10 +122,12 @@ def _dataset(
     )
 
 
-def _held_out_rate(tasks: Iterable[TaskView], state: RunState, told: float | None) -> float | None:
-    """Mean over the tasks; `told` where an evaluation says nothing of single tasks."""
+def _held_out_rate(
+    tasks: Iterable[TaskView], state: RunState, reported: float | None
+) -> float | None:
+    """Mean over the tasks; `reported` where an evaluation says nothing of single tasks."""
     rates = state.held_out_rates
-    return _mean([rates[task.name] for task in tasks if task.name in rates]) if rates else told
+    return _mean([rates[task.name] for task in tasks if task.name in rates]) if rates else reported
 
 
 def _sorted[T: (TaskView, KindView, DatasetView)](

@@ -1,13 +1,25 @@
-"""One trial from its first prompt to its verdict, folded from that trial's own events."""
+"""One trial from its first prompt to its verdict, folded from its own events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import accumulate
 
-if TYPE_CHECKING:
-    from tbtui.journal.events import AgentCommand, Entry, HumanTyped, TrialFinished, TrialTraced
+from tbtui.journal.events import (
+    AgentCommand,
+    Entry,
+    HumanTyped,
+    TrialFinished,
+    TrialTraced,
+    TurnObserved,
+    TurnParsed,
+    TurnSampled,
+    TurnStarted,
+)
+from tbtui.journal.typed import readable
 
 PERSON = "person"
 """The purpose of a turn in which a person typed: their name is its plan, the keys its text."""
@@ -27,7 +39,7 @@ class TurnView:
     text: str = ""
     prompt_tokens: int = 0
     cached_tokens: int | None = None
-    """Of the prompt; None where the sampler doesn't tell."""
+    """Prompt tokens in the sampler's cache; None where it doesn't report them."""
     completion_tokens: int = 0
     mean_logprob: float | None = None
     model_seconds: float = 0.0
@@ -55,12 +67,12 @@ class TurnView:
 
 @dataclass(slots=True)
 class Transcript:
-    """`apply` it to more entries of the same trial as they come."""
+    """A trial's turns and its end. `apply` further entries of the trial as they come."""
 
     turns: list[TurnView] = field(default_factory=list)
     finished: TrialFinished | None = None
     seq: int = 0
-    """Of the last event seen."""
+    """The last event's."""
 
     def turn_at(self, time: float) -> int | None:
         """The place of the turn that was under way at a time; None: before the first one."""
@@ -69,17 +81,6 @@ class Transcript:
 
     def apply(self, entries: Iterable[Entry]) -> bool:
         """Fold entries in; says whether anything changed."""
-        # Not before the app's first frame, which needs no events.
-        from tbtui.journal.events import (
-            HumanTyped,
-            TrialFinished,
-            TrialTraced,
-            TurnObserved,
-            TurnParsed,
-            TurnSampled,
-            TurnStarted,
-        )
-
         before = self.seq
         for entry in entries:
             self.seq = entry.seq
@@ -115,8 +116,6 @@ class Transcript:
 
     def _typed(self, event: HumanTyped, time: float) -> None:
         """All that one person types before the agent goes on is one turn of theirs."""
-        from tbtui.journal.typed import readable
-
         last = self.turns[-1] if self.turns else None
         if last is None or (last.purpose, last.plan) != (PERSON, event.actor):
             last = TurnView(last.turn if last else 0, time, PERSON, plan=event.actor)
@@ -135,3 +134,38 @@ class Transcript:
     def _turn(self, number: int, purpose: str = "turn") -> TurnView | None:
         sought = (number, purpose)
         return next((t for t in reversed(self.turns) if (t.turn, t.purpose) == sought), None)
+
+
+_LIST = '"commands"'
+
+
+def command_tokens(pieces: Sequence[str], commands: Sequence[AgentCommand]) -> list[range | None]:
+    """The tokens of each command's keystrokes; None: they don't stand there as they are.
+
+    `pieces`: the text of each token.
+    """
+    text = "".join(pieces)
+    ends = list(accumulate(len(piece) for piece in pieces))
+    # What the agent plans may quote a command.
+    place = max(0, text.find(_LIST))
+    found: list[range | None] = []
+    for command in commands:
+        span = _span(text, command.keystrokes, place)
+        if span is None:
+            found.append(None)
+            continue
+        place = span[1]
+        found.append(range(bisect_right(ends, span[0]), bisect_left(ends, span[1]) + 1))
+    return found
+
+
+def _span(text: str, keystrokes: str, start: int) -> tuple[int, int] | None:
+    """Where a string stands in a JSON text, however that writes what is not ASCII."""
+    if not keystrokes:
+        return None
+    for ascii_only in (False, True):
+        written = json.dumps(keystrokes, ensure_ascii=ascii_only)
+        at = text.find(written, start)
+        if at >= 0:
+            return at + 1, at + len(written) - 1
+    return None

@@ -29,9 +29,7 @@ from tbtui.journal.events import (
     TurnStarted,
 )
 from tbtui.view.current import active_seconds, batches_under_way
-from tbtui.view.spending import spend, spending_of
 from tbtui.view.state import (
-    INFRASTRUCTURE,
     MAX_FINISHED_TRIALS,
     RECENT_REWARDS,
     TASK_DURATIONS,
@@ -40,6 +38,7 @@ from tbtui.view.state import (
     StepView,
     TrialView,
 )
+from tbtui.view.times import spend, spending_of
 
 
 class TrialFold:
@@ -100,7 +99,7 @@ class TrialFold:
         return True
 
     def requeue(self, trials: Iterable[str], now: float) -> None:
-        """These were cut off with their process: their places in the groups get new attempts.
+        """Queue these again, which were cut off with their process.
 
         When the process died nobody knows, so none of their time is shown.
         """
@@ -206,13 +205,13 @@ class TrialFold:
         trial.outcome, trial.reason = event.outcome, event.reason
         trial.verdict, trial.reward = event.verdict, event.reward
         trial.turn, trial.seconds = event.turns, event.seconds
-        if trial.outcome not in INFRASTRUCTURE and trial.outcome is not Outcome.CANCELLED:
+        if not event.outcome.infrastructure and trial.outcome is not Outcome.CANCELLED:
             self._remember_duration(trial, event.seconds, now)
         if task := state.tasks.get(trial.task):
             task.live -= 1
             if event.reward is None:
                 task.unscored += 1
-                task.lost += event.outcome in INFRASTRUCTURE
+                task.lost += event.outcome.infrastructure
             else:
                 task.scored += 1
                 task.reward_sum += event.reward

@@ -28,7 +28,7 @@ def verb_words(verb: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`4s`, `3m12s`, `2h05m`."""
+    """Seconds as `4s`, `3m12s`, `2h05m`."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole}s"

@@ -1,4 +1,4 @@
-"""What a journal says of one training step."""
+"""One training step, by its journal."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.algorithm.advantages import GroupAdvantages
-from tbtui.algorithm.rewards import RewardSettings, longest_context, shaped
 from tbtui.algorithm.segments import Call
+from tbtui.algorithm.step import RewardSettings, longest_context, shaped
 from tbtui.algorithm.whatif import RecordedTrial
 from tbtui.config import RunConfig, read_config, settings
 from tbtui.errors import UserError
@@ -47,7 +47,7 @@ class RecordedGroup:
     task: str
     trials: tuple[RecordedTrial, ...]
     labels: tuple[str, ...]
-    """Of the trials, as on the screen: `copy-03/2`."""
+    """Trials' labels, as on the screen: `copy-03/2`."""
     scored: GroupAdvantages
     """What was trained with, in the order of `trials`."""
 
@@ -57,10 +57,10 @@ class RecordedStep:
     run: str
     step: int
     config: RunConfig
-    """As it was in force."""
+    """The settings in force."""
     groups: tuple[RecordedGroup, ...]
     metrics: Mapping[str, float]
-    """Of the step; empty if it has not finished."""
+    """The step's metrics; empty if it has not finished."""
 
 
 def read_step(run: RunDirectory, step: int | None) -> RecordedStep:
@@ -80,7 +80,7 @@ def read_step(run: RunDirectory, step: int | None) -> RecordedStep:
 
 @dataclass(slots=True)
 class _Fold:
-    """What is kept of the events."""
+    """What is kept of the journal's events while it is read."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     context_limit: int = 0
@@ -162,7 +162,7 @@ def _config(reader: JournalReader, recorded: Mapping[str, Any]) -> RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Circumstances:
-    """What the trials of a step have in common."""
+    """Facts that the trials of a step have in common."""
 
     config: RunConfig
     context_limit: int

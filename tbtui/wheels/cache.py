@@ -1,4 +1,4 @@
-"""The user's wheel cache: where it lies, what is in it, and whether that is what was fetched.
+"""The user's wheel cache: its directory, its manifest, and the check that files are as fetched.
 
     ~/.cache/tbtui/offline/
         manifest.json      every file's SHA-256, and which packages each request resolved to

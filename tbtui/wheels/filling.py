@@ -59,7 +59,7 @@ class FillError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one stage is."""
+    """Progress of one stage."""
 
     stage: str
     done: int
@@ -68,7 +68,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Filled:
-    """What came of it."""
+    """What a fill has fetched, and what it could not."""
 
     fetched: int = 0
     """Wheels that were not there before."""
@@ -221,7 +221,7 @@ class Filling:
             python = request.python
             if python is None or (python not in self._interpreters and not request.exact):
                 python = self._host
-            # For one that a command names and nobody has, its own line was said.
+            # For one that a command names and no index has, its own line was said.
             if python is not None and (python == self._host or python in self._interpreters):
                 wanted.add(Wanted(request, python))
         return sorted(wanted, key=lambda each: (each.python, each.request.requirements))

@@ -101,7 +101,7 @@ def image_python(instructions: Iterable[Instruction]) -> tuple[bool, str | None]
 
 
 def read_task(task: Path, *, solutions: bool = True) -> Asked:
-    """What one task's environment, tests and (unless told otherwise) solution install."""
+    """What one task's environment, tests and (unless asked otherwise) solution install."""
     reader = _Reader(task)
     reader.dockerfile(task / "environment" / "Dockerfile")
     for directory in ("tests", "solution") if solutions else ("tests",):

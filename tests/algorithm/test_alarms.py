@@ -14,8 +14,8 @@ from tbtui.algorithm.alarms import (
     REARM_STEPS,
     WINDOW,
     Alarm,
-    Evaluation,
-    Watch,
+    AlarmDetector,
+    HeldOutResult,
 )
 
 Metrics = dict[str, float]
@@ -36,7 +36,7 @@ def healthy(reward: float = 0.6, **other: float) -> Metrics:
 
 
 def told(steps: list[Metrics]) -> list[Alarm]:
-    watch = Watch()
+    watch = AlarmDetector()
     return [alarm for number, step in enumerate(steps, 1) for alarm in watch.step(number, step)]
 
 
@@ -161,11 +161,11 @@ def test_a_jump_in_reward_with_shrinking_turns() -> None:
 
 
 def evaluated(*rates: float, trials: int = 48) -> list[Alarm]:
-    watch = Watch()
+    watch = AlarmDetector()
     return [
         alarm
         for number, rate in enumerate(rates)
-        for alarm in watch.evaluation(Evaluation(number * 10, rate * trials, trials))
+        for alarm in watch.evaluation(HeldOutResult(number * 10, rate * trials, trials))
     ]
 
 
@@ -179,10 +179,10 @@ def test_below_the_base_model_beyond_noise() -> None:
 
 
 def test_other_temperatures_are_not_compared() -> None:
-    watch = Watch()
-    watch.evaluation(Evaluation(0, 48, 48, temperature=0.1))
-    assert watch.evaluation(Evaluation(10, 10, 48, temperature=1.0)) == []
-    assert watch.evaluation(Evaluation(20, 0, 0, temperature=0.1)) == []
+    watch = AlarmDetector()
+    watch.evaluation(HeldOutResult(0, 48, 48, temperature=0.1))
+    assert watch.evaluation(HeldOutResult(10, 10, 48, temperature=1.0)) == []
+    assert watch.evaluation(HeldOutResult(20, 0, 0, temperature=0.1)) == []
 
 
 def test_an_alarm_is_raised_again_only_after_it_was_gone_for_a_while() -> None:
@@ -196,14 +196,14 @@ def test_a_watch_that_is_fed_the_past_goes_on_as_if_it_had_never_stopped() -> No
     steps = list(noisy([*learning(30), *[0.1] * 20]))
     whole = told(steps)
     for cut in (5, 33, 40):
-        watch = Watch()
+        watch = AlarmDetector()
         past = [a for n, step in enumerate(steps[:cut], 1) for a in watch.step(n, step)]
         rest = [a for n, step in enumerate(steps[cut:], cut + 1) for a in watch.step(n, step)]
         assert past + rest == whole
 
 
 def test_old_steps_are_forgotten() -> None:
-    watch = Watch()
+    watch = AlarmDetector()
     for number in range(HISTORY * 2):
         watch.step(number, healthy())
     assert len(watch._history) == HISTORY

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.algorithm.evaluation import Attempts, attempts, pass_at_k, pass_rate, pass_rates
+from tbtui.algorithm.evaluation import TaskAttempts, attempts, pass_at_k, pass_rate, pass_rates
 
 tasks_of_attempts = st.lists(
-    st.integers(1, 12).flatmap(lambda n: st.integers(0, n).map(lambda passed: Attempts(passed, n))),
+    st.integers(1, 12).flatmap(
+        lambda n: st.integers(0, n).map(lambda passed: TaskAttempts(passed, n))
+    ),
     min_size=1,
     max_size=12,
 )
@@ -49,12 +51,12 @@ def test_what_can_not_be_estimated_is_refused(passed: int, scored: int, k: int) 
 
 
 def test_a_pass_is_the_whole_reward_and_no_reward_is_no_attempt() -> None:
-    assert attempts([1.0, 0.999, 0.0, None, 2.0]) == Attempts(passed=2, scored=4)
-    assert attempts([None, None]) == Attempts(0, 0)
+    assert attempts([1.0, 0.999, 0.0, None, 2.0]) == TaskAttempts(passed=2, scored=4)
+    assert attempts([None, None]) == TaskAttempts(0, 0)
 
 
 @given(tasks_of_attempts)
-def test_rates_are_means_over_tasks_within_their_bounds(tasks: list[Attempts]) -> None:
+def test_rates_are_means_over_tasks_within_their_bounds(tasks: list[TaskAttempts]) -> None:
     rates = pass_rates(tasks)
     assert list(rates) == list(range(1, min(task.scored for task in tasks) + 1))
     for k, rate in rates.items():
@@ -68,9 +70,9 @@ def test_rates_are_means_over_tasks_within_their_bounds(tasks: list[Attempts]) -
 
 @given(tasks_of_attempts, st.randoms())
 def test_the_order_of_tasks_and_empty_ones_do_not_matter(
-    tasks: list[Attempts], rng: random.Random
+    tasks: list[TaskAttempts], rng: random.Random
 ) -> None:
-    mixed = [*tasks, Attempts(0, 0)]
+    mixed = [*tasks, TaskAttempts(0, 0)]
     rng.shuffle(mixed)
     one, other = pass_rate(tasks, 1), pass_rate(mixed, 1)
     assert one is not None
@@ -79,14 +81,14 @@ def test_the_order_of_tasks_and_empty_ones_do_not_matter(
 
 
 def test_without_a_scored_attempt_there_is_no_rate() -> None:
-    assert pass_rate([Attempts(0, 0)], 1) is None
-    assert pass_rates([Attempts(0, 0)]) == {}
+    assert pass_rate([TaskAttempts(0, 0)], 1) is None
+    assert pass_rates([TaskAttempts(0, 0)]) == {}
     assert pass_rates([]) == {}
 
 
 def test_one_attempt_per_task_is_wilsons_interval() -> None:
     # Newcombe 1998, Statistics in Medicine 17: 15 of 148, method 3.
-    tasks = [Attempts(1, 1)] * 15 + [Attempts(0, 1)] * 133
+    tasks = [TaskAttempts(1, 1)] * 15 + [TaskAttempts(0, 1)] * 133
     rate = pass_rate(tasks, 1)
     assert rate is not None
     assert (rate.low, rate.high) == pytest.approx((0.0624, 0.1605), abs=5e-5)
@@ -94,10 +96,10 @@ def test_one_attempt_per_task_is_wilsons_interval() -> None:
 
 def test_attempts_that_agree_count_as_one() -> None:
     """Eight copies of the same attempt tell no more than one of them."""
-    single = pass_rate([Attempts(1, 1)] * 6 + [Attempts(0, 1)] * 4, 1)
-    copied = pass_rate([Attempts(8, 8)] * 6 + [Attempts(0, 8)] * 4, 1)
+    single = pass_rate([TaskAttempts(1, 1)] * 6 + [TaskAttempts(0, 1)] * 4, 1)
+    copied = pass_rate([TaskAttempts(8, 8)] * 6 + [TaskAttempts(0, 8)] * 4, 1)
     assert copied == single
-    independent = pass_rate([Attempts(5, 8)] * 6 + [Attempts(4, 8)] * 4, 1)
+    independent = pass_rate([TaskAttempts(5, 8)] * 6 + [TaskAttempts(4, 8)] * 4, 1)
     assert independent is not None
     assert single is not None
     assert independent.high - independent.low < 0.5 * (single.high - single.low)
@@ -105,13 +107,13 @@ def test_attempts_that_agree_count_as_one() -> None:
 
 @pytest.mark.parametrize("passed", [0, 4])
 def test_agreement_of_few_tasks_is_no_certainty(passed: int) -> None:
-    rate = pass_rate([Attempts(passed, 4)] * 3, 1)
+    rate = pass_rate([TaskAttempts(passed, 4)] * 3, 1)
     assert rate is not None
     assert rate.high - rate.low > 0.5
 
 
 def test_one_task_is_judged_by_its_own_attempts() -> None:
-    first, both = pass_rate([Attempts(3, 10)], 1), pass_rate([Attempts(3, 10)], 2)
+    first, both = pass_rate([TaskAttempts(3, 10)], 1), pass_rate([TaskAttempts(3, 10)], 2)
     assert first is not None
     assert both is not None
     assert (first.low, first.high) == pytest.approx((0.1078, 0.6032), abs=1e-4)
@@ -129,7 +131,7 @@ def test_the_interval_covers_the_truth(tasks: int, a: float, b: float, k: int) -
     covered, runs = 0, 600
     for _ in range(runs):
         passes = rng.binomial(4, rng.beta(a, b, tasks))
-        rate = pass_rate([Attempts(int(passed), 4) for passed in passes], k)
+        rate = pass_rate([TaskAttempts(int(passed), 4) for passed in passes], k)
         assert rate is not None
         covered += rate.low <= 1 - fails <= rate.high
     assert covered / runs >= 0.9

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tbtui.algorithm.advantages import advantages
-from tbtui.algorithm.datum import Datum
 from tbtui.algorithm.losses import LossSettings
 from tbtui.algorithm.metrics import (
     clip_metrics,
@@ -13,6 +12,7 @@ from tbtui.algorithm.metrics import (
     staleness_metrics,
 )
 from tbtui.algorithm.segments import Call
+from tbtui.algorithm.step import Datum
 
 
 def datum(*advantages_: float) -> Datum:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.algorithm.batch import BatchSettings, ScoredTrial, build_data
 from tbtui.algorithm.losses import LossSettings
 from tbtui.algorithm.segments import Call, merge
+from tbtui.algorithm.step import BatchSettings, ScoredTrial, build_data
 from tbtui.algorithm.whatif import RecordedTrial, StepSettings, recomputed, step_effect
 
 

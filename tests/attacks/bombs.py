@@ -152,4 +152,4 @@ class Neighbourhood:
         paths = (path for path in folder.rglob("*") if "controls" not in path.parts)
         files = sum(path.is_file() for path in paths)
         log = (folder / "trial.log").read_text(errors="replace")
-        return Ended(decide(facts), sum(facts.seconds.model_dump().values()), files, log)
+        return Ended(decide(facts), facts.seconds.total, files, log)

@@ -158,6 +158,6 @@ async def _run(
         artifacts=texts,
         links=tuple(str(path) for path in trial.rglob("*") if path.is_symlink()),
         worker_megabytes=worker.memory_info().rss / (1 << 20),
-        seconds=sum(facts.seconds.model_dump().values()),
+        seconds=facts.seconds.total,
         left=(),
     )

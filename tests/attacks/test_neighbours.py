@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tbtui.rollout.disk import MAX_TRIAL_FILES
-from tbtui.rollout.outcome import is_infrastructure
 from tests.attacks.bombs import Ended, Neighbourhood
 from tests.rollout.environments.ordinary_user import run_as_ordinary_user
 
@@ -65,7 +64,7 @@ def test_honest_trials_are_solved(results: dict[str, list[Ended]]) -> None:
 @pytest.mark.parametrize("name", [name for bombs in BATCHES for name in bombs])
 def test_a_bomb_is_a_failure(results: dict[str, list[Ended]], name: str) -> None:
     (bomb,) = results[name]
-    assert not is_infrastructure(bomb.decision.outcome), bomb.decision
+    assert not bomb.decision.outcome.infrastructure, bomb.decision
     assert bomb.decision.reward == 0.0, bomb.decision
 
 

@@ -226,8 +226,18 @@ def _trial_of_bytes(run: Path) -> None:
         db.execute("UPDATE events SET trial = x'fffe' WHERE kind = 'trial_finished'")
 
 
+def _status_of_escapes(run: Path) -> None:
+    with closing(sqlite3.connect(run / "run.db", autocommit=True)) as db:
+        db.execute(
+            "UPDATE events SET body = json_set(body, '$.status', ?) WHERE kind = 'run_finished'",
+            ("\x9b31mred",),
+        )
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [_loop_in_checkpoint, _schema_no_text, _trial_of_bytes])
+@pytest.mark.parametrize(
+    "damage", [_loop_in_checkpoint, _schema_no_text, _trial_of_bytes, _status_of_escapes]
+)
 def test_damaged_in_a_way_once_found(
     sound: Path, home: Path, damage: Callable[[Path], None]
 ) -> None:

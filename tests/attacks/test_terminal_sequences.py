@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tbtui.cli import app
 from tbtui.config import RunConfig, to_toml
-from tbtui.journal.events import EVENT_TYPES
+from tbtui.journal.events import decode
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tests.view.story import one_step_run
@@ -93,7 +93,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
                 # What belongs together stays together: a payload is the same everywhere.
                 holder[key] = before + PAYLOAD
                 try:
-                    EVENT_TYPES[kind].model_validate_json(json.dumps(document))
+                    decode(kind, json.dumps(document))
                 except ValueError:
                     holder[key] = before
             if "sample" in document:

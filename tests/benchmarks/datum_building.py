@@ -23,10 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.algorithm.batch import ScoredTrial, build_data
-from tbtui.algorithm.datum import Datum
 from tbtui.algorithm.losses import LossName, LossSettings, policy_loss
 from tbtui.algorithm.segments import Call, merge
+from tbtui.algorithm.step import Datum, ScoredTrial, build_data
 
 LOSSES: tuple[LossName, ...] = ("importance_sampling", "ppo", "cispo", "dro")
 """Whose loss is a sum over tokens; GSPO's depends on what a sequence is."""

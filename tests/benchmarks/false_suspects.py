@@ -16,7 +16,6 @@ from tbtui.algorithm.suspects import ExaminedTrial, suspects
 from tbtui.journal.events import AnyEvent, Outcome, TrialFinished, TrialQueued, TurnParsed
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.view.state import INFRASTRUCTURE
 
 
 def events(reader: JournalReader) -> Iterator[AnyEvent]:
@@ -44,7 +43,7 @@ def groups(reader: JournalReader) -> list[list[ExaminedTrial]]:
                 found[group_of[event.trial]].append(
                     ExaminedTrial(
                         trial=event.trial,
-                        outcome_is_infrastructure=event.outcome in INFRASTRUCTURE,
+                        outcome_is_infrastructure=event.outcome.infrastructure,
                         human_touched=event.outcome is Outcome.HUMAN_TOUCHED,
                         reward=event.reward,
                         verdict=event.verdict,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tbtui.engines.grpo.checkpoints import load_checkpoint
+from tbtui.engines.grpo.checkpoint_state import load_checkpoint
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.recorded import CUT_OFF
 from tbtui.journal.events import (

@@ -30,9 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import psutil
 
 from tbtui.catalog.load import TaskInfo, load_task
+from tbtui.config import RunConfig
+from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.plan import GroupPlan, plan_groups
 from tbtui.engines.grpo.rollouts import TrialSettings
-from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
@@ -93,15 +94,22 @@ class _Soak:
         self._directory = RunDirectory.create(root / "run")
         self._journal = JournalWriter(self._directory)
         self._policy = RotePolicy(_answer)
+        config = RunConfig(
+            max_turns=8,
+            max_tokens=512,
+            max_retries=0,
+            n_parallel_envs=AT_ONCE,
+            sample_timeout_sec=600.0,
+            retry_wait_sec=0.0,
+            halt_after=0,
+        )
         settings = TrialSettings(
+            config,
+            outcome_policy(config.on_outcome),
             trials_dir=self._directory.trials,
             environment=environment,
             model_name="rote",
-            max_turns=8,
-            trial_timeout_sec=None,
-            limits=SamplingLimits(32_768, 512),
-            max_retries=0,
-            n_parallel=AT_ONCE,
+            context_limit=32_768,
         )
         self._runner = TrialRunner(
             settings,

@@ -26,7 +26,8 @@ import tinker
 from tinker.lib.public_interfaces.api_future import AwaitableConcurrentFuture
 
 from tbtui.policies.base import SampleRequest
-from tbtui.policies.tinker import TinkerPolicy, TinkerSettings
+from tbtui.policies.tinker.policy import TinkerPolicy
+from tbtui.policies.tinker.training_run import TinkerSettings
 from tests.tinker_server.server import serving
 
 COMPLETION = 64

@@ -46,7 +46,6 @@ from typing import IO
 import tinker
 
 from tbtui.config import RunConfig, parse_settings
-from tbtui.engines.make_policy import make_policy
 from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import request_run
 from tbtui.engines.run import Run
@@ -63,6 +62,7 @@ from tbtui.policies.base import (
     SampleRequest,
     StepResult,
 )
+from tbtui.policies.registry import make_policy
 from tbtui.policies.tinker.data import policy_data
 from tbtui.policies.tinker.policy import TinkerPolicy
 from tests.tinker_server.skyrl import ANY_KEY, SkyRL, default_home, end_politely, serving

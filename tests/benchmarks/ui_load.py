@@ -257,7 +257,7 @@ def write_run(run: RunDirectory, load: Load) -> None:
 def show_run(run: RunDirectory, load: Load, report: Path) -> None:
     """The app; measures itself once it has settled, and leaves."""
     from tbtui.ui.app import TbtuiApp
-    from tbtui.ui.host import WatchedRun
+    from tbtui.ui.services import WatchedRun
     from tbtui.ui.user import frames_per_second
 
     begun = json.loads((run.path / "began").read_text())

@@ -204,7 +204,7 @@ def record(end: OracleEnd) -> dict[str, Any]:
             "exception_message": facts.exception_message,
             "failed_phase": facts.failed_phase,
             "verifier_output": facts.verifier_output,
-            "seconds": facts.seconds.model_dump(),
+            "seconds": facts.seconds.by_phase(),
         }
     return kept
 

@@ -37,8 +37,9 @@ from tbtui.policies.base import (
     Sample,
     SampleRequest,
 )
-from tbtui.policies.tinker import TinkerPolicy, TinkerSettings
 from tbtui.policies.tinker.errors import without_key
+from tbtui.policies.tinker.policy import TinkerPolicy
+from tbtui.policies.tinker.training_run import TinkerSettings
 
 PROMPT = (Message("user", "Create the file hello.txt with the line: hello"),)
 MAX_TOKENS = 24

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tbtui.catalog.check import deep_check
-from tbtui.catalog.harbor import harbor_version
+from tbtui.catalog.defects import line_of
+from tbtui.catalog.load import harbor_version
 from tbtui.catalog.report import check_directory, summary, task_rows
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
-from tbtui.catalog.toml_lines import line_of
 from tbtui.cli import app
 from tbtui.resources import tasks_dir
 from tests.catalog.task_writer import MINIMAL_TOML, SOUND, Files, WriteTask

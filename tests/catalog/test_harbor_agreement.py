@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.catalog.harbor import harbor_version
-from tbtui.catalog.load import TaskInfo, load_task
+from tbtui.catalog.load import TaskInfo, harbor_version, load_task
 from tbtui.catalog.tasks import discover
 from tbtui.resources import tasks_dir
 from tests.catalog.task_writer import MINIMAL_TOML, Files, WriteTask

@@ -10,11 +10,11 @@ from tbtui.catalog.sets import load_set
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig
-from tbtui.engines.task_records import task_records
+from tbtui.engines.events_of import task_records
+from tbtui.errors import UserError
 from tbtui.journal.events import Entry
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
-from tbtui.ui.library import LibraryError
 from tbtui.view.fold import Fold
 from tbtui.view.tasks import task_tree
 from tests.catalog.task_writer import WriteTask
@@ -24,7 +24,7 @@ from tests.events import run_started
 def test_a_run_that_holds_out_a_task_that_is_gone(write_task: WriteTask, tmp_path: Path) -> None:
     write_task("one")
     config = RunConfig(eval_tasks=("other",), logs_dir=tmp_path)
-    with pytest.raises(LibraryError, match="other"):
+    with pytest.raises(UserError, match="other"):
         CatalogLibrary([tmp_path], config).entries()
 
 

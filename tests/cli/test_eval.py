@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.commands.evaluate import evaluate
-from tbtui.engines.grpo.checkpoints import best, latest
+from tbtui.engines.grpo.checkpoint_state import best, latest
 from tbtui.journal.events import CheckpointSaved, EvalFinished, RunStarted, StepStarted
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter

@@ -30,14 +30,14 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_without_a_review_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     said = explained(capsys)
-    assert "No step waits for somebody's look before it is trained (review=off)." in said
+    assert "No step waits for a review before it is trained (review=off)." in said
 
 
 def test_the_rules_in_force_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rules.toml"
     file.write_text(RULES)
     said = explained(capsys, "review=suspects", f"review_rules={file}", "review_timeout_sec=60")
-    assert "somebody looks at trials that something is odd about (review=suspects)." in said
+    assert "a person reviews trials that something is odd about (review=suspects)." in said
     assert "After 60 s without an answer suspects that nobody decided upon are left out" in said
     assert f"The first of these rules that matches a trial decides ({file}):" in said
     assert (

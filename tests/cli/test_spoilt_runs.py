@@ -57,7 +57,7 @@ def test_what_needs_it_is_refused_in_one_line(run: RunDirectory, kind: str, comm
     result = CliRunner().invoke(app, command.split())
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"tbtui: {run.database}: {row} is spoilt; put a sound copy of run.db in its place\n"
+        f"tbtui: {run.database}: {row} is corrupt; put a sound copy of run.db in its place\n"
     )
 
 
@@ -70,7 +70,7 @@ def test_what_can_do_without_it_says_that_it_is_missing(run: RunDirectory, comma
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 0, result.output
     assert result.stdout
-    assert result.stderr == f"tbtui: {row} of {run.database} is spoilt, and left out here\n"
+    assert result.stderr == f"tbtui: {row} of {run.database} is corrupt, and left out here\n"
 
 
 def test_a_run_is_listed_with_what_is_wrong(run: RunDirectory) -> None:
@@ -78,7 +78,7 @@ def test_a_run_is_listed_with_what_is_wrong(run: RunDirectory) -> None:
     listed = CliRunner().invoke(app, ["runs"])
     assert listed.exit_code == 0
     assert all(word in listed.stdout for word in ("sound", "finished", "spoilt", "unreadable"))
-    line = f"{run.database}: {row} is spoilt; put a sound copy of run.db in its place"
+    line = f"{run.database}: {row} is corrupt; put a sound copy of run.db in its place"
     assert listed.stderr == f"tbtui: {line}\n"
     rows = json.loads(CliRunner().invoke(app, ["runs", "--json"]).stdout)
     assert {row["run"]: row["reason"] for row in rows}["spoilt"] == line

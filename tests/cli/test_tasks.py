@@ -43,7 +43,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["browse"], 2, "needs a terminal"),
         (["sets", "none"], 2, "no set @none"),
         (["sets", "none", "--delete"], 2, "no set @none"),
-        (["sets", "--delete"], 2, "--delete is of a set"),
+        (["sets", "--delete"], 2, "--delete needs a set"),
         (["fetch"], 2, "name one data set"),
         (["fetch", "x", "--list"], 2, "name one data set"),
         (["fetch", "x", "--registry", "REGISTRY"], 2, "has no data set 'x'"),
@@ -126,7 +126,9 @@ def on_terminal(*arguments: str, columns: int) -> str:
 
 def test_settings_are_looked_up_and_read_well_on_a_terminal() -> None:
     one = tbtui("settings", "learning_rate").stdout
-    assert one.startswith("Learning\n  learning_rate=0.0002  (number above 0)\n    AdamW step")
+    assert one.startswith(
+        "Learning\n  learning_rate=0.0002  (number above 0)\n    Peak learning rate of AdamW."
+    )
     several = tbtui("settings", "timeout").stdout
     assert {"sample_timeout_sec", "trial_timeout_sec"} < set(re.split(r"[\s=]", several))
     assert "learning_rate" not in several

@@ -8,7 +8,7 @@ import pytest
 
 from tbtui.commands.explain import print_explanation
 from tbtui.config import parse_settings, to_toml
-from tbtui.engines.honoured import contradictions
+from tbtui.engines.grpo.config_checks import grpo_problems
 
 QWEN = ("policy=tinker", "model_name=Qwen/Qwen3-8B")
 README = (*QWEN, "tasks_dir=tasks/workshop", "context_limit=32768")
@@ -19,7 +19,7 @@ def test_the_readmes_tinker_command_gives_a_thinking_model_room() -> None:
     assert (config.max_tokens, config.max_turns) == (8192, 32)
     assert (config.save_every, config.learning_rate) == (1, 4e-5)
     assert config.given == {"policy", "model_name", "tasks_dir", "context_limit"}
-    assert contradictions(config) == []
+    assert grpo_problems(config) == []
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_file_that_spells_a_value_out_keeps_it(tmp_path: Path) -> None:
 
 
 def test_too_little_room_to_think_is_remarked() -> None:
-    (problem,) = contradictions(parse_settings([*QWEN, "max_tokens=96"]))
+    (problem,) = grpo_problems(parse_settings([*QWEN, "max_tokens=96"]))
     assert problem.level == "warning"
     assert problem.text.startswith("max_tokens=96: a model that thinks is often cut off")
-    assert contradictions(parse_settings([*QWEN, "max_tokens=96", "thinking=off"])) == []
+    assert grpo_problems(parse_settings([*QWEN, "max_tokens=96", "thinking=off"])) == []
 
 
 def test_the_source_of_a_default_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

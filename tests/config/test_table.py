@@ -6,12 +6,14 @@ from pathlib import Path
 
 from tbtui.config import (
     GROUPS,
-    POLICY_SETTINGS,
     RunConfig,
+    fixed_on_resume,
+    live_effects,
     setting_rows,
     settings,
     settings_markdown,
 )
+from tbtui.policies.local.process import HONOURED
 
 DOCUMENT = Path(__file__).parents[2] / "tbtui" / "guide" / "settings.md"
 
@@ -37,8 +39,13 @@ def test_every_default_is_allowed() -> None:
             assert row.allows(row.default), row.name
 
 
-def test_policy_settings_are_settings() -> None:
-    assert set(settings()) >= POLICY_SETTINGS
+def test_what_a_policy_honours_are_settings_that_depend_on_it() -> None:
+    depending = {name for name, row in settings().items() if row.about.depends_on_policy}
+    assert depending > HONOURED
+
+
+def test_what_may_change_in_a_live_run_may_change_on_resume() -> None:
+    assert not live_effects().keys() & fixed_on_resume().keys()
 
 
 def test_the_documentation_is_up_to_date() -> None:

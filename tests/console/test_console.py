@@ -7,6 +7,8 @@ import json
 import threading
 from pathlib import Path
 
+import msgspec
+
 from tbtui.console import HumanLines, follow, json_line
 from tbtui.journal.events import (
     AlarmRaised,
@@ -29,7 +31,6 @@ from tbtui.journal.events import (
     RunContinued,
     RunFinished,
     RunPaused,
-    ServerMeasured,
     StepFinished,
     StepStarted,
     TasksSetAside,
@@ -41,6 +42,7 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
+from tbtui.server_status import ServerStatus
 
 from ..view.story import entries, finished, one_step_run, queued, started
 
@@ -206,7 +208,7 @@ def test_a_group_that_is_scored_again_after_a_resume_is_one_group() -> None:
     constant = GroupScored(
         step=2, group="g", task="copy-01", disposition="constant", baseline=0.0, trials={}
     )
-    trained = constant.model_copy(update={"group": "h", "disposition": "trained"})
+    trained = msgspec.structs.replace(constant, group="h", disposition="trained")
     line = human([started(), constant, trained, constant, step_finished(2, {})])[-1]
     assert " · 1 of 2 groups constant · " in line
 
@@ -316,7 +318,7 @@ def on_a_server(state: str, since: float, reason: str = "") -> PolicyMeasured:
         sampled_tokens=0,
         p50_sec=None,
         p95_sec=None,
-        server=ServerMeasured(
+        server=ServerStatus(
             state=state,
             reason=reason,
             since=since,
@@ -332,7 +334,7 @@ A_SECOND = ResourcesMeasured(processes=(), engine_lag_ms=0.0)
 
 
 def test_a_server_that_holds_the_run_up_is_told_once_and_taken_back() -> None:
-    tinker = started().model_copy(update={"policy": "tinker"})
+    tinker = msgspec.structs.replace(started(), policy="tinker")
     lines = human(
         [
             tinker,

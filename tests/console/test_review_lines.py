@@ -1,6 +1,8 @@
-"""What a run without the app says of a step that waits for somebody's look."""
+"""What a run without the app says of a step under review."""
 
 from __future__ import annotations
+
+import msgspec
 
 from tbtui.console import HumanLines
 from tbtui.journal.commands import rule_actor
@@ -41,7 +43,7 @@ def group(name: str, trials: int, *, suspicious: int = 0) -> GroupUnderReview:
 
 def told(*events: AnyEvent, **settings: object) -> list[str]:
     first = started()
-    first = first.model_copy(update={"settings": {**first.settings, **settings}})
+    first = msgspec.structs.replace(first, settings={**first.settings, **settings})
     lines = HumanLines()
     [*lines.lines(entries([first])[0])]
     return [line for entry in entries(list(events)) for line in lines.lines(entry)]

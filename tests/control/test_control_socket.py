@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from tbtui.engines.control import server
-from tbtui.engines.control.address import bind, connect
+from tbtui.engines.control.address import bind, connect, live_runs
 from tbtui.engines.control.client import ControlClient, ControlError
-from tbtui.engines.control.live_runs import live_runs
 from tbtui.engines.control.protocol import (
     MAX_LINE,
     VERSION,
@@ -164,7 +163,7 @@ async def test_there_is_an_end_to_how_many_get_in(
     with pytest.raises(ControlError, match="3 others are connected already"):
         await ControlClient.open(live.directory)
     viewers[0].leave()
-    await until(lambda: len(live.run._server._clients) == 2)
+    await until(lambda: len(live.run._server._connections) == 2)
     await is_well(live)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tbtui.ctl.app import ctl_app
-from tbtui.ctl.verbs import RUN_VERBS, TRIAL_VERBS
 from tbtui.engines.control.client import ControlClient
 from tbtui.engines.resume import request_resume
 from tbtui.journal.commands import RUN, Command
@@ -22,6 +21,7 @@ from tbtui.journal.events import (
     TrialPaused,
     TrialQueued,
 )
+from tbtui.journal.verbs import RUN_VERBS, TRIAL_VERBS
 from tests.engines.conftest import until
 
 from . import bench
@@ -278,12 +278,21 @@ async def test_a_larger_limit_lets_more_trials_work_at_once(begin: Begin, ctl: C
 async def test_every_verb_that_ctl_has_is_one_that_the_run_answers(live: LiveRun) -> None:
     """Of each noun; those that change nothing here are refused with a reason, not in silence."""
     client, _ = await ControlClient.open(live.directory)
-    for verb in RUN_VERBS:
+    run_verbs = RUN_VERBS.keys() - {"stop", "take"}  # it ends; has a request of its own
+    for verb in run_verbs:
         await client.ask(Command(verb, RUN))
     for verb in TRIAL_VERBS:
         await client.ask(Command(verb, "nothing-1"))
-    count = len(RUN_VERBS) + len(TRIAL_VERBS)
+    count = len(run_verbs) + len(TRIAL_VERBS)
     await until(lambda: len(live.events(CommandDone)) == count)
     assert all(done.result for done in live.events(CommandDone))
     groups = {group.name for group in ctl_app.registered_groups}
     assert groups == {"run", "trial", "group", "task", "policy", "config"}
+
+
+async def test_a_dry_run_says_why_it_would_be_refused(live: LiveRun, ctl: Ctl) -> None:
+    trial = trial_of(live)
+    result = await ctl("trial", "type", trial, "ls", "--dry-run")
+    assert result.exit_code == 1
+    assert result.stderr == f"tbtui: {trial} is not yours to type in: take it over first\n"
+    assert live.events(CommandIssued) == []

@@ -1,4 +1,4 @@
-"""`tbtui ctl` and a step that waits for somebody's look."""
+"""`tbtui ctl` and a step under review."""
 
 from __future__ import annotations
 

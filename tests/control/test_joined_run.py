@@ -8,12 +8,11 @@ import pytest
 from textual.pilot import Pilot
 
 from tbtui.engines.control.attached import AttachedRun
+from tbtui.errors import UserError
 from tbtui.journal.events import CommandIssued
 from tbtui.show_run import look_on, tasks_of_run
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.library import LibraryError
-from tbtui.ui.panes.runs import RunsPane
-from tbtui.ui.screens.runs import RunsScreen
+from tbtui.ui.screens.runs import RunsPane, RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
 from tbtui.ui.services import Services
 from tests.engines.conftest import until
@@ -40,13 +39,13 @@ async def test_it_is_steered_once_its_controls_are_taken_and_goes_on(begin: Begi
     mine, theirs = await begin("mine"), await begin("theirs", owner="me")
     app = TbtuiApp(AttachedRun(mine.directory, "ada"), services=Services(join=look_on))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
+        await until(lambda: app.own.host.read_only == "" and app.live_run.state.trials)
         await open_run(pilot, "theirs")
         await until(lambda: said(app, "me has the controls. C takes the controls."))
         await until(lambda: app.live_run.state.trials)
         assert app.shown.badge == "watching theirs"
         await pilot.press("P")
-        await until(lambda: said(app, "You only look: me has the controls."))
+        await until(lambda: said(app, "You only watch: me has the controls."))
         await pilot.press("C")
         await until(lambda: app.shown.refusal == "")
         assert app.shown.badge == "attached theirs"
@@ -84,7 +83,7 @@ async def test_one_out_of_reach_is_followed_and_says_so(
         theirs.directory.lock.write_text(pid)
     app = TbtuiApp(AttachedRun(mine.directory, "ada"), services=Services(join=look_on))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
+        await until(lambda: app.own.host.read_only == "" and app.live_run.state.trials)
         await open_run(pilot, "theirs")
         await until(lambda: said(app, why))
         await until(lambda: app.live_run.state.trials)
@@ -94,7 +93,7 @@ async def test_one_out_of_reach_is_followed_and_says_so(
         for key in ("P", "C", "x"):
             app.clear_notifications()
             await pilot.press(key)
-            await until(lambda: said(app, "You only look: "))
+            await until(lambda: said(app, "You only watch: "))
         titles = [each.title for each in app.get_system_commands(app.screen)]
         assert "own run (O)" in titles
         assert "pause (space)" not in titles
@@ -107,7 +106,7 @@ async def test_one_out_of_reach_is_followed_and_says_so(
 async def test_the_tasks_of_an_attached_run_can_be_browsed(live: LiveRun) -> None:
     app = TbtuiApp(AttachedRun(live.directory, "ada"), services=Services(library=tasks_of_run))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await until(lambda: app.host.read_only == "" and app.live_run.state.trials)
+        await until(lambda: app.own.host.read_only == "" and app.live_run.state.trials)
         await pilot.press("T")
         await until(lambda: isinstance(app.screen, TaskBrowser))
         await pilot.press("escape")
@@ -116,7 +115,7 @@ async def test_the_tasks_of_an_attached_run_can_be_browsed(live: LiveRun) -> Non
         await until(lambda: said(app, "/no/such/tasks"))
         await pilot.press("q")
     live.directory.config.unlink()
-    with pytest.raises(LibraryError, match=r"has no config\.toml"):
+    with pytest.raises(UserError, match=r"has no config\.toml"):
         tasks_of_run(live.directory)
 
 

@@ -21,7 +21,7 @@ from tbtui.journal.events import Outcome, TrialFinished
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.typed import Typed
 from tbtui.resources import tasks_dir
-from tbtui.rollout.environments.ledger import reap_leftovers
+from tbtui.rollout.environments.leftovers import reap_leftovers
 from tbtui.rollout.messages import (
     EnvironmentSpec,
     KeysTyped,

@@ -10,14 +10,14 @@ import pytest
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.checkpoints import CheckpointKeeper, fixed_settings
-from tbtui.engines.grpo.engine import GrpoEngine, Watch
+from tbtui.engines.grpo.checkpoint_state import fixed_settings
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
+from tbtui.engines.grpo.engine import AlarmCheck, GrpoEngine
+from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.rollouts import TrialSettings
-from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.grpo.trials import TrialRunner
-from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.journal.events import AnyEvent
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
@@ -58,7 +58,7 @@ class Bench:
     policy: RotePolicy
     script: Callable[[FakePool, TrialSpec], object] | None = None
     start: StartingPoint | None = None
-    watch: Watch = field(default=lambda _: ())
+    watch: AlarmCheck = field(default=lambda _: ())
     heldout: int = 2
     """Tasks to evaluate on, at most 2."""
 
@@ -66,19 +66,12 @@ class Bench:
         defaults = {"max_steps": 1, "batch_size": 2, "group_size": 2, "retry_wait_sec": 0}
         config = RunConfig(**{**defaults, **settings})  # type: ignore[arg-type]
         shared = TrialSettings(
+            config.replace(max_turns=3),
+            outcome_policy(config.on_outcome),
             trials_dir=self.directory.trials,
             environment=EnvironmentSpec("sandbox", None),
             model_name="rote",
-            max_turns=3,
-            trial_timeout_sec=config.trial_timeout_sec,
-            limits=SamplingLimits(10_000, config.max_tokens),
-            max_retries=config.max_retries,
-            n_parallel=config.n_parallel_envs,
-            outcomes=outcome_policy(config.on_outcome),
-            retry_wait_sec=config.retry_wait_sec,
-            halt_after=config.halt_after,
-            sample_timeout_sec=config.sample_timeout_sec,
-            starts_per_sec=config.env_starts_per_sec,
+            context_limit=10_000,
         )
         set_aside = self.start.set_aside if self.start else {}
         self.runner = TrialRunner(

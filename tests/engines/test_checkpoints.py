@@ -18,16 +18,16 @@ from pathlib import Path
 import pytest
 
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.checkpoints import (
+from tbtui.engines.grpo.checkpoint_state import (
     CheckpointError,
-    CheckpointKeeper,
-    Progress,
+    TrainingProgress,
     best,
     fixed_settings,
     latest,
     load_checkpoint,
     require_same_settings,
 )
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.journal.events import (
     AnyEvent,
     BestCheckpoint,
@@ -85,10 +85,10 @@ class Shelf:
             keep_best=keep_best,
         )
 
-    def at(self, step: int) -> Progress:
+    def at(self, step: int) -> TrainingProgress:
         """The policy has trained up to `step`."""
         self.policy.weights = step
-        return Progress(step=step, weights_version=step)
+        return TrainingProgress(step=step, weights_version=step)
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self.directory.checkpoints.iterdir())
@@ -107,7 +107,7 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 async def test_a_checkpoint_has_everything_that_training_goes_on_from(shelf: Shelf) -> None:
     keeper = shelf.keeper()
     shelf.policy.weights = 7
-    path = await keeper.save(Progress(step=10, weights_version=9))
+    path = await keeper.save(TrainingProgress(step=10, weights_version=9))
     assert path == shelf.directory.checkpoints / "step-000010"
     state = load_checkpoint(path, shelf.policy.info)
     assert (state.step, state.weights_version) == (10, 9)
@@ -407,7 +407,8 @@ SAVER = textwrap.dedent(
     import asyncio, os, sys
     from pathlib import Path
     from tbtui.config import RunConfig
-    from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress, fixed_settings
+    from tbtui.engines.grpo.checkpoint_state import TrainingProgress, fixed_settings
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
     from tbtui.journal.rundir import RunDirectory
     from tbtui.journal.writer import JournalWriter
     from tests.engines.fakes import RotePolicy
@@ -433,7 +434,7 @@ SAVER = textwrap.dedent(
             step += 1
             # The second time as after a resume from an earlier checkpoint: the step once more.
             for policy.version in (step, step + 1_000_000):
-                progress = Progress(step=step, weights_version=policy.version)
+                progress = TrainingProgress(step=step, weights_version=policy.version)
                 await keeper.evaluated(progress, (step * 7919) % 101 / 101)
                 await keeper.save(progress)
             print(step, flush=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
-from tbtui.engines.grpo.outcome_policy import DEFAULTS, MEANINGS, outcome_policy
+from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.plan import derive_seed, task_order
 from tbtui.engines.grpo.recovery import recover
 from tbtui.journal.commands import RUN, Command
@@ -70,7 +70,6 @@ def rewards(bench: Bench) -> dict[str, float | None]:
 
 
 def test_the_table_is_complete_and_safe() -> None:
-    assert set(DEFAULTS) == set(MEANINGS) == set(Outcome)
     policy = outcome_policy({})
     trained = {outcome for outcome in Outcome if policy[outcome] == "train"}
     assert trained == {

@@ -14,11 +14,12 @@ from tbtui import launch
 from tbtui.commands.evaluate import evaluate
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config.trust import remember
-from tbtui.engines.grpo.checkpoints import CheckpointKeeper, Progress, fixed_settings
-from tbtui.engines.grpo.evaluation import summarize
+from tbtui.engines.grpo.checkpoint_state import TrainingProgress, fixed_settings
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
+from tbtui.engines.grpo.config_checks import grpo_problems
+from tbtui.engines.grpo.metrics import summarize
 from tbtui.engines.grpo.plan import plan_groups
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.honoured import contradictions
 from tbtui.engines.request import request_run
 from tbtui.journal.events import (
     EvalFinished,
@@ -27,6 +28,8 @@ from tbtui.journal.events import (
     TrialFinished,
     TrialQueued,
     TurnSampled,
+    decode,
+    encode,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
@@ -91,7 +94,7 @@ def test_an_evaluation_by_task_kind_and_k() -> None:
     assert event.pass_at[3].value == pytest.approx((0.75 + 1.0 + 0.0) / 3)
     for estimate in event.pass_at.values():
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
-    assert EvalFinished.model_validate_json(event.model_dump_json()) == event
+    assert decode("eval_finished", encode(event)) == event
 
 
 def test_an_evaluation_by_data_set_where_there_are_several() -> None:
@@ -227,7 +230,7 @@ async def served_checkpoint(directory: RunDirectory) -> Path:
     policy.info = dataclasses.replace(policy.info, name="tinker", model_name="Qwen/Qwen3-8B")
     with JournalWriter(directory) as journal:
         keeper = CheckpointKeeper(directory, journal, policy, 1, fixed_settings(config))
-        progress = Progress(step=3, weights_version=3)
+        progress = TrainingProgress(step=3, weights_version=3)
         await keeper.save(progress)
         await keeper.evaluated(progress, 0.5)
     return directory.checkpoints / "step-000003"
@@ -246,13 +249,13 @@ async def test_a_checkpoint_on_a_server_is_evaluated_there(
         assert config.checkpoint == str(checkpoint)
         assert (config.step_limit, config.eval_group_size) == (0, 2)
         assert config.wandb_project is None
-        assert not [p for p in contradictions(config) if p.level == "error"]
+        assert not [p for p in grpo_problems(config) if p.level == "error"]
     # What is given wins.
     assert evaluated(str(elsewhere), "tinker_base_url=http://b").tinker_base_url == "http://b"
 
     on_server = evaluated("tinker://run/weights/a", "model_name=Qwen/Qwen3-8B")
     assert (on_server.policy, on_server.checkpoint) == ("tinker", "tinker://run/weights/a")
-    assert not contradictions(on_server)
+    assert not grpo_problems(on_server)
 
 
 def test_what_is_on_a_server_needs_its_policy(tmp_path: Path) -> None:

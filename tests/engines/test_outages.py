@@ -19,9 +19,9 @@ import pytest
 from tbtui.console.printing import Printer
 from tbtui.engines.grpo.completions import TRIES
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.failures import HaltError, Losses
-from tbtui.engines.grpo.outages import Obstacle, Outages
-from tbtui.engines.storage import StorageGuard, obstacle_in
+from tbtui.engines.grpo.failures import HaltError, PolicyRestartLimit
+from tbtui.engines.grpo.outages import OutageCause, Outages
+from tbtui.engines.storage import StorageGuard, cause_in
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
@@ -40,16 +40,9 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.policies.base import (
-    PolicyError,
-    PolicyLostError,
-    PolicyStatus,
-    Sample,
-    SampleRequest,
-    ServerState,
-    ServerStatus,
-)
+from tbtui.policies.base import PolicyError, PolicyLostError, PolicyStatus, Sample, SampleRequest
 from tbtui.rollout.messages import TrialSpec
+from tbtui.server_status import ServerState, ServerStatus
 from tests.events import events_of
 
 from .conftest import Bench, until
@@ -57,7 +50,7 @@ from .fakes import FakePool, RotePolicy, facts
 from .test_policy_lost import Fate, FatedPolicy, night
 from .test_resume import Whole, by_what_it_says, require_order, uninterrupted
 
-OBSTACLE = Obstacle("the disk is full", "free some room")
+CAUSE = OutageCause("the disk is full", "free some room")
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
@@ -89,7 +82,7 @@ class ServedPolicy(RotePolicy):
         return await super().sample(request)
 
     def status(self) -> PolicyStatus:
-        server = ServerStatus(self.server.state, "why", self.server.since, (), 0, 0, 0)
+        server = ServerStatus(self.server.state, "why", self.server.since)
         return PolicyStatus(0, 0, len(self.requests), 0, (), "idle", server=server)
 
 
@@ -222,7 +215,9 @@ async def test_a_server_that_fails_everybody_costs_nobody(
     async with running(engine) as task:
         await until(lambda: pauses(bench))
         words = (
-            "can't be reached" if state == "unreachable" else "answers nobody (502: bad gateway)"
+            "can't be reached"
+            if state == "unreachable"
+            else "answers no request (502: bad gateway)"
         )
         assert words in pauses(bench)[0]
         asked = len(served.requests)
@@ -277,7 +272,7 @@ async def test_a_persons_own_pause_outlasts_the_outage(bench: Bench, served: Ser
 
 
 def test_a_policy_can_be_made_afresh_as_long_as_its_server_is_only_down() -> None:
-    losses = Losses(2, "run")
+    losses = PolicyRestartLimit(2, "run")
     waits = [losses.lost(3, "refused", server_down=True) for _ in range(50)]
     assert waits[0] < waits[1] <= waits[-1] == 300.0
     losses.lost(3, "it forgot")
@@ -298,7 +293,7 @@ async def test_what_fails_in_an_outage_is_nobodys_failure(bench: Bench) -> None:
         if not broken:
             return None
         broken -= 1
-        pool.runner.outages.begin("storage", OBSTACLE)
+        pool.runner.outages.begin("storage", CAUSE)
         asyncio.get_running_loop().call_later(0.2, pool.runner.outages.end, "storage")
         return pool.end(spec, facts(None, "not_run", "No space left on device"), 0)
 
@@ -309,7 +304,7 @@ async def test_what_fails_in_an_outage_is_nobodys_failure(bench: Bench) -> None:
     useful = [e for e in bench.events(TrialFinished) if e.outcome is Outcome.SOLVED]
     assert len(useful) == 4 + 4  # a step, and two evaluations
     assert not bench.events(TasksSetAside)
-    assert set(pauses(bench)) == {str(OBSTACLE)}
+    assert set(pauses(bench)) == {str(CAUSE)}
     assert {event.what for event in bench.events(OutageBegan)} == {"storage"}
 
 
@@ -346,21 +341,21 @@ def fill(where: Path) -> Path:
 def test_what_is_wrong_with_a_directory_is_said_with_a_way_on(tmp_path: Path) -> None:
     where = tmp_path / "disk"
     with tmpfs(where, "8m"):
-        assert obstacle_in(where) is None
+        assert cause_in(where) is None
         fill(where)
-        full = obstacle_in(where)
+        full = cause_in(where)
         assert full is not None
         assert f"{where} has 0.0 MB left" in full.text
         assert "free 0.2 MB there" in full.remedy
         assert "--resume" in full.remedy
         (where / "filler").unlink()
         subprocess.run(["mount", "-o", "remount,ro", where], check=True)
-        read_only = obstacle_in(where)
+        read_only = cause_in(where)
         assert read_only is not None
         assert "is read-only" in read_only.text
         subprocess.run(["mount", "-o", "remount,rw", where], check=True)
-        assert obstacle_in(where) is None
-    gone = obstacle_in(where / "run")
+        assert cause_in(where) is None
+    gone = cause_in(where / "run")
     assert gone is not None
     assert "can't be reached" in gone.text
 
@@ -509,7 +504,7 @@ def says(monkeypatch: pytest.MonkeyPatch, fate: Fate, state: ServerState, until_
 
     def status(self: FatedPolicy) -> PolicyStatus:
         now: ServerState = state if len(fate.made) < until_made else "active"
-        server = ServerStatus(now, "why", time.time(), (), 0, 0, 0)
+        server = ServerStatus(now, "why", time.time())
         return PolicyStatus(0, 0, 0, 0, (), "idle", server=server)
 
     monkeypatch.setattr(FatedPolicy, "status", status)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from tbtui.config import to_toml
-from tbtui.engines.grpo.failures import HaltError, Losses
+from tbtui.engines.grpo.failures import HaltError, PolicyRestartLimit
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.engines.run import Run
@@ -291,13 +291,13 @@ async def test_a_server_that_stays_away_ends_the_run_in_a_line(tmp_path: Path) -
 
 
 def test_only_a_step_that_was_never_trained_before_is_progress() -> None:
-    losses = Losses(2, "r")
+    losses = PolicyRestartLimit(2, "r")
     assert [losses.lost(3, ""), losses.lost(3, "")] == [5, 10]
     assert losses.lost(4, "") == 5
     assert losses.lost(0, "") == 10  # it did not get as far as to know
     with pytest.raises(HaltError, match="goes on from step 4"):
         losses.lost(4, "gone")
-    patient = Losses(20, "r")
+    patient = PolicyRestartLimit(20, "r")
     assert max(patient.lost(0, "") for _ in range(20)) == 300
 
 

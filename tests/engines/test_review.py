@@ -14,9 +14,9 @@ import pytest
 
 from tbtui.catalog.split import Split
 from tbtui.engines.grpo.engine import GrpoEngine
-from tbtui.engines.grpo.examination import examined
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.recovery import recover
+from tbtui.engines.grpo.review import examined
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     AgentCommand,
@@ -164,7 +164,7 @@ async def test_fresh_trials_are_reviewed_too(bench: Bench) -> None:
     async with under_review(bench, batch_size=1) as review:
         (group,) = (await review.opens()).groups
         first, second, third = group.trials
-        assert "nobody is missing" in review.ask("refill", group.group).result
+        assert "no member is missing" in review.ask("refill", group.group).result
         assert review.ask("retry", first).result == f"{first} goes on as {first}-retry1"
         refused = review.ask("accept")
         assert (refused.ok, refused.result) == (False, "step 1: fresh trials are under way")
@@ -347,7 +347,7 @@ async def test_rules_are_read_again_and_broken_ones_leave_those_before(bench: Be
             rules.write_text(broken if steps == 1 else exclude)
         return ()
 
-    engine._watch = watch
+    engine._check_alarms = watch
     await engine.run()
     assert [event.how for event in bench.events(ReviewClosed)] == ["rules"] * 3
     (warning,) = [note.text for note in bench.events(Noted) if note.level == "warning"]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.config import ConfigError
-from tbtui.engines.grpo.review_rules import Decision, TrialFacts, append_rule, load_rules
+from tbtui.engines.grpo.review_rules import RuleDecision, RuleFacts, append_rule, load_rules
 from tbtui.journal.events import Outcome
 from tbtui.journal.review_rule import Between, Rule, When, rule_line, rule_toml
 from tbtui.journal.vocabulary import SuspectName
 
-FACTS = TrialFacts(
+FACTS = RuleFacts(
     task="copy-01",
     kind="copy",
     outcome=Outcome.SOLVED,
@@ -57,7 +57,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_first_rule_that_matches_decides(file: Path) -> None:
     rules = load_rules(file)
     assert [rule.name for rule in rules.rules] == ["shortcuts", "2", "3", "4"]
-    decided = Decision("shortcuts", "exclude", None, "seen too often")
+    decided = RuleDecision("shortcuts", "exclude", None, "seen too often")
     assert rules.decide(FACTS) == decided
     assert decided.actor == "rule:shortcuts"
 
@@ -78,18 +78,18 @@ def test_the_first_rule_that_matches_decides(file: Path) -> None:
         (replace(FACTS, suspects=frozenset(), outcome=Outcome.AGENT_TIMEOUT, kind=None), None),
     ],
 )
-def test_all_that_a_rule_names_has_to_hold(file: Path, facts: TrialFacts, verb: str | None) -> None:
+def test_all_that_a_rule_names_has_to_hold(file: Path, facts: RuleFacts, verb: str | None) -> None:
     decision = load_rules(file).decide(facts)
     assert (decision.verb if decision else None) == verb
     if verb == "relabel":
-        assert decision == Decision("3", "relabel", 0.25, "half way")
+        assert decision == RuleDecision("3", "relabel", 0.25, "half way")
 
 
 def test_without_conditions_a_rule_is_about_every_trial(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('[[rule]]\ndo = "accept"\n')
     decision = load_rules(path).decide(replace(FACTS, suspects=frozenset(), reward=None))
-    assert decision == Decision("1", "accept", None, "")
+    assert decision == RuleDecision("1", "accept", None, "")
 
 
 @pytest.mark.parametrize(

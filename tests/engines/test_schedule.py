@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tbtui.engines.grpo.alarms import AlarmWatch, alarm_actions
+from tbtui.engines.grpo.outcome_policy import AlarmWatch, alarm_actions
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     AlarmRaised,

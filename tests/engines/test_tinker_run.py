@@ -14,7 +14,6 @@ from typing import IO
 import pytest
 
 from tbtui.config import RunConfig, parse_settings
-from tbtui.engines.make_policy import make_policy
 from tbtui.engines.prepare import PreparedRun, prepare_run
 from tbtui.engines.request import request_run
 from tbtui.engines.resume import request_resume
@@ -37,6 +36,7 @@ from tbtui.journal.events import (
     TurnSampled,
 )
 from tbtui.policies.base import Policy, Sample, SampleRequest
+from tbtui.policies.registry import make_policy
 from tbtui.policies.tinker.samplers import SEEDS
 from tbtui.resources import tasks_dir
 from tests.events import entries_of, events_of

@@ -9,10 +9,9 @@ import pytest
 
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
-from tbtui.engines.grpo.batches import BatchPlanner
-from tbtui.engines.grpo.failures import HaltError
+from tbtui.engines.grpo.failures import HaltError, UnusableTasks
+from tbtui.engines.grpo.planner import BatchPlanner
 from tbtui.engines.grpo.recorded import StartingPoint
-from tbtui.engines.grpo.unusable_tasks import UnusableTasks
 from tbtui.journal.events import (
     EvalFinished,
     GroupAdded,

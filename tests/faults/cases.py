@@ -15,20 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tbtui.journal.events import Outcome
+from tbtui.outcomes import Outcome
 from tbtui.policies.base import ContextOverflowError, PolicyError, Sample
 from tests.faults.environment import FaultName, Order
 from tests.faults.policy import Answer, Cut, Fail, Hang, Spoil
 
-INFRASTRUCTURE = frozenset(
-    {
-        Outcome.SETUP_ERROR,
-        Outcome.SANDBOX_LOST,
-        Outcome.VERIFIER_ERROR,
-        Outcome.PROVIDER_ERROR,
-        Outcome.AGENT_ERROR,
-    }
-)
 HONEST_TEST = '[ "$(cat /app/hello.txt)" = hi ] && echo 1 > $R || echo 0 > $R; echo checked'
 
 

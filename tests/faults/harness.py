@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from tbtui.catalog.load import load_task
+from tbtui.config import RunConfig
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.plan import TrialPlan, plan_groups
 from tbtui.engines.grpo.rollouts import TrialSettings
-from tbtui.engines.grpo.sampling import SamplingLimits
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.events import Outcome
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy
 from tbtui.rollout.messages import EnvironmentSpec
-from tbtui.rollout.outcome import is_infrastructure
 from tbtui.rollout.pool import SILENCE_SEC, WorkerPool
 
 SANDBOX = EnvironmentSpec(None, "tbtui.rollout.environments.sandbox:SandboxEnvironment")
@@ -38,18 +37,24 @@ def trial_runner(
 ) -> TrialRunner[WorkerPool]:
     """A runner whose pool isn't started yet. It never halts, and trains on whatever the policy
     did, so that every reward there is comes to light."""
-    scored = (o for o in Outcome if not is_infrastructure(o) and o is not Outcome.CANCELLED)
+    scored = (o for o in Outcome if not o.infrastructure and o is not Outcome.CANCELLED)
+    config = RunConfig(
+        max_turns=max_turns,
+        max_tokens=max_tokens,
+        max_retries=max_retries,
+        n_parallel_envs=n_parallel,
+        sample_timeout_sec=sample_timeout_sec,
+        on_outcome={outcome.value: "train" for outcome in scored},
+        retry_wait_sec=0.0,
+        halt_after=0,
+    )
     settings = TrialSettings(
+        config,
+        outcome_policy(config.on_outcome),
         trials_dir=directory.trials,
         environment=environment,
         model_name=policy.info.model_name,
-        max_turns=max_turns,
-        trial_timeout_sec=None,
-        limits=SamplingLimits(policy.info.context_limit, max_tokens),
-        max_retries=max_retries,
-        n_parallel=n_parallel,
-        sample_timeout_sec=sample_timeout_sec,
-        outcomes=outcome_policy({outcome.value: "train" for outcome in scored}),
+        context_limit=policy.info.context_limit,
     )
     return TrialRunner(
         settings,

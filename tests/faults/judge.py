@@ -20,7 +20,8 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tests.faults.cases import INFRASTRUCTURE, Case
+from tbtui.outcomes import INFRASTRUCTURE
+from tests.faults.cases import Case
 from tests.faults.environment import attempt_of
 from tests.faults.report import Row
 

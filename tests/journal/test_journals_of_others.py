@@ -23,8 +23,7 @@ from tbtui.journal.rundir import (
     writer,
 )
 from tbtui.journal.search import search
-from tbtui.journal.summaries import find_runs, summarise
-from tbtui.journal.task_history import read_history
+from tbtui.journal.summaries import find_runs, read_history, summarise
 from tbtui.journal.timeline import Timeline
 from tbtui.journal.writer import JournalWriter
 from tbtui.paths import PathError, expanded

@@ -234,7 +234,7 @@ def test_what_tells_of_earlier_times_is_not_passed_over(tmp_path: Path) -> None:
         reader, timeline = JournalReader(run), Timeline(run)
         assert [reader.seq_at(time) for time in (0, 1, 5, 99, 100, 101)] == [0, 1, 1, 1, 6, 7]
         assert timeline.bounds() == (1, 101)
-        assert [timeline.told(seq, 3.0) for seq in (4, 6)] == [100, 100]
+        assert [timeline.replay_time(seq, 3.0) for seq in (4, 6)] == [100, 100]
         seen, now = [], 0.0
         while (moment := timeline.event(now, 1)) is not None:
             seen.append((moment.text, moment.time))

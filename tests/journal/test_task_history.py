@@ -13,7 +13,7 @@ from tbtui.journal.events import (
     TrialRelabelled,
 )
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.task_history import TaskHistory, read_history
+from tbtui.journal.summaries import TaskHistory, read_history
 from tbtui.journal.writer import JournalWriter
 from tests.events import run_started, trial_finished, trial_queued
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.policies.local.shipped import TOKENIZER
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from tbtui.policies.base import Message, SampleRequest
 from tbtui.policies.local.learner import Learner
-from tbtui.policies.local.renderer import LocalRenderer
-from tbtui.policies.local.terminus import (
+from tbtui.policies.local.renderer import (
     CONFIRM_HEADING,
     CONFIRM_QUESTION,
     ERRORS_HEADING,
     ERRORS_REQUEST,
     STATE_HEADING,
+    LocalRenderer,
 )
 from tests.by_hand.starter.simulated_terminal import SimulatedTerminal
 from tests.by_hand.starter.world import StarterTask

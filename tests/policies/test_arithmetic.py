@@ -11,21 +11,14 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from tbtui.algorithm.datum import Datum
-from tbtui.policies.base import (
-    LossName,
-    LossSettings,
-    OptimSettings,
-    PolicyError,
-    SampleRequest,
-)
+from tbtui.algorithm.step import Datum
+from tbtui.policies.base import LossName, LossSettings, OptimSettings, PolicyError, SampleRequest
 from tbtui.policies.local.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
 from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient, packs_of
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.model import Array, ModelConfig, Parameters, Rotary
 from tbtui.policies.local.sampling import sample
-from tbtui.policies.local.shipped import SHIPPED
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.tokenizer import SHIPPED, LocalTokenizer
 
 SMALL = ModelConfig(vocab_size=50, width=32, layers=2, heads=2, feed_forward=48, context_limit=320)
 

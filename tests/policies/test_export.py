@@ -19,8 +19,7 @@ from tbtui.policies.local.export import export
 from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient
 from tbtui.policies.local.model import Array, Parameters, Rotary
 from tbtui.policies.local.renderer import LocalRenderer
-from tbtui.policies.local.shipped import SHIPPED
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.tokenizer import SHIPPED, LocalTokenizer
 
 
 def test_the_layout(tmp_path: Path) -> None:

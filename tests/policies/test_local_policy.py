@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tbtui.algorithm.datum import Datum
+from tbtui.algorithm.step import Datum
 from tbtui.policies.base import (
     ContextOverflowError,
     LossSettings,
@@ -30,7 +30,7 @@ from tbtui.policies.base import (
 from tbtui.policies.local import client as client_module
 from tbtui.policies.local.checkpoint_file import read_checkpoint, write_checkpoint
 from tbtui.policies.local.client import LocalPolicy
-from tbtui.policies.local.shipped import SHIPPED
+from tbtui.policies.local.tokenizer import SHIPPED
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.policies.base import RequestStatus
+from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import LATENCIES_KEPT, RequestMeter
-from tbtui.policies.tinker.sdk_log import sdk_log_to
+from tbtui.server_status import RequestStatus
 
 
 class Clock:
@@ -151,8 +151,8 @@ def test_a_library_that_is_imported_meanwhile_logs_nowhere_else(tmp_path: Path) 
     """In a process of its own: huggingface_hub makes its handler when it is first imported."""
     script = (
         "import sys\n"
-        "from tbtui.policies.tinker.sdk_log import sdk_log_to\n"
-        "with open(sys.argv[1], 'ab') as file, sdk_log_to(file):\n"
+        "from tbtui.policies.library_log import library_log_to\n"
+        "with open(sys.argv[1], 'ab') as file, library_log_to(file):\n"
         "    from huggingface_hub.utils import logging\n"
         "    log = logging.get_logger('huggingface_hub.utils._http')\n"
         "    log.warning('Retrying in 1s [Retry 1/5].')\n"
@@ -169,7 +169,7 @@ def test_what_the_sdk_logs_goes_to_the_log_and_nowhere_else(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "policy.log"
-    with path.open("ab") as file, sdk_log_to(file):
+    with path.open("ab") as file, library_log_to(file):
         logging.getLogger("tinker.lib.api_future_impl").warning("try again with tml-abc123.x")
         logging.getLogger("httpx").info("every request")
         logging.getLogger("transformers.tokenization").warning("a long prompt")

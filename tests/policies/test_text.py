@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.policies.base import Message, PolicyError
-from tbtui.policies.local import terminus
-from tbtui.policies.local.renderer import LocalRenderer
-from tbtui.policies.local.shipped import TOKENIZER
-from tbtui.policies.local.terminus import normalise
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local import renderer
+from tbtui.policies.local.renderer import LocalRenderer, normalise
+from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
 
 _TOKENIZER = LocalTokenizer(TOKENIZER)
 _RENDERER = LocalRenderer(_TOKENIZER)
@@ -99,7 +97,7 @@ def test_observations_in_plain_form() -> None:
     assert normalise(first) == "Do it\n\nCurrent terminal state:\nroot@box:/app#"
     later = f"New Terminal Output:\n\nroot@box:/app# ls\na.txt\n\nb\nroot@box:/app#{blank}"
     assert normalise(later) == "root@box:/app# ls\na.txt\n\nb\nroot@box:/app#"
-    question = terminus.CONFIRM_QUESTION
+    question = renderer.CONFIRM_QUESTION
     confirm = f"Current terminal state:\nNew Terminal Output:\nroot@h-1:~# x\nroot@h-1:/a#{blank}"
     assert normalise(confirm + question) == (
         f"Current terminal state:\nroot@box:~# x\nroot@box:/a#{question}"
@@ -140,14 +138,14 @@ def test_the_installed_harbors_texts_are_a_few_tokens() -> None:
     ids = _RENDERER.render([Message("user", question)])
     assert len(ids) <= 12, _TOKENIZER.pieces(ids)
     assert _TOKENIZER.decode(ids) == (
-        terminus.CONFIRM_HEADING
+        renderer.CONFIRM_HEADING
         + "root@box:/app# mkdir docs\nroot@box:/app#"
-        + terminus.CONFIRM_QUESTION
+        + renderer.CONFIRM_QUESTION
     )
 
 
 def _copy_of_harbor(directory: Path) -> Path:
-    source = terminus.harbor_directory() / "agents" / "terminus_2"
+    source = renderer.harbor_directory() / "agents" / "terminus_2"
     target = directory / "agents" / "terminus_2"
     for path in (*source.glob("*.py"), *source.glob("templates/*.txt")):
         copy = target / path.relative_to(source)
@@ -169,13 +167,13 @@ def test_drift_is_found_without_importing_harbor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, old: str, new: str, told: str
 ) -> None:
     copy = _copy_of_harbor(tmp_path)
-    monkeypatch.setattr(terminus, "harbor_directory", lambda: tmp_path)
+    monkeypatch.setattr(renderer, "harbor_directory", lambda: tmp_path)
     preamble = max(_TOKENIZER.fixed_texts, key=len)
-    terminus.check_installed_harbor(preamble)
+    renderer.check_installed_harbor(preamble)
     path = copy / file
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(PolicyError, match=f"{told}.*install the Harbor version in uv.lock"):
-        terminus.check_installed_harbor(preamble)
+        renderer.check_installed_harbor(preamble)
 
 
 def test_starting_the_policy_imports_neither_harbor_nor_a_deep_learning_library() -> None:

@@ -12,10 +12,13 @@ import pytest
 
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.model import ModelConfig, Parameters
-from tbtui.policies.local.renderer import LocalRenderer
-from tbtui.policies.local.shipped import SHIPPED, TOKENIZER
-from tbtui.policies.local.terminus import harbor_directory, preamble_of, read_template
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.renderer import (
+    LocalRenderer,
+    harbor_directory,
+    preamble_of,
+    read_template,
+)
+from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
 from tests.by_hand.starter.demonstrations import (
     Turn,
     flawed_demonstration,

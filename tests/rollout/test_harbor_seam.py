@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tbtui.rollout.light_harbor import litellm_deferred
-from tbtui.rollout.parsing import GuardedParser
+from tbtui.rollout.linked_llm import GuardedParser
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, Sample, SampleRequest
 from tbtui.policies.local.renderer import LocalRenderer
-from tbtui.policies.local.shipped import TOKENIZER
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
 from tbtui.rollout.messages import (
     Completion,
     PauseEntered,

@@ -202,7 +202,7 @@ async def test_the_parts_of_the_time_add_up(
     engine.pool.control(spec.trial, "resume")
     await engine.wait_for(spec.trial, TrialDone)
     wall = loop.time() - began
-    seconds = (await engine.facts(spec.trial)).seconds.model_dump()
+    seconds = (await engine.facts(spec.trial)).seconds.by_phase()
     assert sum(seconds.values()) == pytest.approx(wall, abs=0.05)
     assert seconds.pop("queue") == 0
     assert min(seconds.values()) > 0

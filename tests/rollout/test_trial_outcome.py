@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tbtui.journal.events import Outcome, PhaseSeconds
 from tbtui.rollout.messages import FailedPhase, FinishReason, TrialFacts
-from tbtui.rollout.outcome import decide, is_infrastructure, lost_with_worker
+from tbtui.rollout.outcome import decide, lost_with_worker
 
 FINISHES: tuple[FinishReason, ...] = get_args(FinishReason)
 POLICYS_DOING = {
@@ -127,7 +127,7 @@ def test_a_long_reason_keeps_where_it_was_and_how_it_ended() -> None:
 
 def test_a_trial_lost_with_its_worker_is_infrastructure() -> None:
     decision = lost_with_worker("killed by SIGKILL")
-    assert is_infrastructure(decision.outcome)
+    assert decision.outcome.infrastructure
     assert decision.reward is None
 
 
@@ -154,7 +154,7 @@ def test_no_reward_is_invented(given_facts: TrialFacts) -> None:
         assert decision.outcome in POLICYS_DOING
         assert math.isfinite(decision.reward)
         assert decision.reward == (decision.verdict if given_facts.finish == "completed" else 0.0)
-    assert is_infrastructure(decision.outcome) <= (decision.reward is None)
+    assert decision.outcome.infrastructure <= (decision.reward is None)
     assert (decision.outcome is Outcome.CANCELLED) == (
         given_facts.finish in ("stopped", "cancelled")
     )
@@ -166,7 +166,7 @@ def test_a_missing_verdict_is_never_a_reward(given_facts: TrialFacts) -> None:
     if verdict is None or not math.isfinite(verdict):
         decision = decide(given_facts)
         assert (decision.verdict, decision.reward) == (None, None)
-        assert is_infrastructure(decision.outcome) or decision.outcome is Outcome.CANCELLED
+        assert decision.outcome.infrastructure or decision.outcome is Outcome.CANCELLED
 
 
 @given(any_facts)

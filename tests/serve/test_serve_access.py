@@ -137,7 +137,7 @@ async def test_other_machines_are_told_to_come_another_way(
     server = serving(past_run, "--host", "0.0.0.0", "--anyone")
     server.end()
     (line,) = server.complaints()
-    assert "no token is asked for: whoever reaches 0.0.0.0 can read" in line
+    assert "no token is asked for: anyone who reaches 0.0.0.0 can read" in line
 
 
 async def test_behind_a_proxy_with_tls(serving: Serve, past_run: RunDirectory) -> None:

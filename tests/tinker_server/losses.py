@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.algorithm.datum import Datum
 from tbtui.algorithm.losses import LossName, LossSettings, policy_loss
+from tbtui.algorithm.step import Datum
 from tests.tinker_server.errors import HttpError
 
 Floats = npt.NDArray[np.float32]

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tbtui.policies.local.checkpoint_file import read_checkpoint
-from tbtui.policies.local.shipped import SHIPPED, TOKENIZER
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
 from tests.tinker_server.checkpoints import (
     CheckpointRecord,
     CheckpointStore,

@@ -28,7 +28,7 @@ from typing import IO, NoReturn
 import httpx
 
 from tbtui.policies.local.export import export
-from tbtui.policies.local.shipped import SHIPPED
+from tbtui.policies.local.tokenizer import SHIPPED
 
 REQUIREMENTS = ("skyrl[tinker,jax]==0.4.0", "aiohttp")  # aiohttp: needed, but not declared
 ANY_KEY = "tml-local"

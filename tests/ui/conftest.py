@@ -18,7 +18,7 @@ from tests.ui.synthetic import START, Simulation, write_run
 
 @pytest.fixture(autouse=True)
 def nobodys_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The themes, keys and preferences of whoever runs the tests stay out of them."""
+    """Keeps the themes, keys and preferences of the person out of the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     write_preferences(tmp_path / "state/tbtui/app.json", Preferences(toured=True))

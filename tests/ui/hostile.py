@@ -1,4 +1,4 @@
-"""A run that says what no terminal should be told."""
+"""A run whose texts no terminal should be sent."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class SimulatedHost(PastHost):
 
 
 def commands(pilot: Pilot[int]) -> list[tuple[str, str]]:
-    host = app_of(pilot).host
+    host = app_of(pilot).own.host
     assert isinstance(host, PastHost)
     return [(command.verb, command.target) for command in host.commands]
 

@@ -15,7 +15,7 @@ from textual._wait import wait_for_idle
 from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.host import RunEnd
+from tbtui.ui.services import RunEnd
 
 
 class PastHost:

@@ -1,4 +1,4 @@
-"""A step of five groups that waits for a review, and whoever obeys what is decided about it.
+"""A step of five groups that waits for a review, and a host that carries out the decisions on it.
 
 What would be trained comes from the trainer's own arithmetic.
 """
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from tbtui.algorithm.advantages import advantages
@@ -276,7 +277,9 @@ class ReviewedRun:
         if command.target == RUN:
             self.closed = True
             for group in self.groups():
-                self.write(GroupScored(step=STEP, **group.model_dump(exclude={"suspects"})))
+                scored = msgspec.structs.asdict(group)
+                del scored["suspects"]
+                self.write(GroupScored(step=STEP, **scored))
             self.write(ReviewClosed(step=STEP, how="accepted", actor=command.actor))
             self.write(RunPhaseChanged(phase=RunPhase.TRAINING, step=STEP - 1))
             return f"step {STEP} goes on"

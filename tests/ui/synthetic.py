@@ -42,7 +42,6 @@ from tbtui.journal.events import (
     PolicyMeasured,
     ProcessMeasured,
     Purpose,
-    RequestsMeasured,
     ResourcesMeasured,
     RunFinished,
     RunPaused,
@@ -50,7 +49,6 @@ from tbtui.journal.events import (
     RunPhaseChanged,
     RunResumed,
     RunStarted,
-    ServerMeasured,
     StepFinished,
     StepStarted,
     TaskRecord,
@@ -76,7 +74,8 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.typed import from_arguments
 from tbtui.journal.writer import JournalWriter
-from tbtui.ui.host import RunEnd
+from tbtui.server_status import RequestStatus, ServerStatus
+from tbtui.ui.services import RunEnd
 
 START = 1_750_000_000.0
 PROMPT = "root@box:/app# "
@@ -417,7 +416,7 @@ class Simulation:
             self._done(command, False, f"{trial.trial}: nothing to {command.verb}")
 
     def _shut(self, trial: SimTrial) -> None:
-        """Whoever waits at its gate already goes on waiting there."""
+        """Trials that wait at its gate already go on waiting there."""
         if not trial.gate.waiting:
             trial.gate = Gate()
 
@@ -605,7 +604,7 @@ class Simulation:
     def _waited(self, trials: list[SimTrial]) -> dict[str, float]:
         """The critical path: where the time of the trial that ended last went."""
         last = max(trials, key=lambda trial: trial.marks[-1][1])
-        seconds = self._seconds(last).model_dump()
+        seconds = self._seconds(last).by_phase()
         return {f"time/wait/{name}": value for name, value in seconds.items()}
 
     def _expire(self, step: int, members: dict[str, list[SimTrial]]) -> None:
@@ -688,19 +687,19 @@ class Simulation:
             self._write(ResourcesMeasured(processes=processes[:ours], engine_lag_ms=3.2))
             yield 1.0
 
-    def _server(self) -> ServerMeasured:
+    def _server(self) -> ServerStatus:
         """Active, but for the last seconds of each 40."""
         elapsed = self.now - START
         pauses = int(elapsed // 40)
         paused = elapsed % 40 >= 28
         since = START + 40 * pauses + (28 if paused else 0)
         sampling = self._in_flight
-        return ServerMeasured(
+        return ServerStatus(
             state="paused_capacity" if paused else "active",
             reason="Qwen/Qwen3-8B: all sampler replicas are busy" if paused else "",
             since=since if elapsed >= 28 else START + 1.5,
             requests=(
-                RequestsMeasured(
+                RequestStatus(
                     kind="sample",
                     in_flight=sampling,
                     oldest_sec=elapsed % 17 + 1.2 if sampling else None,
@@ -709,7 +708,7 @@ class Simulation:
                     p50_sec=0.41,
                     p95_sec=0.92,
                 ),
-                RequestsMeasured(
+                RequestStatus(
                     kind="forward_backward",
                     in_flight=1,
                     oldest_sec=elapsed % 5,
@@ -718,7 +717,7 @@ class Simulation:
                     p50_sec=2.2,
                     p95_sec=3.1,
                 ),
-                RequestsMeasured(
+                RequestStatus(
                     kind="optim_step",
                     in_flight=0,
                     oldest_sec=None,

@@ -10,18 +10,16 @@ from textual.pilot import Pilot
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.apps_without_run import BrowserApp
-from tbtui.ui.host import RecordedRun, RunHost, WatchedRun
+from tbtui.ui.base_app import BrowserApp
 from tbtui.ui.input.abilities import strokes
-from tbtui.ui.input.keymap import SCREENS
-from tbtui.ui.input.keys import KEYS, Scope
+from tbtui.ui.input.keys import KEYS, SCREENS, Scope
 from tbtui.ui.runs import LiveRun, OpenRun, ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.commands import CommandScreen
 from tbtui.ui.screens.dialogs import help_text
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
-from tbtui.ui.services import Services
+from tbtui.ui.services import RecordedRun, RunHost, Services, WatchedRun
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START
@@ -110,9 +108,9 @@ async def test_a_screen_has_no_key_that_leads_to_itself(run_directory: RunDirect
             assert isinstance(pilot.app.screen, screen)
             await settle(app_of(pilot))
             row = pane(pilot, "keys").text
-            assert ("R runs" in row, "c asked" in row) == (key != "R", key != "c")
+            assert ("R runs" in row, "c history" in row) == (key != "R", key != "c")
             offered = {each.title for each in app_of(pilot).get_system_commands(pilot.app.screen)}
-            assert ("runs (R)" in offered, "asked (c)" in offered) == (key != "R", key != "c")
+            assert ("runs (R)" in offered, "history (c)" in offered) == (key != "R", key != "c")
             await pilot.press("escape")
 
 
@@ -149,12 +147,12 @@ async def test_the_rest_is_refused_in_one_line_whoever_asks(
 
 
 TOUR = {
-    "own": "space pauses a trial, s ends and verifies it",
-    "attached": "space pauses a trial, s ends and verifies it",
-    "followed": "f follows what happens, g compares a group's trials",
-    "replayed": "space plays it, ] goes on by a turn",
-    "served": "f follows what happens, g compares a group's trials",
-    "served replay": "space plays it, ] goes on by a turn",
+    "own": "space pauses a trial, s stops and verifies it",
+    "attached": "space pauses a trial, s stops and verifies it",
+    "followed": "f follows running trials, g compares a group's trials",
+    "replayed": "space plays it, ] goes to the next turn",
+    "served": "f follows running trials, g compares a group's trials",
+    "served replay": "space plays it, ] goes to the next turn",
 }
 
 

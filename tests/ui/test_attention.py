@@ -11,7 +11,7 @@ import pytest
 
 from tbtui.journal.commands import RUN
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.attention import KEEP_TITLE, RESTORE_TITLE, Attention
+from tbtui.ui.notifications import KEEP_TITLE, RESTORE_TITLE, Attention
 from tbtui.ui.user import Notify, read_settings
 from tbtui.view.estimate import Outlook
 from tbtui.view.state import AlarmView, CommandView, RunState
@@ -96,7 +96,7 @@ def test_the_title_tells_of_the_run_and_is_given_back(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ('notify = "shout"', "notify"),
-        ("fps = 60", "fps: '60' is none of low, normal and the numbers from 1 to 10"),
+        ("fps = 60", "fps: '60' is not low, normal or a number from 1 to 10"),
         ('colour = "red"', "colour"),
         ("fps = [", "not TOML"),
     ],

@@ -289,7 +289,7 @@ async def test_before_the_journal_exists_it_says_what_will_come(
     directory = RunDirectory.create(tmp_path / "new")
     async with opened(directory=directory) as pilot:
         assert "starting" in pane(pilot, "status").text
-        assert "the engine is being started" in pane(pilot, "trials").text
+        assert "starting the engine" in pane(pilot, "trials").text
         assert "about 6 s" in pane(pilot, "trials").text
         run_at(tmp_path / "other", 1.0)
         directory.database.write_bytes((tmp_path / "other" / "run.db").read_bytes())

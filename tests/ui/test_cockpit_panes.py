@@ -21,7 +21,7 @@ from tbtui.journal.events import (
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.ui.attention import title
+from tbtui.ui.notifications import title
 from tbtui.ui.theme.glyphs import LEGEND, SUSPECT_MARK, trial_glyph
 from tests.ui.opening import Opener, app_of, pane
 from tests.ui.picture import settle
@@ -87,7 +87,7 @@ async def test_what_is_rare_is_told_truly(opened: Opener, odd_run: RunDirectory)
         assert sandboxes.split() == ["sandboxes", "3◌", "·", "13"]
         timeline = pane(pilot, "timeline").text
         assert " =2 " in timeline
-        assert "= groups all equal 2/3" in timeline
+        assert "= groups without signal 2/3" in timeline
         (kl,) = [row for row in pane(pilot, "curve").text.splitlines() if row.startswith(" KL")]
         assert kl.split()[:2] == ["KL", ".00"]
         assert "◌" in pane(pilot, "trials").text

@@ -46,9 +46,9 @@ class PaintedApp(TbtuiApp):
     ("key", "shown"),
     [
         ("enter", ("Look for it first.", "group ✗")),
-        ("g", ("they part at turn 1", "mv notes.md")),
+        ("g", ("they diverge at turn 1", "mv notes.md")),
         ("?", ("cockpit", "Open the selected trial")),
-        ("c", ("nobody has asked",)),
+        ("c", ("no commands yet",)),
     ],
 )
 async def test_the_first_paint_of_a_screen_has_what_it_has_to_say(

@@ -12,7 +12,7 @@ from textual.events import MouseMove
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.idle import IDLE_SEC, IdleCollector
+from tbtui.ui.frames import IDLE_SEC, IdleCollector
 from tbtui.ui.terminal.emulator import Emulator
 from tbtui.ui.textual_seam import PaintedRow, cropped
 from tests.ui.picture import PastHost, settle

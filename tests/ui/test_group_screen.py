@@ -54,7 +54,7 @@ async def test_g_opens_the_group_and_two_siblings_fit_a_small_window(
         assert "copy-03/2" in heads
         assert "copy-03/3" not in heads
         pane = pilot.app.screen.query_one(SiblingsPane)
-        assert "siblings 1–2 of 7 · they part at turn 1" in str(pane.border_title)
+        assert "siblings 1–2 of 7 · they diverge at turn 1" in str(pane.border_title)
         await press(pilot, "right", "right")
         assert "copy-03/4" in text(pilot, "heads")
         assert "copy-03/2" not in text(pilot, "heads")
@@ -75,7 +75,7 @@ async def test_where_they_part_is_marked_down_to_the_token(
         await press(pilot, "n", "n")
         # The fourth does the same as the first two, and the terminal answers something else.
         assert (spread.turn, spread.chosen) == (2, 3)
-        assert "≠ the answer differs" in text(pilot, "siblings")
+        assert "≠ different answer" in text(pilot, "siblings")
 
 
 async def test_the_foot_goes_from_reward_to_the_share_of_the_steps_gradient(
@@ -116,7 +116,7 @@ async def test_before_the_group_is_scored_it_says_so(opened: Opener, tmp_path: P
     run = write_group_run(tmp_path / "unscored", scored=False)
     async with opened((80, 24), directory=run, **LATER) as pilot:
         await press(pilot, "g")
-        assert "the rest when the group is scored" in text(pilot, "foot")
+        assert "more once the group is scored" in text(pilot, "foot")
         assert "gradient" not in text(pilot, "head")
 
 

@@ -7,7 +7,7 @@ from textual.pilot import Pilot
 from textual.widgets import Markdown, OptionList
 
 from tbtui.resources import guide_pages
-from tbtui.ui.apps_without_run import GuideApp
+from tbtui.ui.base_app import GuideApp
 from tbtui.ui.screens.guide import GuideScreen, GuideViewer
 
 

@@ -10,9 +10,9 @@ from textual.widgets._toast import Toast
 
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.drawing.text import clip, visible, wrap
-from tbtui.ui.host import RecordedRun
 from tbtui.ui.runs import ReplayedRun
-from tbtui.ui.screens.review_dialogs import RelabelDialog
+from tbtui.ui.screens.review import RelabelDialog
+from tbtui.ui.services import RecordedRun
 from tests.ui.hostile import HOSTILE, check_screen, hostile_run
 from tests.ui.opening import Opener, app_of, pane
 from tests.ui.picture import settle

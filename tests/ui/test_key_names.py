@@ -18,8 +18,8 @@ OWN = [key for key in KEYS if key.bound]
 NEW = [chr(code) for code in range(0x430, 0x588) if chr(code).islower()][: len(OWN)]
 """Letters that nothing else on a screen has."""
 HINT = re.compile(
-    r"(\S+) (?:follows|leaves|takes|opens|shows all|all\b|goes round|to now|again|calls it off"
-    r"|gives it back|on a trial|for the whole run|plays|pauses|leads back|lists keys)"
+    r"(\S+) (?:follows|leaves|takes|opens|shows all|all\b|shows the next|to now|again|calls it off"
+    r"|gives it back|on a trial|for the whole run|plays|pauses|goes back|lists keys)"
 )
 
 
@@ -65,7 +65,7 @@ async def test_remapped_keys_are_the_ones_that_are_named(opened: Opener, tmp_pat
         trial.action_command(-1)
         await look()
         assert f"{named['scrub-now']} to now" in seen[-1]
-        assert f"{named['attempt']} goes round" in seen[-1]
+        assert f"{named['attempt']} shows the next" in seen[-1]
         for action in ("open_group", "commands_given", "runs", "search", "help", "tour"):
             await app.run_action(f"app.{action}")
             await look()

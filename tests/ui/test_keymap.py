@@ -15,8 +15,7 @@ from textual.screen import ModalScreen
 
 import tbtui.ui
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.input.keymap import KeyTable, read_key_table
-from tbtui.ui.input.keys import KEYS, SCOPE_TITLES
+from tbtui.ui.input.keys import KEYS, SCOPE_TITLES, KeyTable, read_key_table
 from tbtui.ui.screens.dialogs import HelpDialog, help_text
 from tbtui.ui.user import User
 from tests.ui.opening import Opener
@@ -80,10 +79,10 @@ def test_a_line_that_cant_be_followed_is_named_and_the_others_count(tmp_path: Pa
     )
     assert table.changed == {"pause-run": "ctrl+g", "next-turn": "f8"}
     assert problems == (
-        "paws: there is no such key; the help lists them",
+        "paws: unknown id; the help lists the keys",
         "palette: this key can't be changed",
         'stop: write keys as text, like "ctrl+g" or "j,down"',
-        "freeze: 'hyperspace' is no key",
+        "freeze: 'hyperspace' is not a key",
         "open: space is already pause (pause)",
         "theme: ^g is already pause-run (pause run)",
     )
@@ -139,7 +138,7 @@ async def test_changed_keys_work_and_are_shown_wherever_keys_are(
         app = pilot.app
         assert isinstance(app, TbtuiApp)
         (toast,) = app._notifications
-        assert str(toast.message) == "stop: 'nonsense' is no key"
+        assert str(toast.message) == "stop: 'nonsense' is not a key"
         before = app.theme
         await pilot.press("t")
         assert app.theme == before
@@ -153,6 +152,6 @@ async def test_changed_keys_work_and_are_shown_wherever_keys_are(
         assert "theme (f7 f6)" in commands
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpDialog)
-        assert "f7 f6  Next theme" in help_text(app.user.keys.keys)
+        assert "f7 f6  Use the next theme" in help_text(app.user.keys.keys)
         await pilot.press("escape", "ctrl+o")
         assert app.opened_trial is not None

@@ -10,8 +10,8 @@ import pytest
 from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RunEnd
 from tbtui.ui.screens.dialogs import LeaveDialog
+from tbtui.ui.services import RunEnd
 from tests.ui.opening import pane
 
 
@@ -148,4 +148,4 @@ async def test_when_the_app_is_gone_the_engine_is_interrupted_and_awaited(tmp_pa
     assert not ending.done()
     host.over.set_result(INTERRUPTED)
     await ending
-    assert app.run_end == INTERRUPTED
+    assert app.own.end == INTERRUPTED

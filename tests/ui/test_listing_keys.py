@@ -9,10 +9,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.panes.grid import TrialGrid
+from tbtui.ui.panes.grid import TrialGrid, tile_layout
 from tbtui.ui.panes.key_bar import WordsLine
 from tbtui.ui.panes.pane import Pane
-from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.view.state import TrialView
 from tests.events import trial_finished
@@ -183,9 +182,9 @@ async def test_what_ended_unseen_is_counted_until_it_follows_again(
         await settle(app_of(pilot))
         ended = app_of(pilot).live_run.state.trials_finished - before
         assert ended > 0
-        assert f"{ended} ended since (f follows)" in title(pilot)
+        assert f"{ended} ended meanwhile (f follows)" in title(pilot)
         await press(pilot, "f")
-        assert "ended since" not in title(pilot)
+        assert "ended meanwhile" not in title(pilot)
 
 
 async def test_four_brings_the_curves_with_axes(opened: Opener) -> None:
@@ -195,8 +194,8 @@ async def test_four_brings_the_curves_with_axes(opened: Opener) -> None:
         assert "1.0┤" in text
         assert " 0┤" in text
         assert "└┬──" in text
-        assert "surprise .34" in text
-        assert "mean -log p" in text
+        assert "-log p .34" in text
+        assert "mean of the" in text
 
 
 async def test_the_timeline_says_who_is_waited_for_and_what_time_went_to(

@@ -11,8 +11,6 @@ from textual.widgets import Input
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RecordedRun
-from tbtui.ui.panes.hits import HitsPane
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.panes.siblings import SiblingsPane
 from tbtui.ui.panes.tasks import TaskPane
@@ -20,8 +18,9 @@ from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import HelpDialog, ReasonDialog
-from tbtui.ui.screens.search import SearchScreen
+from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
+from tbtui.ui.services import RecordedRun
 from tests.ui.opening import Opener, app_of, commands, open_trial, pane
 from tests.ui.picture import settle
 
@@ -132,7 +131,7 @@ async def test_dialogs_are_answered_and_left_by_clicks(opened: Opener) -> None:
         assert isinstance(app.screen, Cockpit)
         live = next(t for t in app.live_run.state.running_trials() if not t.pending)
         app.selection.choose(live.trial)
-        for hint, given in (("esc  leave", []), ("enter  do it", [("exclude", live.trial)])):
+        for hint, given in (("esc  go back", []), ("enter  confirm", [("exclude", live.trial)])):
             await pilot.press("e")
             assert isinstance(app.screen, ReasonDialog)
             words = str(app.screen.query_one("#hint").render())

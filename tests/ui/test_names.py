@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 
@@ -12,7 +13,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.drawing.rows import row, split_row
 from tbtui.ui.drawing.text import Name, clip_name
-from tbtui.ui.panes.tiles import GLYPH, NARROWEST, tile_layout
+from tbtui.ui.panes.grid import GLYPH, NARROWEST, tile_layout
 from tests.ui.opening import Opener, SimulatedHost, pane, run_at
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START, Simulation
@@ -72,7 +73,8 @@ async def test_data_sets_with_long_names_can_be_told_apart(tmp_path: Path) -> No
     names = ("terminal-bench-pro-public", "terminal-bench-pro-hard")
     simulation = Simulation(RunDirectory.create(tmp_path / "two"))
     simulation.tasks = [
-        task.model_copy(update={"dataset": names[task.name[-1] < "5"]}) for task in simulation.tasks
+        msgspec.structs.replace(task, dataset=names[task.name[-1] < "5"])
+        for task in simulation.tasks
     ]
     simulation.advance(START + 39.0)
     host = SimulatedHost(simulation)

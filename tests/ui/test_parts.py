@@ -13,14 +13,15 @@ from tbtui.journal.events import TrialPhase
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.drawing.charts import Series, bar, curve, reward_bins, tick_labels, ticks
 from tbtui.ui.drawing.text import clip, number, rate, sparkline
-from tbtui.ui.panes.tiles import tile_layout
-from tbtui.ui.panes.tokens import flow, heat_level, surprising
+from tbtui.ui.panes.grid import tile_layout
+from tbtui.ui.panes.tokens import flow, heat_level, unlikely_tokens
 from tbtui.ui.runs import LiveRun
 from tbtui.ui.selection import LINGER_SEC, Selection
 from tbtui.ui.terminal.recordings import Recordings
-from tbtui.view.current import active_seconds, current_trials, time_shares
+from tbtui.view.current import active_seconds, current_trials
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.tasks import task_tree
+from tbtui.view.times import time_shares
 from tests.ui.synthetic import START, write_run
 
 
@@ -126,7 +127,7 @@ def test_tokens_flow_and_heat() -> None:
     assert ["".join(p.text for p in row) for row in rows] == ["abcd", "ef⏎", "␛[31", "m"]
     assert heat_level(-0.0) == 0
     assert heat_level(-100.0) == 11
-    assert surprising([("a", -0.1), ("b", -2.0)]) == [1]
+    assert unlikely_tokens([("a", -0.1), ("b", -2.0)]) == [1]
 
 
 def test_the_current_batch_keeps_its_places() -> None:

@@ -91,7 +91,7 @@ async def test_newcomers_are_shown_five_lines_once_with_the_keys_in_force(
         lines = str(toast.message).splitlines()
         assert len(lines) == 5
         assert max(map(len, lines)) <= 56
-        assert lines[-1] == "q leaves; f9 shows these lines again"
+        assert lines[-1] == "q leaves; f9 shows this again"
         await pilot.press("enter")
         assert isinstance(pilot.app, TbtuiApp)
         assert pilot.app.opened_trial is not None

@@ -71,7 +71,7 @@ def test_a_broken_screen_ends_the_engine_and_says_why(start: Callable[[str], Ses
 
 @pytest.mark.parametrize(
     ("mode", "sign", "code", "last"),
-    [("fail", b"has failed", 1, "tbtui: no space left"), ("run", b"is finished", 0, "")],
+    [("fail", b"has failed", 1, "tbtui: no space left"), ("run", b"has finished", 0, "")],
 )
 def test_when_the_run_is_over_q_leaves_with_its_exit_code(
     start: Callable[[str], Session], mode: str, sign: bytes, code: int, last: str

@@ -12,14 +12,13 @@ from tbtui.journal.events import (
     AnyEvent,
     GpuMeasured,
     GpusMeasured,
-    LatencyMeasured,
     PolicyMeasured,
     RunContinued,
-    ServerMeasured,
     WorkerStarted,
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
+from tbtui.server_status import LatencyStatus, ServerStatus
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.panes.queue import QueuePane
 from tests.ui.opening import pressing
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 
 SECONDS = 24.0
 LATENCIES = (
-    LatencyMeasured(kind="first_token", p50_sec=0.48, p95_sec=2.13, count=410),
-    LatencyMeasured(kind="inter_token", p50_sec=0.0042, p95_sec=0.031, count=88_000),
-    LatencyMeasured(kind="queue", p50_sec=0.35, p95_sec=1.9, count=410),
-    LatencyMeasured(kind="end_to_end", p50_sec=9.6, p95_sec=31.4, count=398),
+    LatencyStatus(kind="first_token", p50_sec=0.48, p95_sec=2.13, count=410),
+    LatencyStatus(kind="inter_token", p50_sec=0.0042, p95_sec=0.031, count=88_000),
+    LatencyStatus(kind="queue", p50_sec=0.35, p95_sec=1.9, count=410),
+    LatencyStatus(kind="end_to_end", p50_sec=9.6, p95_sec=31.4, count=398),
 )
 HERE = GpusMeasured(
     host="trainer-0",
@@ -70,7 +69,7 @@ def vllm(
     *,
     state: str = "active",
     reason: str = "",
-    latencies: tuple[LatencyMeasured, ...] = LATENCIES,
+    latencies: tuple[LatencyStatus, ...] = LATENCIES,
 ) -> PolicyMeasured:
     away = state == "unreachable"
     return PolicyMeasured(
@@ -81,7 +80,7 @@ def vllm(
         sampled_tokens=tokens,
         p50_sec=latencies[-1].p50_sec if latencies else None,
         p95_sec=latencies[-1].p95_sec if latencies else None,
-        server=ServerMeasured(
+        server=ServerStatus(
             state=state,
             reason=reason,
             since=START + (SECONDS + 1 if away else 1.5),

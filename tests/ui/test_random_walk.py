@@ -11,7 +11,7 @@ from tbtui.config import RunConfig
 from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.library import TaskEntry
-from tbtui.ui.panes.library_tree import LibraryTree
+from tbtui.ui.panes.library import LibraryTree
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.tasks import TaskBrowser
 from tbtui.ui.services import Services

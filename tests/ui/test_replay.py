@@ -15,11 +15,11 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import Hit
 from tbtui.journal.writer import JournalWriter
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RecordedRun
 from tbtui.ui.panes.siblings import SiblingsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.search import SearchScreen
+from tbtui.ui.services import RecordedRun
 from tbtui.ui.transport import seconds_meant
 from tests.ui.opening import app_of, pane, pressing
 from tests.ui.picture import settle
@@ -142,7 +142,7 @@ async def test_a_trial_goes_by_turns_and_stops_at_its_end(
         assert pane(pilot, "terminal").text == first
         await press(pilot, "circumflex_accent")
         assert not turns.transcript.turns
-        assert "when the policy is asked" in turns.text
+        assert "after the policy's first" in turns.text
         await press(pilot, "dollar_sign")
         assert turns.transcript.finished is not None
         await press(pilot, "space")
@@ -181,7 +181,7 @@ async def test_a_group_and_the_trial_below_it_go_back_in_time(replayed: Replayer
         assert group.turns > 0
         await press(pilot, "circumflex_accent")
         assert group.turns == 0
-        assert "when the first of them has had a turn" in group.text
+        assert "once one of them has finished a turn" in group.text
         await press(pilot, "dollar_sign")
         assert group.turns > 0
         await press(pilot, "escape")
@@ -200,7 +200,7 @@ async def test_a_hit_in_a_run_that_can_not_be_opened_moves_nothing(
         pilot.app.post_message(SearchScreen.Wanted(hit))
         await settle(app_of(pilot))
         assert (pilot.app.screen, replay_of(pilot).now) == (cockpit, START + 12.0)
-        assert any("nothing is recorded" in each.message for each in pilot.app._notifications)
+        assert any("no journal" in each.message for each in pilot.app._notifications)
 
 
 async def test_jumps_go_to_what_matters_and_say_what_it_is(replayed: Replayer) -> None:
@@ -233,7 +233,7 @@ async def test_a_place_in_words(replayed: Replayer) -> None:
         assert seconds_meant("50%", replay) == (clock.start + clock.end) / 2
         assert seconds_meant("1:02:03", replay) == START + 3723
         assert seconds_meant("90", replay) == START + 90
-        assert seconds_meant("step 99", replay) == "step 99 was never done"
+        assert seconds_meant("step 99", replay) == "step 99 was never finished"
         assert "write" in str(seconds_meant("soon", replay))
         await press(pilot, "G", *"step", "space", "1", "enter")
         assert app_of(pilot).live_run.state.step == 1

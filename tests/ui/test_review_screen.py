@@ -11,21 +11,21 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import TrialRetried
 from tbtui.journal.review_rule import Rule, rule_toml
 from tbtui.serve.viewer import ServedRun
 from tbtui.show_run import add_rule
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.attention import title
+from tbtui.ui.notifications import title
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import ConfirmDialog, ReasonDialog
 from tbtui.ui.screens.group import GroupScreen
-from tbtui.ui.screens.review import ReviewScreen
-from tbtui.ui.screens.review_dialogs import RelabelDialog, RuleDialog
+from tbtui.ui.screens.review import RelabelDialog, ReviewScreen, RuleDialog
 from tbtui.ui.screens.trial import TrialScreen
-from tbtui.ui.services import RuleFileError, Services
+from tbtui.ui.services import Services
 from tbtui.view.estimate import Outlook
 from tbtui.view.needs import needs
 from tests.ui.opening import app_of, pane
@@ -101,8 +101,8 @@ async def test_a_line_a_group_and_below_its_trials_with_what_is_odd(
         assert "review of step 3 · 3 undecided · trains on 23 of 40" in str(groups.border_title)
         assert "▸ copy-03       ✓ ✗ ✓ ✓?! ✗ ✓ ✗? .49" in groups.text
         assert "-0.57 … +0.43  42%" in line_of(pilot, "review-groups", "copy-03")
-        assert "all equal: nothing to learn" in line_of(pilot, "review-groups", "nested-02")
-        assert "too few left: dropped" in line_of(pilot, "review-groups", "remove-04")
+        assert "all equal: no gradient" in line_of(pilot, "review-groups", "nested-02")
+        assert "too few rewards: dropped" in line_of(pilot, "review-groups", "remove-04")
         trials = pane(pilot, "review-trials")
         assert "copy-03 · 4 solved · 3 failed · 1 sandbox lost" in str(trials.border_title)
         # It begins at the first that is odd.
@@ -119,7 +119,7 @@ async def test_another_reward_needs_a_number_and_a_reason_and_can_be_taken_back(
         dialog = pilot.app.screen
         assert isinstance(dialog, RelabelDialog)
         reward, reason = dialog.query_one("#reward", Input), dialog.query_one("#reason", Input)
-        for text, problem in (("nan", "has to be a number"), ("", "which reward?")):
+        for text, problem in (("nan", "must be a number"), ("", "which reward?")):
             reward.value = text
             await pilot.press("enter")
             assert problem in str(dialog.query_one("#problem").render())
@@ -161,7 +161,7 @@ async def test_accepting_asks_while_something_odd_is_undecided(
         assert asked(host)[-1] == ("accept", RUN, "", {"step": STEP})
         text = pane(pilot, "review-groups").text
         assert "No step waits for a review." in text
-        assert "Step 3 went on at" in text
+        assert "The review of step 3 closed at" in text
         assert not pane(pilot, "review-trials").display
         # What can be asked of a step makes no sense now, and asks nothing.
         await press(pilot, *"aeLfAr", "space")
@@ -325,7 +325,7 @@ async def test_a_rule_goes_to_the_file_that_the_settings_name(tmp_path: Path) ->
 
     def refuse(file: Path, rule: Rule) -> None:
         written.append((file, rule))
-        raise RuleFileError("mine.toml: rule 1: there is no such suspect")
+        raise UserError("mine.toml: rule 1: there is no such suspect")
 
     host = ReviewHost(run)
     app = app_on(host, services=Services(add_rule=refuse))
@@ -338,7 +338,7 @@ async def test_a_rule_goes_to_the_file_that_the_settings_name(tmp_path: Path) ->
         assert "mine.toml: rule 1: there is no such suspect" in toasts(pilot)
         assert host.commands == []
         await press(pilot, "left", "A")
-        assert any("nothing is odd about it" in text for text in toasts(pilot))
+        assert any("it has no suspicion" in text for text in toasts(pilot))
     run.close()
 
 
@@ -376,7 +376,7 @@ async def test_a_guest_of_a_served_run_sees_the_review_and_decides_nothing(
         for key in app.user.keys.in_scope("deciding"):
             app.clear_notifications()
             await press(pilot, key.shown)
-            assert toasts(pilot) == [f"You only look: {host.read_only}."], key.id
+            assert toasts(pilot) == [f"You only watch: {host.read_only}."], key.id
             assert f" {key.shown} {key.label} " not in bar
         await press(pilot, "enter", "L")
         assert isinstance(app.screen, TrialScreen)
@@ -437,7 +437,7 @@ async def test_a_replay_shows_the_review_at_the_clock(reviewed: ReviewedRun) -> 
     async with app.run_test(size=(160, 45), notifications=True) as pilot:
         await settle(app)
         await press(pilot, "V")
-        assert "> goes on to the next milestone" in pane(pilot, "review-groups").text
+        assert "> goes to the next milestone" in pane(pilot, "review-groups").text
         await press(pilot, ")", ">")
         while run.now < opened_at:
             await press(pilot, ">")
@@ -456,7 +456,7 @@ async def test_a_replay_shows_the_review_at_the_clock(reviewed: ReviewedRun) -> 
         app.moved()
         await settle(app)
         assert "accepted by ada" in groups.text
-        assert app.host.commands == []  # type: ignore[attr-defined]
+        assert app.own.host.commands == []  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

@@ -17,16 +17,14 @@ from tbtui.journal.events import AnyEvent, RunFinished
 from tbtui.journal.rundir import RunDirectory, RunLock
 from tbtui.journal.search import MOST, Hit
 from tbtui.journal.writer import JournalWriter
-from tbtui.ui import host as host_module
+from tbtui.ui import services as services_module
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.panes.hits import HitsPane
 from tbtui.ui.panes.pane import Frame
-from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.compare import CompareScreen
-from tbtui.ui.screens.runs import RunsScreen
-from tbtui.ui.screens.search import SearchScreen
+from tbtui.ui.screens.runs import RunsPane, RunsScreen
+from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import PastHost, settle
@@ -121,11 +119,11 @@ async def test_a_past_run_opens_as_it_ended_and_o_leads_back(opened: Opened) -> 
         end = app.live_run.replay.playback.end
         assert app.live_run.now == end
         await press(pilot, "O")
-        assert app.live_run is app.own_run
+        assert app.live_run is app.own.run
         assert "replay" not in pane(pilot, "status").text
         await press(pilot, "P")
-        assert isinstance(app.host, PastHost)
-        assert [each.verb for each in app.host.commands] == ["pause"]
+        assert isinstance(app.own.host, PastHost)
+        assert [each.verb for each in app.own.host.commands] == ["pause"]
 
 
 async def test_a_run_of_another_process_is_followed_and_not_steered(
@@ -141,15 +139,15 @@ async def test_a_run_of_another_process_is_followed_and_not_steered(
         assert "watching served" in pane(pilot, "status").text
         assert app.live_run.state.policy == "tinker"
         await press(pilot, "P")
-        assert isinstance(app.host, PastHost)
-        commands: list[Command] = app.host.commands
+        assert isinstance(app.own.host, PastHost)
+        commands: list[Command] = app.own.host.commands
         assert not commands
 
 
 async def test_a_run_that_is_killed_while_it_is_watched_stands_still(
     opened: Opened, logs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "_LOOK_SEC", 0.01)
+    monkeypatch.setattr(services_module, "_LOOK_SEC", 0.01)
     async with opened() as pilot:
         app = app_of(pilot)
         with RunLock(RunDirectory(logs_dir / "served")):
@@ -200,7 +198,7 @@ async def test_what_cannot_be_read_is_not_opened(opened: Opened) -> None:
         await choose(pilot, "broken")
         await press(pilot, "enter")
         assert isinstance(pilot.app.screen, RunsScreen)
-        assert app_of(pilot).live_run is app_of(pilot).own_run
+        assert app_of(pilot).live_run is app_of(pilot).own.run
 
 
 async def test_two_runs_are_compared(opened: Opened) -> None:
@@ -218,7 +216,7 @@ async def test_two_runs_are_compared(opened: Opened) -> None:
         curves = pane(pilot, "compared-curves").text
         assert "own" in curves
         assert "served" in curves
-        assert "the same settings" in pane(pilot, "compared-settings").text
+        assert "no setting differs" in pane(pilot, "compared-settings").text
         assert "=" in pane(pilot, "compared-tasks").text
         await press(pilot, "2")
         assert not pane(pilot, "compared-curves").display

@@ -119,7 +119,7 @@ async def test_thinking_is_folded_and_can_be_opened(
         turns = pilot.app.screen.query_one(TurnPane)
         assert "┊ … 4 more rows of thinking  o opens" in turns.text
         assert "Good." not in turns.text
-        assert turns.text.index("let me look") < turns.text.index("says that the task is complete")
+        assert turns.text.index("let me look") < turns.text.index("declares the task complete")
         await pilot.press("o")
         await settle(pilot.app)  # type: ignore[arg-type]
         assert "┊ Good." in turns.text

@@ -55,7 +55,7 @@ async def test_the_held_out_rate_has_its_interval_and_the_step_its_signals(
     async with opened() as pilot:
         curve = pane(pilot, "curve").text
         assert ".19 .00–.38" in curve
-        assert "surprise .34" in curve
+        assert "-log p .34" in curve
         assert "KL .003" in curve
         assert "stale" not in curve
 

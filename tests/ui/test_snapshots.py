@@ -22,10 +22,9 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.apps_without_run import BrowserApp
-from tbtui.ui.base_app import BaseApp
-from tbtui.ui.host import RecordedRun
+from tbtui.ui.base_app import BaseApp, BrowserApp
 from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.services import RecordedRun
 from tests.ui.group_run import START as GROUP_START
 from tests.ui.group_run import write_group_run
 from tests.ui.picture import PastHost, settle

@@ -12,8 +12,8 @@ import pytest
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RecordedRun
 from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.services import RecordedRun
 from tests.events import entries_of, spoil
 from tests.ui.opening import open_trial
 from tests.ui.picture import settle
@@ -76,4 +76,4 @@ async def test_tokens_that_are_spoilt_are_not_shown(
         for key in ("t", "escape", "p"):
             await pilot.press(key)
             await settle(app)
-        assert "(a model call's tokens) is spoilt" in styled_text(app)
+        assert "(a model call's tokens) is corrupt" in styled_text(app)

@@ -8,9 +8,8 @@ from textual.widgets._toast import Toast
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.base_app import MAX_NOTIFICATIONS
-from tbtui.ui.host import RecordedRun, RunEnd
-from tbtui.ui.panes.transport import TransportLine
+from tbtui.ui.notifications import MAX_NOTIFICATIONS
+from tbtui.ui.panes.timeline import TransportLine
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import (
@@ -22,6 +21,7 @@ from tbtui.ui.screens.dialogs import (
     hint_rows,
 )
 from tbtui.ui.screens.task_sets import SetNameDialog
+from tbtui.ui.services import RecordedRun, RunEnd
 from tests.ui.opening import Opener, SimulatedHost, app_of, pane
 from tests.ui.picture import settle
 
@@ -77,7 +77,7 @@ async def test_a_question_about_a_trial_goes_when_it_can_no_longer_be_done(
         await pilot.pause()
         assert isinstance(app.screen, Cockpit)
         (told,) = [each for each in said(app) if trial.label in each]
-        assert told.endswith(("it has ended already.", "its step is over."))
+        assert told.endswith(("it has ended already.", ": nothing to exclude."))
 
 
 async def test_a_replays_toasts_replace_each_other_and_leave_its_clock_alone(
@@ -129,7 +129,7 @@ async def test_a_toast_goes_with_what_it_promises(
 
 
 def test_a_key_and_what_it_does_stay_in_one_row() -> None:
-    parts = ["enter  save it, in place of one of that name", "esc  leave it", "x  delete it"]
+    parts = ["enter  save it; replaces a set of that name", "esc  go back", "x  delete"]
     assert hint_rows(parts, 58) == [parts[:1], parts[1:]]
     assert hint_rows(parts, 1000) == [parts]
     assert hint_rows(parts, 10) == [[part] for part in parts]
@@ -144,7 +144,7 @@ async def test_a_dialogs_keys_are_whole_at_any_width(opened: Opener, width: int)
         await pilot.pause()
         hint = app.screen.query_one(Hint)
         rows = [hint.render_line(y).text.rstrip() for y in range(hint.size.height)]
-        together = "enter  save it, in place of one of that name     esc  leave it"
+        together = "enter  save it; replaces a set of that name     esc  go back"
         apart = together.split("     ")
         assert rows == ([together] if len(together) <= hint.size.width else apart)
 

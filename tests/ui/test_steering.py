@@ -180,8 +180,8 @@ async def test_what_makes_no_sense_is_refused_at_once(
         refusals = {
             "e": "never trained on",
             "x": "has ended",
-            "r": "its step is over",
-            "z": "nothing left",
+            "r": "no part of the step that is being sampled",
+            "z": "nothing to freeze",
         }
         for key, words in refusals.items():
             await pilot.press(key)
@@ -202,7 +202,8 @@ async def test_every_open_step_can_be_changed_in_any_phase(
             assert verb_meant("retry", trial, state) == "retry"
         for step in state.steps:
             step.finished_at = 1.0
-        assert verb_meant("exclude", trial, state) == Refusal("its step is over")
+        why = "it is no part of the step that is being sampled: nothing to exclude"
+        assert verb_meant("exclude", trial, state) == Refusal(why)
 
 
 async def test_a_refusal_is_told_and_so_quietly_is_success(
@@ -239,7 +240,7 @@ async def test_the_list_of_commands_says_who_what_why_and_what_came(
         await pilot.press("c")
         assert isinstance(pilot.app.screen, CommandScreen)
         await settle(app_of(pilot))
-        assert "nobody has asked" in pane(pilot, "given").text
+        assert "no commands yet" in pane(pilot, "given").text
         await pilot.press("escape")
         view = await choose(pilot, simulated.simulation.acting()[0])
         await pilot.press("e", *"odd", "enter", "P")
@@ -252,7 +253,7 @@ async def test_the_list_of_commands_says_who_what_why_and_what_came(
         assert line.split()[0] == "✓"
         assert actor in line
         assert view.label in line
-        assert "because: odd" in text
+        assert "reason: odd" in text
         assert "the run is paused" in text
         assert commands(pilot)[-1] == ("pause", RUN)
         await pilot.press("escape")
@@ -296,5 +297,5 @@ async def test_the_footer_at_80x24_and_the_help_name_the_keys(
         for key in KEYS:
             assert key.help in text
         titles = [c.title for c in pilot.app.get_system_commands(pilot.app.screen)]
-        for title in ("freeze (z)", "cancel (x)", "retry (r)", "exclude (e)", "asked (c)"):
+        for title in ("freeze (z)", "cancel (x)", "retry (r)", "exclude (e)", "history (c)"):
             assert title in titles

@@ -13,15 +13,15 @@ from textual.widgets import Input
 
 from tbtui.catalog.sets import load_set, set_names
 from tbtui.config import RunConfig
+from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.apps_without_run import BrowserApp
-from tbtui.ui.library import LibraryError, RunRecord, SavedSet, Start, TaskEntry, TaskRecord
+from tbtui.ui.base_app import BrowserApp
+from tbtui.ui.library import RunRecord, SavedSet, Start, TaskEntry, TaskRecord
 from tbtui.ui.panes.key_bar import KeyLine
-from tbtui.ui.panes.library_tree import LibraryTree
-from tbtui.ui.panes.task_preview import TaskPreview
+from tbtui.ui.panes.library import LibraryTree, TaskPreview
 from tbtui.ui.screens.tasks import TaskBrowser
 from tbtui.ui.services import Services
 from tbtui.ui.user import User
@@ -168,7 +168,7 @@ async def test_searching_filters_and_a_wrong_term_says_so(library: Tasks) -> Non
         assert "space select" in keys.render_line(0).text
         assert len(shown(pilot)) == 90
         await search(pilot, "colour:red")
-        assert "there is no such term" in line(pilot, "#library-title")
+        assert "unknown term" in line(pilot, "#library-title")
         await pilot.press("escape")
         await pilot.press("d")
         assert browser(pilot).choice.query == "difficulty:easy"
@@ -259,10 +259,10 @@ class Unreadable(Tasks):
     """What has been kept of them can't be read."""
 
     def records(self) -> dict[str, TaskRecord]:
-        raise LibraryError("runs can't be read")
+        raise UserError("runs can't be read")
 
     def sets(self) -> list[SavedSet]:
-        raise LibraryError("task_sets can't be read")
+        raise UserError("task_sets can't be read")
 
 
 async def test_what_was_kept_may_be_unreadable(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ async def test_hints_name_the_keys_that_a_person_has(library: Tasks, tmp_path: P
     assert said == [
         "Select some tasks first: f5, or f6 for all that are shown.",
         "Select the tasks to train on first: f5, or f6 for all that are shown.",
-        "No set is saved yet: f7 saves the selection as one.",
+        "No sets yet: f7 saves the selection as one.",
     ]
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 
@@ -25,7 +26,7 @@ def host(tmp_path: Path) -> Iterator[SimulatedHost]:
     """Of each kind the first tasks are of one data set, the others of another."""
     simulation = Simulation(RunDirectory.create(tmp_path / "two"))
     simulation.tasks = [
-        task.model_copy(update={"dataset": "starter" if task.name[-1] < "5" else "workshop"})
+        msgspec.structs.replace(task, dataset="starter" if task.name[-1] < "5" else "workshop")
         for task in simulation.tasks
     ]
     simulation.advance(START + 39.0)

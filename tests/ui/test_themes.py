@@ -15,8 +15,7 @@ from textual.color import Color
 
 from tbtui.resources import themes_dir
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.theme.colours import nearest
-from tbtui.ui.theme.palette import HEAT_LEVELS, Palette
+from tbtui.ui.theme.palette import HEAT_LEVELS, Palette, nearest
 from tbtui.ui.theme.themes import ThemeFile, load_themes
 from tbtui.ui.user import User
 from tests.ui.opening import Opener

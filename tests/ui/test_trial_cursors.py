@@ -10,13 +10,12 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from tbtui.trial_tools import make_trial_tools
+from tbtui.show_run import make_trial_tools
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.panes.prompt import PromptPane
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane
 from tbtui.ui.panes.turns import TurnPane
-from tbtui.ui.screens.prompt import PromptScreen
+from tbtui.ui.screens.prompt import PromptPane, PromptScreen
 from tbtui.ui.services import Services
 from tests.ui.hostile import HOSTILE, check_screen, hostile_run
 from tests.ui.opening import Opener, app_of, open_trial, pane, pressing
@@ -154,7 +153,7 @@ async def test_a_trial_is_exported_and_no_file_is_overwritten(
         assert pilot.app.screen.query_one("#path", Input).value.endswith(".cast")
         await pilot.press("enter")
         await pilot.pause()
-        assert "there already" in str(pilot.app.screen.query_one("#problem").render())
+        assert "exists already" in str(pilot.app.screen.query_one("#problem").render())
 
 
 async def test_a_pager_that_is_none_is_told(

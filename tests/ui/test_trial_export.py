@@ -18,7 +18,7 @@ from tbtui.export import ExportError, export_trial, rendered
 from tbtui.export.record import TrialRecord, read_trial
 from tbtui.journal.reader import Entry, JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.ui.screens.export import ExportDialog
+from tbtui.ui.screens.dialogs import ExportDialog
 from tests.ui.hostile import HOSTILE, hostile_run
 
 
@@ -200,7 +200,7 @@ async def test_the_dialog_stays_open_on_a_path_that_is_none(tmp_path: Path) -> N
         for given, said in (
             ("~nosuch/x", "no such user"),
             ("/tmp/" + "x" * 300, "name too long"),
-            (str(tmp_path / "there"), "is there already"),
+            (str(tmp_path / "there"), "exists already"),
         ):
             (tmp_path / "there").touch()
             dialog.query_one("#path", Input).value = given

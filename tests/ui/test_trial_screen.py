@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbtui.ui.panes.tokens import TokenPane, surprising
+from tbtui.ui.panes.tokens import TokenPane, unlikely_tokens
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.trial import TrialScreen
@@ -18,7 +18,7 @@ async def test_a_trial_shows_its_terminal_turns_tokens_and_verdict(opened: Opene
         assert str(pane(pilot, "terminal").border_title) == "terminal 160x40"
         assert "root@box:/app#" in pane(pilot, "terminal").text
         turns = pane(pilot, "turns").text
-        assert "says that the task is complete" in turns
+        assert "declares the task complete" in turns
         assert " tokens · turn " in str(pilot.app.screen.query_one("#tokens").border_title)
         assert trial.reason in turns
         assert '"task_complete": true' in pane(pilot, "tokens").text
@@ -51,7 +51,7 @@ async def test_n_goes_to_the_next_surprising_token_and_shift_n_back(opened: Open
         await open_trial(pilot)
         await pilot.press("left_square_bracket", "left_square_bracket")
         tokens = pilot.app.screen.query_one(TokenPane)
-        places = surprising(tokens.tokens)
+        places = unlikely_tokens(tokens.tokens)
         assert len(places) > 1
         await pilot.press("n")
         assert tokens.cursor == places[0]
@@ -64,7 +64,7 @@ async def test_n_goes_to_the_next_surprising_token_and_shift_n_back(opened: Open
         turn = turns.chosen
         await pilot.press("N")
         assert turns.chosen != turn
-        assert tokens.cursor == surprising(tokens.tokens)[-1]
+        assert tokens.cursor == unlikely_tokens(tokens.tokens)[-1]
         await pilot.press("n")
         assert (turns.chosen, tokens.cursor) == (turn, places[0])
 

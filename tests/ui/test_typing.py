@@ -16,11 +16,10 @@ from tbtui.journal.commands import Command
 from tbtui.journal.events import HumanTyped, Outcome, TrialFinished, TrialGivenBack
 from tbtui.journal.typed import MAX_TYPED_BYTES, Typed, from_arguments, to_arguments
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.input.typed_keys import commands, pasted, typed_key
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.dialogs import ConfirmDialog
 from tbtui.ui.screens.trial import TrialScreen
-from tbtui.ui.screens.typing import TypingPane, TypingScreen
+from tbtui.ui.screens.typing import TypingPane, TypingScreen, commands, pasted, typed_key
 from tests.engines.real_run import RealRun
 from tests.ui.opening import Opener, SimulatedHost
 from tests.ui.picture import PastHost, settle
@@ -135,7 +134,7 @@ async def test_a_person_solves_a_trial_by_hand(real: RealRun) -> None:
         assert isinstance(app.screen, TypingScreen)
         await settle(app)
         title = str(app.screen.query_one(TypingPane).border_title)
-        assert "yours when its turn ends · ctrl+\\ calls it off" in title
+        assert "yours once its turn ends · ctrl+\\ calls it off" in title
         real.policy.go.set()
         pane = await until_open(pilot, app)
         real.policy.go.clear()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tbtui.journal.rundir import RunDirectory, RunLock
-from tbtui.ui import host as host_module
-from tbtui.ui.host import WatchedRun
+from tbtui.ui import services as services_module
+from tbtui.ui.services import WatchedRun
 
 
 async def test_its_end_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "_LOOK_SEC", 0.01)
+    monkeypatch.setattr(services_module, "_LOOK_SEC", 0.01)
     run = RunDirectory.create(tmp_path / "run")
     with RunLock(run):
         host = WatchedRun(run)

@@ -10,10 +10,9 @@ from tbtui.config import RunConfig
 from tbtui.resources import tasks_dir
 from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RunEnd
 from tbtui.ui.panes.key_bar import KeyLine
 from tbtui.ui.screens.tasks import TaskBrowser
-from tbtui.ui.services import Services
+from tbtui.ui.services import RunEnd, Services
 from tests.ui.opening import Opener, SimulatedHost, app_of, open_trial, pane
 from tests.ui.picture import settle
 
@@ -106,4 +105,4 @@ async def test_the_browser_says_that_it_copies_a_command_and_why(
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "sets"])
         await pilot.pause()
         (copied,) = [each for each in app._notifications if each.title.startswith("Copied")]
-        assert ("a run is on" in copied.title, "leaves" in copied.title) == (not over, over)
+        assert ("still going on" in copied.title, "leaves" in copied.title) == (not over, over)

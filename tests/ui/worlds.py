@@ -15,12 +15,11 @@ from tbtui.journal.commands import Command
 from tbtui.journal.events import AlarmRaised, CommandDone, CommandIssued, Noted
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir
+from tbtui.show_run import make_trial_tools
 from tbtui.task_library import CatalogLibrary
-from tbtui.trial_tools import make_trial_tools
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.host import RecordedRun
 from tbtui.ui.runs import ReplayedRun
-from tbtui.ui.services import Services
+from tbtui.ui.services import RecordedRun, Services
 from tests.events import events_of
 from tests.ui.hostile import HOSTILE, hostile_run
 from tests.ui.opening import SimulatedHost
@@ -102,7 +101,7 @@ class _Guest(_Replayed):
 
 
 class _Hostile(_Replayed):
-    """A run that says what no terminal should be told."""
+    """A run whose texts no terminal should be sent."""
 
     def _write(self, path: Path) -> RunDirectory:
         path.parent.mkdir(parents=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
+
 from tbtui.console import HumanLines
 from tbtui.journal.events import (
     AnyEvent,
@@ -84,8 +86,8 @@ def test_how_long_a_tinker_server_keeps_a_run_is_said() -> None:
 
 
 def test_what_a_run_cost_has_its_last_evaluation_in_it() -> None:
-    step = TRAINED[2].model_copy(update={"metrics": {**TRAINED[2].metrics, **COSTS}})
-    last = evaluation(3, 0.5).model_copy(update={"metrics": {"cost/total_usd": 0.68}})
+    step = msgspec.structs.replace(TRAINED[2], metrics={**TRAINED[2].metrics, **COSTS})
+    last = msgspec.structs.replace(evaluation(3, 0.5), metrics={"cost/total_usd": 0.68})
     lines = told(BEGUN, step, last, RunFinished(status="finished", reason="done"))
     assert any(each.startswith("step ") and "(so far $0.64)" in each for each in lines)
     assert any(each.startswith("end ") and each.endswith(", $0.68") for each in lines)

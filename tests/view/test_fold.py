@@ -13,14 +13,12 @@ from tbtui.journal.events import (
     PolicyLost,
     PolicyMeasured,
     ProcessMeasured,
-    RequestsMeasured,
     ResourcesMeasured,
     RunFinished,
     RunPaused,
     RunPhase,
     RunPhaseChanged,
     RunResumed,
-    ServerMeasured,
     StepFinished,
     StepStarted,
     TrialPaused,
@@ -29,6 +27,7 @@ from tbtui.journal.events import (
     TrialResumed,
     WorkerStarted,
 )
+from tbtui.server_status import RequestStatus, ServerStatus
 from tbtui.view.current import current_trials
 from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
@@ -110,7 +109,7 @@ def test_a_command_is_pending_until_the_engine_says_so() -> None:
 def measured(
     tokens: int = 0, *, state: str = "", since: float = 1000.0, oldest: float | None = None
 ) -> PolicyMeasured:
-    requests = RequestsMeasured(
+    requests = RequestStatus(
         kind="sample",
         in_flight=0 if oldest is None else 2,
         oldest_sec=oldest,
@@ -119,7 +118,7 @@ def measured(
         p50_sec=0.1,
         p95_sec=0.2,
     )
-    server = ServerMeasured(
+    server = ServerStatus(
         state=state,
         reason="all replicas are busy",
         since=since,
@@ -192,7 +191,7 @@ def test_the_server_is_seen_as_it_was_measured() -> None:
     server = state.policy_now.server
     assert server is not None
     assert (server.words, server.held_up, server.since) == ("paused: no capacity", True, 998.5)
-    assert server.oldest_at == state.time - 7.0
+    assert state.policy_now.age(server.oldest_sec, state.time + 30) == 37.0
     assert (server.cache_share, server.failed, server.retries) == (0.75, 1, 3)
     assert waiting_for(Outlook(state, state.time + 30)) == "the server, paused: no capacity (32s)"
 
@@ -318,10 +317,10 @@ def test_what_the_last_evaluation_cost_is_in_the_total() -> None:
 
 
 def test_after_the_end_nothing_is_in_flight() -> None:
-    sampling = RequestsMeasured(
+    sampling = RequestStatus(
         kind="sample", in_flight=8, oldest_sec=4.0, completed=9, failed=0, p50_sec=1, p95_sec=1
     )
-    server = ServerMeasured(
+    server = ServerStatus(
         state="active",
         reason="",
         since=0.0,
@@ -343,5 +342,5 @@ def test_after_the_end_nothing_is_in_flight() -> None:
     state = folded([started(), measured, RunFinished(status="interrupted", reason="")])
     assert state.policy_now is not None and state.policy_now.server is not None
     assert state.policy_now.server.in_flight == ()
-    assert state.policy_now.server.oldest_at is None
+    assert state.policy_now.server.oldest_sec is None
     assert state.policy_now.server.requests[0].completed == 9

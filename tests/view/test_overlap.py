@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tbtui.journal.events import (
     AlarmRaised,
     AnyEvent,
@@ -19,15 +21,14 @@ from tbtui.journal.events import (
     TrialFinished,
     TrialPhase,
     TrialPhaseChanged,
-    TrialQueued,
     WorkerStarted,
 )
-from tbtui.journal.planned_steps import planned_steps
+from tbtui.journal.figures import planned_steps
 from tbtui.view.current import active_seconds, attempts, awaited, current_trials
 from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
-from tbtui.view.waits import step_wait
+from tbtui.view.times import step_wait
 
 from .story import entries, finished, queued, started
 
@@ -111,7 +112,7 @@ def continued(**other: object) -> RunContinued:
 
 def cut_off(trial: str) -> TrialFinished:
     event = finished(trial, None, Outcome.CANCELLED)
-    return event.model_copy(update={"seconds": type(event.seconds)()})
+    return msgspec.structs.replace(event, seconds=type(event.seconds)())
 
 
 def resumed() -> list[AnyEvent]:
@@ -122,7 +123,7 @@ def resumed() -> list[AnyEvent]:
         *(cut_off(name) for name in ("a2", "b2")),
         RunFinished(status="interrupted", reason="killed"),
         continued(),
-        TrialQueued(**again.model_dump(exclude={"attempt"}), attempt=2),
+        msgspec.structs.replace(again, attempt=2),
     ]
 
 

@@ -27,7 +27,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.view import reading as reading_module
 from tbtui.view.fold import Fold
-from tbtui.view.reading import Reading, state_at_end
+from tbtui.view.reading import Reading, state_at_end, state_by_kinds
 from tbtui.view.replay import Snapshots
 from tbtui.view.state import RunState
 from tests.events import run_started, trial_finished, trial_queued, turn_sampled
@@ -123,6 +123,12 @@ def test_a_large_step_under_way_is_read_whole(tmp_path: Path) -> None:
     reader = _written(tmp_path / "run", [100, TRIALS])
     _same(state_at_end(reader), _all_read(reader, reader.last_seq()))
     assert reader.batches_begun(reader.last_seq()) > 100 * 6
+
+
+def test_events_of_other_kinds_are_passed_over(long_run: JournalReader) -> None:
+    state = state_by_kinds(long_run, ("run_started", "step_finished"))
+    assert (state.run, state.step, list(state.tasks)) == ("long", 6, ["copy-01"])
+    assert not state.trials
 
 
 @pytest.mark.usefixtures("near")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
 from tbtui.algorithm.advantages import advantages
-from tbtui.algorithm.batch import Normalizer
 from tbtui.algorithm.segments import Call, merge
+from tbtui.algorithm.step import Normalizer
 from tbtui.algorithm.whatif import RecordedTrial, StepSettings, step_effect
 from tbtui.journal.events import GroupScored, StepStarted, TrialScore
 from tbtui.view.fold import Fold
-from tbtui.view.shares import gradient_share, group_share
+from tbtui.view.review import gradient_share, group_share
 
 from .story import entries, queued, started
 
@@ -48,7 +49,7 @@ def test_shares_are_those_of_the_loss(normalizer: Normalizer) -> None:
 
     run = started()
     events = [
-        run.model_copy(update={"settings": {**run.settings, "loss_normalizer": normalizer}}),
+        msgspec.structs.replace(run, settings={**run.settings, "loss_normalizer": normalizer}),
         StepStarted(step=1, groups=dict.fromkeys(groups, "copy-01")),
     ]
     for name, members in groups.items():

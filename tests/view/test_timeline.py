@@ -16,7 +16,7 @@ from tbtui.journal.events import (
     StepStarted,
 )
 from tbtui.view.fold import Fold
-from tbtui.view.timeline import step_times
+from tbtui.view.times import step_times
 
 from .story import entries, finished, one_step_run, queued, started
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tbtui.journal.events import (
     AnyEvent,
+    Outcome,
     PhaseSeconds,
     RunPhase,
     RunPhaseChanged,
@@ -20,9 +22,8 @@ from tbtui.journal.events import (
 )
 from tbtui.view.estimate import Outlook, remaining_sec, time_left
 from tbtui.view.fold import Fold
-from tbtui.view.spending import breakdown
 from tbtui.view.state import Duration, RunState
-from tbtui.view.waits import in_words, step_wait
+from tbtui.view.times import breakdown, in_words, step_wait
 
 from .story import entries, finished, queued, started
 
@@ -66,7 +67,7 @@ def test_a_finished_trials_time_is_what_was_measured() -> None:
     measured = PhaseSeconds(queue=1, build=2, sampling=3, teardown=0.5)
     end = TrialFinished(
         trial="t1",
-        outcome="solved",
+        outcome=Outcome.SOLVED,
         reason="",
         verdict=1.0,
         reward=1.0,
@@ -76,7 +77,7 @@ def test_a_finished_trials_time_is_what_was_measured() -> None:
     trial = folded([*LIFE, end]).trials["t1"]
     assert breakdown(trial, 9999.0) == {"queue": 1, "build": 2, "sampling": 3, "teardown": 0.5}
     # A worker that died has measured nothing: then what was seen counts.
-    lost = end.model_copy(update={"seconds": PhaseSeconds()})
+    lost = msgspec.structs.replace(end, seconds=PhaseSeconds())
     trial = folded([*LIFE, lost]).trials["t1"]
     assert breakdown(trial, 9999.0)["paused"] == 2
 
@@ -161,7 +162,7 @@ def test_a_step_waits_for_its_last_trial_and_that_ones_earlier_attempts() -> Non
         queued("t1"),
         phase("t1", TrialPhase.SETUP, "sandbox"),
         phase("t1", TrialPhase.SETUP, "sandbox"),
-        finished("t1", None).model_copy(update={"seconds": PhaseSeconds(build=2)}),
+        msgspec.structs.replace(finished("t1", None), seconds=PhaseSeconds(build=2)),
         TrialRetried(trial="t1", successor="t1b", reason="sandbox_lost"),
         queued("t1b"),
         phase("t1b", TrialPhase.MODEL),

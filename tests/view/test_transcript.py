@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tbtui.journal.events import Entry, TurnParsed, TurnSampled, TurnStarted
 from tbtui.view.transcript import Transcript
 from tests.events import turn_sampled
@@ -32,8 +34,8 @@ def test_a_call_that_summarises_is_no_turn() -> None:
 
 
 def test_thinking_and_what_was_cached_belong_to_the_turn() -> None:
-    answer = sampled(1, "an answer", "turn").model_copy(
-        update={"turn": 1, "thinking": "let me see", "cached_tokens": 8}
+    answer = msgspec.structs.replace(
+        sampled(1, "an answer", "turn"), turn=1, thinking="let me see", cached_tokens=8
     )
     transcript = Transcript()
     transcript.apply(

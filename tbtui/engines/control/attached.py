@@ -18,7 +18,7 @@ _TRY_AGAIN_SEC = 2.0
 
 
 class AttachedRun:
-    """A `tbtui.ui.host.RunHost` at the other end of a run's control socket.
+    """A `tbtui.ui.services.RunHost` at the other end of a run's control socket.
 
     A thread of its own talks to the run; every method may be called from any thread. A live run
     that can't be reached (it is another machine's, hangs, or is still starting) is to be looked at
@@ -34,7 +34,7 @@ class AttachedRun:
         Args:
             name: of who looks; empty: the user.
             take: the controls, if nobody has them; else only look.
-            exclusive: take them from whoever has them, and keep scripts out too.
+            exclusive: take them from the client that has them, and keep scripts out too.
         """
         self.directory = directory
         self._name = name
@@ -70,11 +70,11 @@ class AttachedRun:
         self._call(self._leaving.set)
 
     def hang_up(self) -> bool:
-        """What is left is the viewer's connection."""
+        """Nothing goes on without the viewer: the run is another process's."""
         return False
 
     async def ended(self) -> RunEnd:
-        # Whoever gives the wait up would cancel the future itself.
+        # Without the shield, giving up the wait would cancel the future.
         return await asyncio.shield(asyncio.wrap_future(self._end))
 
     def _take_now(self) -> None:
@@ -105,7 +105,7 @@ class AttachedRun:
         return _DETACHED
 
     async def _follow(self) -> RunEnd:
-        """Until the run ends."""
+        """Follow the run until it ends."""
         while not isinstance(joined := await self._join(), tuple):
             if joined is not None:
                 return joined

@@ -81,10 +81,10 @@ class ControlClient:
                 case Refused(id=id, reason=why) if id in (number, ""):
                     raise ControlError(f"{self._run.name}: {why}")
                 case _:
-                    pass  # told to all
+                    pass  # what all clients get
 
     def send(self, command: Command) -> str:
-        """The same without waiting; the id of the request."""
+        """Hand a command over without waiting; the id of the request."""
         number = str(next(self._numbers))
         self._send(
             Ask(

@@ -1,10 +1,10 @@
-"""One hand on the controls: who may command a run, when several people look at it. Pure.
+"""Who may command a run, when several people look at it: one client at a time. Pure.
 
 - Anybody who can reach the run may look at it.
-- At most one hand *has the controls*: the app that runs the run (from the start), or a viewer
+- At most one client *has the controls*: the app that runs the run (from the start), or a viewer
   that has joined it. A viewer that joins gets them if nobody has them.
 - Of those who stay (the app, viewers) only the one with the controls may command. Another one
-  takes them when a person says so; who had them is told who took them, and may take them back.
+  takes them when a person says so; the one who had them sees who took them, and may take them back.
 - A script's single command needs no controls, and takes none. It is refused only while the
   controls are held exclusively.
 - Who leaves lets go of the controls.
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Hand:
-    """Somebody who may want the controls."""
+class Client:
+    """The app in the run's process, a viewer, or a script."""
 
     name: str
     stays: bool
@@ -28,10 +28,10 @@ class Hand:
 
 
 class Controls:
-    """Who has them."""
+    """Which client has the controls."""
 
     def __init__(self) -> None:
-        self._holder: Hand | None = None
+        self._holder: Client | None = None
         self._exclusive = False
 
     @property
@@ -43,23 +43,23 @@ class Controls:
     def exclusive(self) -> bool:
         return self._exclusive
 
-    def held_by(self, hand: Hand) -> bool:
-        return self._holder is hand
+    def held_by(self, client: Client) -> bool:
+        return self._holder is client
 
-    def refusal(self, hand: Hand) -> str:
+    def refusal(self, client: Client) -> str:
         """Why it may not command now; empty: it may."""
-        if self._holder is hand:
+        if self._holder is client:
             return ""
-        if hand.stays:
+        if client.stays:
             return f"{self.holder} has the controls" if self._holder else "nobody has the controls"
         return f"{self.holder} has the controls for itself" if self._exclusive else ""
 
-    def take(self, hand: Hand, *, exclusive: bool = False) -> None:
-        self._holder, self._exclusive = hand, exclusive
+    def take(self, client: Client, *, exclusive: bool = False) -> None:
+        self._holder, self._exclusive = client, exclusive
 
-    def release(self, hand: Hand) -> bool:
+    def release(self, client: Client) -> bool:
         """Whether it had them."""
-        if self._holder is not hand:
+        if self._holder is not client:
             return False
         self._holder, self._exclusive = None, False
         return True

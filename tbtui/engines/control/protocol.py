@@ -1,8 +1,8 @@
-"""What is said over a run's control socket: JSON objects, one a line, in UTF-8.
+"""The protocol of a run's control socket: JSON objects, one a line, in UTF-8.
 
 The client begins with `Hello`, and the server answers with `Welcome`. Every request after that
 has an `id` and gets one answer with the same: `Accepted` or `Refused`. Without being asked the
-server tells who has the controls (`ControlsChanged`) and how the run has ended (`Ended`); after
+server says who has the controls (`ControlsChanged`) and how the run has ended (`Ended`); after
 that it closes.
 
 `Accepted` means that the run has got the command. What came of it is in the journal, as
@@ -33,7 +33,7 @@ Text = Annotated[str, msgspec.Meta(max_length=1000)]
 class Hello(msgspec.Struct, tag="hello", tag_field="do", frozen=True):
     version: int
     name: Text = ""
-    """Of who commands; empty: the user that the process belongs to."""
+    """Who commands; empty: the user that the process belongs to."""
     viewer: bool = False
     """It stays, and commands only while it has the controls; else it sends single commands."""
 
@@ -51,7 +51,7 @@ class Ask(msgspec.Struct, tag="ask", tag_field="do", frozen=True):
 
 
 class Take(msgspec.Struct, tag="take", tag_field="do", frozen=True):
-    """Take the controls, from whoever has them; for viewers."""
+    """Take the controls, from the client that has them; for viewers."""
 
     id: Id
     reason: Text = ""

@@ -7,9 +7,8 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from tbtui.engines.control.address import bind
-from tbtui.engines.control.controls import Controls, Hand
-from tbtui.engines.control.live_runs import registered
+from tbtui.engines.control.address import bind, registered
+from tbtui.engines.control.controls import Client, Controls
 from tbtui.engines.control.server import ControlServer
 from tbtui.engines.make_run import AnyRun
 from tbtui.journal.commands import RUN, Command, RunEnd
@@ -28,7 +27,7 @@ class ControlledRun:
         self._run = run
         self._directory = directory
         self._controls = Controls()
-        self._own = Hand(owner, stays=True)
+        self._own = Client(owner, stays=True)
         if owner:
             self._controls.take(self._own)
         self._server = ControlServer(
@@ -44,24 +43,24 @@ class ControlledRun:
         return self._controls.refusal(self._own)
 
     def take_controls(self) -> None:
-        """For the app in this process. Raises `JournalError`."""
+        """Take the controls for the app in this process. Raises `JournalError`."""
         if not self._controls.held_by(self._own):
             self._server.take(self._own)
 
     def let_go(self) -> None:
-        """The app in this process has gone: whoever comes may have the controls."""
+        """Release the controls: the app in this process has gone."""
         self._server.release(self._own)
 
     def submit(self, command: Command) -> None:
-        """From the app in this process; raises `JournalError`."""
+        """Carry out a command of the app in this process. Raises `JournalError`."""
         if refusal := self.read_only:
-            # It has been told, and asks no more once it has drawn that.
+            # The app knows, and asks no more once it has drawn that.
             log.info("%s %s is not carried out: %s", command.verb, command.target, refusal)
         else:
             self._carry_out(command)
 
     def _give_back(self, actor: str) -> None:
-        """Whoever has lost the controls types in no trial any more."""
+        """Give back what a client that has lost the controls had taken over."""
         if actor in self._typists:
             self._typists.discard(actor)
             try:
@@ -111,6 +110,6 @@ class ControlledRun:
                 yield
         finally:
             with contextlib.suppress(OSError):
-                # Whoever goes on with the run may have put his own there already.
+                # A process that goes on with the run may have put its own there already.
                 if path.stat().st_ino == ours.st_ino:
                     path.unlink()

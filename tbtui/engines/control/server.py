@@ -2,7 +2,7 @@
 
 No client can hold the engine up: a line is at most 64 KiB, a client's requests are taken one after
 the other and at most two hundred a second, and so are clients; an answer that isn't read within
-ten seconds ends the connection, and nothing that is told to all waits for anybody. Of those that
+ten seconds ends the connection, and what is sent to all clients waits for none. Of those that
 connect and say nothing the oldest are let go, so that they take no more descriptors than clients.
 """
 
@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tbtui.engines.control.controls import Controls, Hand
+from tbtui.engines.control.controls import Client, Controls
 from tbtui.engines.control.protocol import (
     MAX_LINE,
     VERSION,
@@ -53,7 +53,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class ControlServer:
-    """Takes commands from whoever may connect. Used on one event loop."""
+    """Takes commands from all who may connect. Used on one event loop."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class ControlServer:
         submit: Callable[[Command], None],
         lost: Callable[[str], None],
     ) -> None:
-        """`submit` hands a command to the run and may raise `JournalError`; `lost` is told whom
-        the controls were taken from, and who has left with them."""
+        """`submit` hands a command to the run and may raise `JournalError`; `lost` is called
+        with the client that the controls were taken from, or that has left with them."""
         self._lost = lost
         self.run = run
         self.controls = controls
         self.submit = submit
-        self._clients: set[_Client] = set()
-        self._newcomers: dict[_Client, None] = {}
+        self._connections: set[_Connection] = set()
+        self._newcomers: dict[_Connection, None] = {}
         """Have not said who they are; the one that has waited longest first."""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -79,47 +79,47 @@ class ControlServer:
 
     def close(self, end: RunEnd) -> None:
         """Tell everybody how the run has ended, and let go of them. Returns at once."""
-        for client in self._clients:
-            client.tell(Ended(end.status, end.reason))
+        for connection in self._connections:
+            connection.tell(Ended(end.status, end.reason))
         for task in self._tasks:
             task.cancel()
 
-    def take(self, hand: Hand, reason: str = "", *, exclusive: bool = False) -> str:
-        """Give `hand` the controls, and tell everybody; the number of the command for that.
+    def take(self, client: Client, reason: str = "", *, exclusive: bool = False) -> str:
+        """Give `client` the controls, and tell everybody; the number of the command for that.
 
         Raises:
             JournalError: it can't be written down, and is not done.
         """
-        before = "" if self.controls.held_by(hand) else self.controls.holder
+        before = "" if self.controls.held_by(client) else self.controls.holder
         arguments = {"from": before, "exclusive": exclusive}
-        command = Command("take", RUN, actor=hand.name, reason=reason, arguments=arguments)
+        command = Command("take", RUN, actor=client.name, reason=reason, arguments=arguments)
         self.submit(command)
-        self.controls.take(hand, exclusive=exclusive)
+        self.controls.take(client, exclusive=exclusive)
         self.tell_controls(reason)
         if before:
             self._lost(before)
         return command.id
 
-    def release(self, hand: Hand) -> None:
-        if self.controls.release(hand):
+    def release(self, client: Client) -> None:
+        if self.controls.release(client):
             self.tell_controls()
-            self._lost(hand.name)
+            self._lost(client.name)
 
     def tell_controls(self, reason: str = "") -> None:
-        for client in self._clients:
-            client.tell_controls(reason)
+        for connection in self._connections:
+            connection.tell_controls(reason)
 
-    def joined(self, client: _Client) -> None:
+    def joined(self, connection: _Connection) -> None:
         """Raises `ProtocolError` where there are enough."""
-        if len(self._clients) >= MOST_CLIENTS:
+        if len(self._connections) >= MOST_CLIENTS:
             raise ProtocolError(f"{MOST_CLIENTS} others are connected already")
-        self._newcomers.pop(client, None)
-        self._clients.add(client)
+        self._newcomers.pop(connection, None)
+        self._connections.add(connection)
 
-    def left(self, client: _Client) -> None:
-        self._clients.discard(client)
-        if client.hand is not None:
-            self.release(client.hand)
+    def left(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+        if connection.client is not None:
+            self.release(connection.client)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -131,42 +131,42 @@ class ControlServer:
         with contextlib.closing(listener):
             while True:
                 try:
-                    connection, _ = await loop.sock_accept(listener)
+                    accepted, _ = await loop.sock_accept(listener)
                 except OSError as error:
                     # Out of descriptors, most likely: who wants in waits.
                     log.warning("control socket: %s", error)
                     await asyncio.sleep(1)
                     continue
-                self._begin(self._serve(connection, self._refusal(connection)))
+                self._begin(self._serve(accepted, self._refusal(accepted)))
                 await asyncio.sleep(_PACE_SEC)
 
-    def _refusal(self, connection: socket.socket) -> str:
+    def _refusal(self, accepted: socket.socket) -> str:
         """Why it is not let in; empty: it is."""
-        if (uid := _peer(connection)) not in (os.geteuid(), 0):
+        if (uid := _peer(accepted)) not in (os.geteuid(), 0):
             log.warning("control socket: user %d turned away", uid)
             return f"this run is of user {os.geteuid()}"
         return ""
 
-    async def _serve(self, connection: socket.socket, refusal: str) -> None:
-        user = _user_name(_peer(connection))
-        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE)
-        client = _Client(self, reader, writer, user)
+    async def _serve(self, accepted: socket.socket, refusal: str) -> None:
+        user = _user_name(_peer(accepted))
+        reader, writer = await asyncio.open_unix_connection(sock=accepted, limit=MAX_LINE)
+        connection = _Connection(self, reader, writer, user)
         if len(self._newcomers) >= MOST_CLIENTS:
-            # Whoever has something to say says it at once: silence costs no descriptors.
+            # A client says what it wants at once: silence costs no descriptors.
             oldest = next(iter(self._newcomers))
             del self._newcomers[oldest]
             oldest.drop()
-        self._newcomers[client] = None
+        self._newcomers[connection] = None
         try:
-            await client.serve(refusal)
+            await connection.serve(refusal)
         finally:
-            self._newcomers.pop(client, None)
-            self.left(client)
+            self._newcomers.pop(connection, None)
+            self.left(connection)
             writer.close()
 
 
-class _Client:
-    """One connection."""
+class _Connection:
+    """One client's connection."""
 
     def __init__(
         self,
@@ -179,11 +179,11 @@ class _Client:
         self._reader = reader
         self._writer = writer
         self._user = user
-        self.hand: Hand | None = None
+        self.client: Client | None = None
         """None until it has said who it is."""
 
     async def serve(self, refusal: str) -> None:
-        """Until it leaves, or has to: at once where there is a `refusal`."""
+        """Serve it until it leaves, or has to: at once where there is a `refusal`."""
         try:
             async with asyncio.timeout(_PATIENCE_SEC):
                 line = await self._line()
@@ -213,7 +213,7 @@ class _Client:
 
     def tell_controls(self, reason: str) -> None:
         controls = self._server.controls
-        yours = self.hand is not None and controls.held_by(self.hand)
+        yours = self.client is not None and controls.held_by(self.client)
         self.tell(ControlsChanged(controls.holder, yours, controls.exclusive, reason))
 
     def _welcome(self, hello: Hello) -> None:
@@ -226,7 +226,7 @@ class _Client:
             raise ProtocolError(f"{name} is no person's name: the run's own decisions are under it")
         server, controls = self._server, self._server.controls
         server.joined(self)
-        self.hand = Hand(name, hello.viewer)
+        self.client = Client(name, hello.viewer)
         self.tell(
             Welcome(VERSION, server.run, os.getpid(), controls.holder, False, controls.exclusive)
         )
@@ -249,42 +249,42 @@ class _Client:
             await self._writer.drain()
 
     def _carried_out(self, request: Request) -> Answer:
-        server, hand = self._server, self.hand
-        assert hand is not None
+        server, client = self._server, self.client
+        assert client is not None
         match request:
             case Ask():
-                if refusal := server.controls.refusal(hand):
+                if refusal := server.controls.refusal(client):
                     return Refused(request.id, refusal)
                 if request.verb == "take":
                     return Refused(request.id, "the controls are taken with a request of their own")
                 command = Command(
-                    request.verb, request.target, hand.name, request.reason, request.arguments
+                    request.verb, request.target, client.name, request.reason, request.arguments
                 )
                 if request.command:
                     command = dataclasses.replace(command, id=request.command)
                 server.submit(command)
                 return Accepted(request.id, command.id)
             case Take():
-                return self._take(request, hand)
+                return self._take(request, client)
             case Release():
-                server.release(hand)
+                server.release(client)
                 return Accepted(request.id)
 
-    def _take(self, request: Take, hand: Hand) -> Answer:
+    def _take(self, request: Take, client: Client) -> Answer:
         controls = self._server.controls
-        if not hand.stays:
+        if not client.stays:
             return Refused(request.id, "only a viewer, which stays, can have the controls")
-        if request.if_free and controls.holder and not controls.held_by(hand):
-            return Refused(request.id, controls.refusal(hand))
-        number = self._server.take(hand, request.reason, exclusive=request.exclusive)
+        if request.if_free and controls.holder and not controls.held_by(client):
+            return Refused(request.id, controls.refusal(client))
+        number = self._server.take(client, request.reason, exclusive=request.exclusive)
         return Accepted(request.id, number)
 
 
-def _peer(connection: socket.socket) -> int:
+def _peer(accepted: socket.socket) -> int:
     """The user id of the process at the other end."""
     if not hasattr(socket, "SO_PEERCRED"):
         return os.geteuid()  # the socket's mode has to do
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    raw = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(raw)
     return int(uid)
 

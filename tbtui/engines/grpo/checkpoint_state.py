@@ -17,8 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tbtui.config import RunConfig, to_json
-from tbtui.engines.fixed_settings import FIXED
+from tbtui.config import RunConfig, fixed_on_resume, to_json
 from tbtui.errors import UserError
 from tbtui.journal.events import BestCheckpoint, Entry
 from tbtui.journal.reader import JournalReader
@@ -39,7 +38,7 @@ class CheckpointError(UserError):
     """A checkpoint can't be written or used; the message is one line for a person."""
 
 
-class Progress(BaseModel):
+class TrainingProgress(BaseModel):
     """Where training stands."""
 
     model_config = ConfigDict(frozen=True)
@@ -57,7 +56,7 @@ class FileRecord(BaseModel):
     sha256: str
 
 
-class TrainerState(Progress):
+class TrainerState(TrainingProgress):
     """`trainer.json`."""
 
     format: int
@@ -70,7 +69,7 @@ class TrainerState(Progress):
     journal_seq: int
     """The last event before it was saved."""
     settings: dict[str, Any]
-    """Those of `FIXED` that a checkpoint depends on."""
+    """Those of `fixed_on_resume` that a checkpoint depends on."""
     files: dict[str, FileRecord]
     """What the policy saved, by path within the directory."""
 
@@ -86,7 +85,7 @@ class LoadedCheckpoint:
 def fixed_settings(config: RunConfig) -> dict[str, Any]:
     """The settings that `require_same_settings` will compare, as JSON has them."""
     values = to_json(config)
-    return {name: values[name] for name in FIXED if name not in _OF_THE_DIRECTORY}
+    return {name: values[name] for name in fixed_on_resume() if name not in _OF_THE_DIRECTORY}
 
 
 def load_checkpoint(path: Path, policy: PolicyInfo | None = None) -> TrainerState:
@@ -210,7 +209,7 @@ def _is_checkpoint_name(name: str) -> bool:
 
 
 def sweep(directory: RunDirectory) -> None:
-    """Put back what a crash left between two names. Only for a run that nobody is writing.
+    """Put back what a crash left between two names. Only for a run without a writer.
 
     Raises:
         CheckpointError: the file system refuses.
@@ -227,7 +226,7 @@ def sweep(directory: RunDirectory) -> None:
 
 
 def leftovers(directory: RunDirectory) -> list[Path]:
-    """What was begun to be written, replaced or removed, and is no checkpoint. Raises OSError."""
+    """Directories half written, replaced or removed: no checkpoints. Raises OSError."""
     half_done = (WRITING, REPLACED, REMOVED)
     return [path for path in directory.checkpoints.iterdir() if path.name.startswith(half_done)]
 

@@ -1,8 +1,8 @@
 """Saves checkpoints so that a process killed at any instant leaves the previous ones intact.
 
 The policy saves itself into a directory beside, `trainer.json` joins it, all of it reaches the
-disk, and one rename makes it a checkpoint. The journal is told afterwards; what a crash kept it
-from being told, the next process tells it.
+disk, and one rename makes it a checkpoint. The journal has it afterwards; where a crash came
+between, the next process writes it there.
 """
 
 from __future__ import annotations
@@ -22,22 +22,17 @@ from tbtui.engines.grpo.checkpoint_state import (
     REPLACED,
     STATE_FILE,
     WRITING,
+    CheckpointError,
+    TrainerState,
+    TrainingProgress,
     checkpoint_name,
     entries_of,
     file_record,
     leftovers,
+    load_checkpoint,
     newest_first,
+    sweep,
 )
-from tbtui.engines.grpo.checkpoint_state import CheckpointError as CheckpointError
-from tbtui.engines.grpo.checkpoint_state import LoadedCheckpoint as LoadedCheckpoint
-from tbtui.engines.grpo.checkpoint_state import Progress as Progress
-from tbtui.engines.grpo.checkpoint_state import TrainerState as TrainerState
-from tbtui.engines.grpo.checkpoint_state import best as best
-from tbtui.engines.grpo.checkpoint_state import fixed_settings as fixed_settings
-from tbtui.engines.grpo.checkpoint_state import latest as latest
-from tbtui.engines.grpo.checkpoint_state import load_checkpoint as load_checkpoint
-from tbtui.engines.grpo.checkpoint_state import require_same_settings as require_same_settings
-from tbtui.engines.grpo.checkpoint_state import sweep as sweep
 from tbtui.journal.events import (
     BestCheckpoint,
     CheckpointRemoved,
@@ -106,13 +101,13 @@ class CheckpointKeeper:
         """Steps of the checkpoints on disk, in the order of saving."""
         return tuple(self._kept)
 
-    def has(self, progress: Progress) -> bool:
-        """This process has saved these very weights, and they are still there."""
+    def has(self, progress: TrainingProgress) -> bool:
+        """Whether this process has saved these very weights, and they are still there."""
         return progress.step in self._written and (
             self._kept.get(progress.step) == progress.weights_version
         )
 
-    async def save(self, progress: Progress) -> Path:
+    async def save(self, progress: TrainingProgress) -> Path:
         """Save the policy's trained weights as those of `progress`; returns where.
 
         Nothing is written twice: weights that this process has saved already stay as they are.
@@ -140,8 +135,8 @@ class CheckpointKeeper:
         await self._remove_what_is_not_kept()
         return path
 
-    async def evaluated(self, progress: Progress, pass_rate: float | None) -> None:
-        """The policy's trained weights, those of `progress`, have this held-out pass rate.
+    async def evaluated(self, progress: TrainingProgress, pass_rate: float | None) -> None:
+        """Note the held-out pass rate of the policy's trained weights, those of `progress`.
 
         The best so far are saved, unless they are, and stay until there are better ones.
         """
@@ -151,7 +146,7 @@ class CheckpointKeeper:
         self._mark_best(progress.step, pass_rate)
         await self._remove_what_is_not_kept()
 
-    def _state(self, progress: Progress) -> TrainerState:
+    def _state(self, progress: TrainingProgress) -> TrainerState:
         info = self._policy.info
         return TrainerState(
             **progress.model_dump(),
@@ -218,16 +213,16 @@ class CheckpointKeeper:
         await asyncio.to_thread(shutil.rmtree, directory)
 
     def _take_up(self) -> None:
-        """What there is on disk and in the journal, and what a crash kept from the journal."""
-        told: dict[int, int] = {}
+        """Read what is on disk and in the journal; write what a crash kept from the journal."""
+        journalled: dict[int, int] = {}
         evaluations: dict[int, EvalFinished] = {}
         kinds = ("checkpoint_saved", "checkpoint_removed", "best_checkpoint", "eval_finished")
         for entry in entries_of(self.directory, kinds):
             match event := entry.event:
                 case CheckpointSaved():
-                    told[event.step] = event.weights_version
+                    journalled[event.step] = event.weights_version
                 case CheckpointRemoved():
-                    told.pop(event.step, None)
+                    journalled.pop(event.step, None)
                 case BestCheckpoint():
                     self.best = Best(event.step, self._path(event.step), event.pass_rate)
                 case EvalFinished():
@@ -236,13 +231,13 @@ class CheckpointKeeper:
             try:
                 state = load_checkpoint(path)
             except CheckpointError:
-                continue  # whoever wants to go on from it hears why it can't be used
+                continue  # a run that goes on from it is refused with the reason
             if path != self._path(state.step):
                 continue  # somebody else's, put there by hand
             self._kept[state.step] = state.weights_version
-            if told.pop(state.step, None) != state.weights_version:
+            if journalled.pop(state.step, None) != state.weights_version:
                 self._add(state.step, state.weights_version)
-        for step in told:
+        for step in journalled:
             if not self._path(step).exists():
                 self._journal.append(CheckpointRemoved(step=step, path=self._relative(step)))
         if self.best and self.best.step not in self._kept:
@@ -282,7 +277,7 @@ def _put_in_place(writing: Path, path: Path) -> Path | None:
 
 
 def _sync(path: Path) -> None:
-    """Until the file, or the names in the directory, are on the disk."""
+    """Wait until the file, or the names in the directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What people ask of a run: each command is journalled, carried out or refused, and answered."""
+"""Commands on a run: each is journalled, carried out or refused, and answered."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from tbtui.config import ConfigError
-from tbtui.engines.control.run_verbs import answered_outside
+from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
-from tbtui.engines.grpo.groups import Batch
+from tbtui.engines.grpo.batch import Batch
 from tbtui.engines.grpo.outages import Outages
 from tbtui.engines.grpo.pausing import Pause
-from tbtui.engines.grpo.steering import Steering
+from tbtui.engines.trials.steering import Steering
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, RunPaused, RunResumed
+from tbtui.journal.verbs import Standing, refusal, run_refusal
+from tbtui.journal.vocabulary import TrialPhase
 from tbtui.journal.writer import JournalWriter
 
 _BATCHES_OWN = frozenset({"retry", "exclude", "include", "relabel", "accept", "refill"})
-"""What is asked of a trial that may be over, or of its group."""
+"""Verbs for a trial that may be over, or for its group."""
 
 
 class RunCommands:
@@ -45,44 +47,57 @@ class RunCommands:
         self._change = change
         self._outages = outages
         self._paused_for_outage = False
-        self._early: list[Command] | None = []
-        """On trials and their review, before there were any to be found; None: there are."""
+        self._trials_there = False
+        """The trials that commands may be about can be found."""
+        self._queue = CommandQueue()
+        self.serve(self._queue)
+
+    def serve(self, queue: CommandQueue) -> None:
+        """Carry out the commands of the run's own queue from now on."""
+        self._queue = queue
+        queue.serve(self._take_up, self._carry_out)
 
     @property
     def up_to_date(self) -> bool:
-        """Nothing waits for the trials that it is about."""
-        return not self._early
+        """No command waits for the trials that it is about."""
+        return self._queue.up_to_date
 
     def submit(self, command: Command) -> None:
-        self._journal.append(issued(command))
-        if command.target == RUN and command.verb != "accept":
-            self._control_run(command)
-        elif self._early is not None:
-            self._early.append(command)
-        else:
-            self._control_batch(command)
+        self._queue.submit(command)
 
     def trials_are_there(self) -> None:
-        """Carry out what was asked of trials before."""
-        early, self._early = self._early or [], None
-        for command in early:
-            self._control_batch(command)
+        """Carry out what was asked of trials before there were any."""
+        self._trials_there = True
+        self._queue.try_again()
 
     def end(self, why: str) -> None:
         """Refuse what still waits for trials: there will be none."""
-        early, self._early = self._early or [], None
-        for command in early:
+        self._trials_there = True
+        for command in self._queue.take_journalled():
             self._done(command, False, why)
 
+    def _take_up(self, command: Command) -> None:
+        self._journal.append(issued(command))
+
+    def _carry_out(self, command: Command) -> bool:
+        """Carry a command out and answer it; False: it has to wait for the trials."""
+        if command.target == RUN and command.verb != "accept":
+            self._control_run(command)
+        elif self._trials_there:
+            self._control_batch(command)
+        else:
+            return False
+        return True
+
     def pause(self, verb: Literal["pause", "freeze"]) -> None:
-        """The whole run."""
+        """Pause the whole run."""
         self._paused_for_outage = False
         self._pause.begin()
         self._steering.hold(verb)
         self._journal.append(RunPaused())
 
     def pause_for_outage(self, reason: str) -> None:
-        """As `Pausable` has it."""
+        """Implements `Pausable`."""
         if not self._pause.on:
             self._paused_for_outage = True
             self._pause.begin()
@@ -90,7 +105,7 @@ class RunCommands:
             self._journal.append(RunPaused(reason=reason))
 
     def resume_after_outage(self) -> None:
-        """As `Pausable` has it."""
+        """Implements `Pausable`."""
         if self._paused_for_outage:
             self._resume()
 
@@ -101,17 +116,17 @@ class RunCommands:
         self._journal.append(RunResumed())
 
     def _control_batch(self, command: Command) -> None:
-        """Of a batch: one of its trials or groups, or its review."""
+        """Carry out a command on a batch: on a trial or group of it, or on its review."""
         if command.target == RUN:
             self._accept(command)
         elif command.verb not in _BATCHES_OWN:
             self._steering.control(command)
         elif not any(batch.control(command) for batch in self._batches()):
-            text = f"{command.target} is no part of the step that is being sampled"
-            self._done(command, False, f"{text}: nothing to {command.verb}")
+            unknown = Standing(command.target, TrialPhase.FINISHED, step_open=False)
+            self._done(command, False, refusal(command.verb, unknown))
 
     def _accept(self, command: Command) -> None:
-        """The step that is asked for, or the one under review that is trained first."""
+        """Accept the step that is asked for, or the one under review that is trained first."""
         step = command.arguments.get("step")
         if not isinstance(step, int | None):
             self._done(command, False, f"accept: step {str(step)[:20]!r} is not a number")
@@ -142,10 +157,8 @@ class RunCommands:
                     self._done(command, False, str(error))
             case "give_back":
                 self._done(command, True, self._steering.leave(command.actor))
-            case "refill":
-                self._done(command, False, "refill needs a group")
             case verb:
-                self._done(command, False, f"{verb} needs a trial")
+                self._done(command, False, run_refusal(verb))
 
     def _done(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))

@@ -1,8 +1,8 @@
-"""Asks the policy for completions: again after a failure, and through what its server goes through.
+"""Asks the policy for completions: again after a failure, and through its server's outages.
 
 A completion that fails is asked for again, with the same seed, before its trial is given up. While
-the server says that it is paused or can't be reached, or fails everybody, nobody's failure counts
-and no trial's time runs: one request at a time tries whether it is back, ever less often.
+the server says that it is paused or can't be reached, or fails every request, no failure counts and
+no trial's time runs: one request at a time tries whether it is back, ever less often.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from tbtui.engines.grpo.failures import retry_wait
-from tbtui.engines.grpo.outages import Obstacle, Outages
+from tbtui.engines.grpo.outages import OutageCause, Outages
 from tbtui.journal.events import CompletionRetried
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
-    DOWN,
     ContextOverflowError,
     Policy,
     PolicyError,
@@ -27,19 +26,19 @@ from tbtui.policies.base import (
     PolicyRefusedError,
     Sample,
     SampleRequest,
-    ServerStatus,
 )
 from tbtui.rollout.budget import Budget
+from tbtui.server_status import DOWN, ServerStatus
 
 TRIES = 3
 """How often one completion is asked for before its trial is given up."""
 _LOOK_SEC = 0.25
 """Between two looks at what the server says of itself, while there are requests."""
 _TELL_SEC = 5.0
-"""A silence that is over sooner is not worth a line."""
+"""A shorter silence is not journalled."""
 _FIRST_TRY_SEC, _LONGEST_TRY_SEC = 1.0, 30.0
 _SILENT = 4
-"""Failures in a row, of two places at least, after which nobody is answered."""
+"""Failures in a row, of two places at least, after which the server counts as silent."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ _AT_ONCE = " (`P`, or `tbtui ctl run resume`, tries at once)"
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks for a completion."""
+    """A trial's turn that asks for a completion."""
 
     trial: str
     place: str
@@ -67,7 +66,8 @@ class Asker:
     limit_sec: float
     """How long the policy may take for one answer; a pause of its server doesn't count."""
     delayed: Callable[[bool, float], None]
-    """Is told that there can't be an answer now, and since how many seconds; or that there can."""
+    """Called with True and the seconds waited when there can't be an answer now, with False when
+    there can again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +85,7 @@ class _Pending:
 
 
 class Completions:
-    """Of all trials of a session."""
+    """Asks the policy for the completions of all trials of a session."""
 
     def __init__(
         self,
@@ -188,7 +188,9 @@ class Completions:
                 return await self._policy.sample(request)
         except TimeoutError as error:
             # Else the trial's budget would run out, and the policy's silence be scored as its own.
-            raise PolicyError(f"no answer within {limit_sec:g} s") from error
+            address = self._policy.info.address
+            server = "" if address is None else f" from {address}"
+            raise PolicyError(f"no answer{server} within {limit_sec:g} s") from error
         finally:
             pending.limit = None
 
@@ -204,7 +206,7 @@ class Completions:
             self._pending.discard(pending)
             if not self._pending and self._watching is not None:
                 self._watching.cancel()
-                self._up()  # nobody is left who could find that out
+                self._up()  # no request is left that could find that out
 
     # The server's state
 
@@ -242,23 +244,23 @@ class Completions:
             self._hold(pending)
         self._outages.begin(
             "policy",
-            self._obstacle(state, server.reason if server is not None else ""),
+            self._cause(state, server.reason if server is not None else ""),
             # What a server says of itself is told as it is measured.
             tell=lasted >= (_TELL_SEC if self._silent else self.patience_sec),
             pause=lasted >= self.patience_sec,
         )
 
-    def _obstacle(self, state: str, reason: str) -> Obstacle:
+    def _cause(self, state: str, reason: str) -> OutageCause:
         name = f"the {self._policy.info.name} server"
         if state in _STATES:
             why = f" ({reason})" if reason else ""
             text = f"{name} {_STATES[state]}{why}"
         else:
-            text = f"{name} answers nobody ({self._why})"
-        return Obstacle(text, _REMEDY.get(state, "the run goes on by itself then") + _AT_ONCE)
+            text = f"{name} answers no request ({self._why})"
+        return OutageCause(text, _REMEDY.get(state, "the run goes on by itself then") + _AT_ONCE)
 
     def _hold(self, pending: _Pending) -> None:
-        """A queue that the server has paused may take its time; one that is gone may not."""
+        """Stop a request's time-out while the server has paused its queue, not while it is gone."""
         server = self._server()
         paused = self.down and server is not None and server.state.startswith("paused")
         if pending.limit is None or paused == pending.held:
@@ -315,7 +317,7 @@ class Completions:
         self._changed.set()
 
     def _lift(self) -> None:
-        """A person wants it tried now, and waits for as long again."""
+        """Try the server at once, as a person asks, and start its waiting times anew."""
         if self._down_since is not None:
             self._down_since = _now()
             self._try_wait, self._next_try = _FIRST_TRY_SEC, 0.0

@@ -14,21 +14,24 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from tbtui.algorithm.schedule import learning_rate
+import msgspec
+
+from tbtui.algorithm.step import ScoredGroup
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.trust import remember
-from tbtui.engines.grpo.batches import BatchPlanner
-from tbtui.engines.grpo.checkpoints import CheckpointError, CheckpointKeeper, Progress
+from tbtui.engines.command_queue import CommandQueue
+from tbtui.engines.grpo.batch import Batch
+from tbtui.engines.grpo.checkpoint_state import CheckpointError, TrainingProgress
+from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.commands import RunCommands
-from tbtui.engines.grpo.evaluation import summarize
-from tbtui.engines.grpo.failures import HaltError, one_cause
-from tbtui.engines.grpo.groups import Batch
-from tbtui.engines.grpo.learning import LearningStep
+from tbtui.engines.grpo.failures import HaltError, one_cause, require_evidence
+from tbtui.engines.grpo.group import BatchRules
+from tbtui.engines.grpo.learning import LearningStep, group_scored, recipe_of
 from tbtui.engines.grpo.live_settings import changed_config, differences, in_words
+from tbtui.engines.grpo.metrics import Spending, step_metrics, summarize, useful_groups
 from tbtui.engines.grpo.pausing import Pause, comes_before, running
-from tbtui.engines.grpo.places import BatchRules
-from tbtui.engines.grpo.recipe import Recipe
+from tbtui.engines.grpo.planner import BatchPlanner
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
     RUN_ENDED_FIRST,
@@ -37,17 +40,8 @@ from tbtui.engines.grpo.recorded import (
 )
 from tbtui.engines.grpo.review import ReviewGate
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.grpo.scoring import ScoredGroup
-from tbtui.engines.grpo.spending import Spending
-from tbtui.engines.grpo.step_metrics import (
-    batch_metrics,
-    truncated_turns,
-    useful_groups,
-    waited_for,
-)
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
-from tbtui.journal.costs import dollars
 from tbtui.journal.events import (
     AlarmRaised,
     EvalFinished,
@@ -59,16 +53,15 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
 )
-from tbtui.journal.held_out import HeldOut, pass_rates_in_words
+from tbtui.journal.figures import HeldOut, dollars, pass_rates_in_words
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, PolicyError, PolicyLostError
-from tbtui.rollout.outcome import is_infrastructure
 
 _WAITING = (RunPhase.SAMPLING, RunPhase.REVIEWING)
 """Phases in which the next step waits to be trained."""
 
-Watch = Callable[[StepFinished | EvalFinished], Sequence[AlarmRaised]]
-"""What looks wrong, now that this has been measured too."""
+AlarmCheck = Callable[[StepFinished | EvalFinished], Sequence[AlarmRaised]]
+"""Gives the alarms that a measurement raises."""
 
 
 class GrpoEngine:
@@ -82,7 +75,7 @@ class GrpoEngine:
         runner: TrialRunner[Any],
         journal: JournalWriter,
         keeper: CheckpointKeeper,
-        watch: Watch,
+        check_alarms: AlarmCheck,
         start: StartingPoint | None = None,
     ) -> None:
         """`policy` has loaded the checkpoint of `start`."""
@@ -91,9 +84,9 @@ class GrpoEngine:
         self._runner = runner
         self._journal = journal
         self._keeper = keeper
-        self._watch = watch
+        self._check_alarms = check_alarms
         self._start = start or StartingPoint()
-        self._recipe = Recipe.of(config, policy.info)
+        self._recipe = recipe_of(config, policy.info)
         self._split = split
         self._unusable = runner.unusable
         self._planner = BatchPlanner(config, split, self._start, runner.unusable)
@@ -109,12 +102,14 @@ class GrpoEngine:
             self._recipe,
             keeper.directory.review_rules,
             journal,
-            # Who decided in time is heard, even if its time was up before there was an engine.
+            # A decision made in time counts, even if it came before there was an engine.
             lambda: runner.steering.open and self._commands.up_to_date,
             self._review_waits,
         )
         self._begun = self.step
-        self._spending = Spending(config, self._start.spent, policy, self._to_come)
+        self._spending = Spending(
+            config, self._start.spent, policy, lambda: self._planner.to_come(self.step)
+        )
         self._published = {self._weights_version: self.step, **self._start.published}
         """Version of the weights -> the last step that published it."""
         self._learning: LearningStep | None = None
@@ -131,7 +126,7 @@ class GrpoEngine:
             runner.steering.hold()
 
     async def run(self) -> str:
-        """The whole of training; returns one line that sums it up.
+        """Train to the end; returns one line that sums it up.
 
         Raises:
             HaltError: it can't go on.
@@ -175,21 +170,13 @@ class GrpoEngine:
         return self.step < self._planner.last_step and self._spending.over(self._config.max_cost)
 
     async def _stop_spending(self, before: EvalFinished | None, after: EvalFinished | None) -> str:
-        """Save, and let nothing go on that costs; returns how the run ended."""
+        """Save, and end all that costs; returns how the run ended."""
         for sampling in self._sampling_tasks:
             sampling.cancel()
         if self.step:
             await self._save()
         spent, limit = dollars(self._spending.usd), dollars(self._config.max_cost or 0.0)
         return f"{self._summary(before, after)}; stopped after {spent}: max_cost is {limit}"
-
-    def _to_come(self) -> tuple[int, int]:
-        """Steps and evaluations before the run's end."""
-        last, every = self._planner.last_step, self._config.eval_every
-        if self.step >= last or not self._split.heldout:
-            return last - self.step, 0
-        regular = last // every - self.step // every if every else 0
-        return last - self.step, regular + bool(not every or last % every)
 
     async def _evaluate_if_due(
         self, sampling: asyncio.TaskGroup, last: EvalFinished | None
@@ -239,20 +226,21 @@ class GrpoEngine:
         started, config = time.monotonic(), self._config
         self._reviewing_sec = 0.0
         self._enter(self._waiting_phase())
-        batch, recorded = self._sampling[step], self._start.batches.get(step, RecordedBatch(()))
+        batch, recorded = self._sampling[step], self._start.batches.get(step, RecordedBatch())
 
-        def scored(group: ScoredGroup) -> None:
-            if group.group not in recorded.scored:
-                self._journal.append(group.event(step))
+        def scored(group: ScoredGroup[Rollout]) -> None:
+            event = group_scored(step, group)
+            if event.group not in recorded.scored:
+                self._journal.append(event)
 
-        rate = recorded.learning_rate or self._learning_rate(step)
+        rate = recorded.learning_rate or self._planner.learning_rate(step)
         learning = LearningStep(self._recipe, self._policy, rate, config.batch_size, scored)
         self._learning = learning
         finished: list[tuple[Rollout, ...]] = []
         while (rollouts := await self._resting(batch.next_group(), batch)) is not None:
             finished.append(rollouts)
             await learning.add(rollouts)
-        self._require_evidence([rollout for group in finished for rollout in group])
+        require_evidence([rollout for group in finished for rollout in group], self._unusable)
         sampled = time.monotonic()
         self._enter(RunPhase.TRAINING)
         await learning.finish()
@@ -266,8 +254,7 @@ class GrpoEngine:
             self._spending.add(learning.tokens())
             return
         now = time.monotonic()
-        metrics |= batch_metrics(learning.scored) | waited_for(finished)
-        metrics |= truncated_turns(learning.scored, config.max_tokens)
+        metrics |= step_metrics(learning.scored, config.max_tokens)
         tokens = batch.tokens() + learning.tokens()
         metrics |= self._spending.step(tokens, useful_groups(learning.scored))
         metrics |= {
@@ -325,7 +312,7 @@ class GrpoEngine:
         finally:
             self._evaluating = None
         rollouts = [rollout for group in finished for rollout in group]
-        self._require_evidence(rollouts)
+        require_evidence(rollouts, self._unusable)
         summary = summarize(
             rollouts,
             step,
@@ -334,7 +321,7 @@ class GrpoEngine:
             not_tried=len(self._split.heldout) - len(groups),
         )
         consumed = self._spending.evaluation(batch.tokens())
-        self._tell(summary.model_copy(update={"metrics": consumed}))
+        self._tell(msgspec.structs.replace(summary, metrics=consumed))
         progress, rate = self._progress(), summary.pass_rate
         await self._kept(lambda: self._keeper.evaluated(progress, rate))
         return summary
@@ -395,7 +382,7 @@ class GrpoEngine:
             await asyncio.sleep(0)  # it is being handed over, or starts further trials
 
     async def _save_in_pause(self) -> None:
-        """So that the machine, or the policy's server, may be switched off."""
+        """Save, so that the machine or the policy's server may be switched off."""
         if self._keeper.has(self._progress()) or self.step == self._start.step:
             return  # nothing was trained since
         if self._learning and self._learning.begun:
@@ -407,25 +394,15 @@ class GrpoEngine:
         self._journal.append(Noted(level="info", text=f"paused and saved at step {self.step}"))
         self._enter(self._waiting_phase() if phase in _WAITING else phase)
 
-    def _progress(self) -> Progress:
-        return Progress(step=self.step, weights_version=self._weights_version)
-
-    def _learning_rate(self, step: int) -> float:
-        config = self._config
-        return learning_rate(
-            config.learning_rate,
-            config.lr_schedule,
-            step,
-            self._planner.last_step,
-            config.warmup_steps,
-        )
+    def _progress(self) -> TrainingProgress:
+        return TrainingProgress(step=self.step, weights_version=self._weights_version)
 
     def _tell(self, event: StepFinished | EvalFinished) -> None:
         """Journal what was measured, and what looks wrong about it."""
         # What is not a number has no place in JSON, nor in a chart; it may be what looks wrong.
         finite = {name: value for name, value in event.metrics.items() if math.isfinite(value)}
-        self._journal.append(event.model_copy(update={"metrics": finite}))
-        for alarm in self._watch(event):
+        self._journal.append(msgspec.structs.replace(event, metrics=finite))
+        for alarm in self._check_alarms(event):
             self._journal.append(alarm)
             if alarm.action == "pause":
                 self._commands.pause("pause")
@@ -433,7 +410,10 @@ class GrpoEngine:
                 raise HaltError(f"{alarm.text} (on_alarm.{alarm.alarm}=halt)")
 
     def _review_waits(self, step: int) -> None:
-        """The review of a step began to wait, or waits no more. Phases tell of the next one."""
+        """Enter the phase that fits when the review of a step begins or ends to wait.
+
+        A phase is about the next step to be trained, and about no later one.
+        """
         if step == self.step + 1 and self._phase in _WAITING:
             self._enter(self._waiting_phase())
 
@@ -463,7 +443,7 @@ class GrpoEngine:
         return self._config
 
     def _change(self, values: Mapping[str, Any]) -> str:
-        """Settings get other values, from now on; says which. Raises `ConfigError`."""
+        """Give settings other values from now on; says which. Raises `ConfigError`."""
         old, new = self._config, changed_config(self._config, values)
         self._planner.change(new)
         if self._planner.last_step < self._begun:
@@ -483,21 +463,11 @@ class GrpoEngine:
         """Journal a command and carry it out. Called on the engine's loop."""
         self._commands.submit(command)
 
+    def serve(self, queue: CommandQueue) -> None:
+        """Carry out the commands of `queue` from now on."""
+        self._commands.serve(queue)
+
     def _batches(self) -> list[Batch]:
-        """All whose trials can still be steered."""
+        """The batches whose trials can still be steered."""
         evaluating = [self._evaluating] if self._evaluating else []
         return [*evaluating, *self._sampling.values()]
-
-    def _require_evidence(self, rollouts: Sequence[Rollout]) -> None:
-        """Refuse to go on when infrastructure has failed every single trial of a batch.
-
-        Those of tasks that can't be used here say nothing about the others.
-        """
-        usable = [r for r in rollouts if r.plan.task.name not in self._unusable]
-        # One that somebody gave a reward has run well enough for them.
-        if usable and all(is_infrastructure(r.outcome) and r.reward is None for r in usable):
-            last = usable[-1]
-            raise HaltError(
-                f"none of {len(usable)} trials could be run; the last one: {last.outcome}:"
-                f" {last.reason}"
-            )

@@ -1,19 +1,26 @@
-"""When to try again, and when to stop trying."""
+"""When to try again, and when to stop trying: a trial, a task, a policy, the run."""
 
 from __future__ import annotations
 
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tbtui.engines.grpo.plan import derive_seed
+from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.errors import UserError
-from tbtui.journal.events import Outcome
+from tbtui.journal.events import Outcome, TasksSetAside
+from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyLostError
+from tbtui.rollout.verifier_fault import names_network
 
 _LONGEST_WAIT_SEC = 60.0
 _FIRST_RESTART_SEC, _LONGEST_RESTART_SEC = 5.0, 300.0
+_SAME_SETUP_FAILURES = 3
+"""A task whose environment failed so often in one way is not tried again."""
+_ENOUGH_TRIED = 6
+"""Fewer tasks than this say nothing about the rest."""
 
 
 class HaltError(UserError):
@@ -49,18 +56,18 @@ def retry_wait(first_sec: float, attempt: int, seed: int) -> float:
     return wait * random.Random(derive_seed(seed, "retry", attempt)).uniform(0.5, 1.0)
 
 
-class Losses:
-    """Policies lost in a row, with no step trained in between."""
+class PolicyRestartLimit:
+    """Counts policies lost in a row, with no step trained in between."""
 
     def __init__(self, limit: int, run: str) -> None:
-        """`limit`: how many may be made afresh; `run`: its name, for whoever resumes it."""
+        """`limit`: how many may be made afresh; `run`: the run's name, for the way to resume it."""
         self._limit = limit
         self._run = run
         self._in_a_row = 0
         self._down = 0
         """In a row, while its server was down."""
         self.trained = 0
-        """Steps, as far as was told."""
+        """The last step that was ever trained, as of the last call of `lost`."""
 
     def lost(self, trained: int, reason: str, *, server_down: bool = False) -> float:
         """Seconds to wait before a new policy is made, doubling up to some minutes.
@@ -90,8 +97,26 @@ class Losses:
         return min(_LONGEST_RESTART_SEC, _FIRST_RESTART_SEC * 2.0 ** (self._in_a_row - 1))
 
 
+def require_evidence(rollouts: Sequence[Rollout], unusable: UnusableTasks) -> None:
+    """Refuse to go on when infrastructure has failed every single trial of a batch.
+
+    Those of tasks that can't be used here say nothing about the others.
+
+    Raises:
+        HaltError: not one trial could be run.
+    """
+    usable = [rollout for rollout in rollouts if rollout.plan.task.name not in unusable]
+    # A trial that a person gave a reward has run well enough for them.
+    if usable and all(r.outcome.infrastructure and r.reward is None for r in usable):
+        last = usable[-1]
+        raise HaltError(
+            f"none of {len(usable)} trials could be run; the last one: {last.outcome}:"
+            f" {last.reason}"
+        )
+
+
 class FailureStreak:
-    """Failures of infrastructure with nothing in between that worked.
+    """Counts failures of infrastructure with no success in between.
 
     All trials that one incident takes along (a worker that dies) count as one failure.
     """
@@ -104,7 +129,7 @@ class FailureStreak:
         self._last = ""
 
     def worked(self) -> None:
-        """A trial ended by the policy's own doing."""
+        """Start counting anew: a trial ended by the policy's own doing."""
         self._failures.clear()
         self._incidents.clear()
 
@@ -132,3 +157,86 @@ class FailureStreak:
             f"{len(self._failures)} failures of infrastructure in a row, the last in {trial}:"
             f" {outcome}: {reason}{more}; mend it, or raise halt_after"
         )
+
+
+class UnusableTasks:
+    """Tasks that no trial can be scored on in this run's environment, each with its reason.
+
+    Some are known before the first trial (the preflight), others turn out in one: an environment
+    that can't be built, a verifier that can't work in a fresh sandbox either. Another attempt would
+    end the same way, so there is none: no retry, no sibling, no later group. Every such task is an
+    event with its reason, and a run in which too many turn out ends and says why.
+    """
+
+    def __init__(
+        self, journal: JournalWriter, largest_share: float = 1.0, known: Mapping[str, str] = {}
+    ) -> None:
+        """
+        Args:
+            largest_share: of the tasks tried, that may turn out unusable.
+            known: what the journal has already.
+        """
+        self._journal = journal
+        self._largest_share = largest_share
+        self._reasons = dict(known)
+        self._tried: set[str] = set()
+        self._setups: Counter[tuple[str, str]] = Counter()
+        """(Task, reason) -> how often its environment failed to start for that reason."""
+        self._found: dict[str, str] = {}
+        """Those that turned out in a trial of this process."""
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._reasons
+
+    def reason(self, task: str) -> str:
+        return self._reasons[task]
+
+    def count(self, tasks: Iterable[str]) -> int:
+        """How many of these are unusable."""
+        return sum(task in self._reasons for task in tasks)
+
+    def tried(self, task: str) -> None:
+        """Note that a trial of the task has ended, whatever its outcome."""
+        self._tried.add(task)
+
+    def setup_failed(self, task: str, reason: str, said: str) -> None:
+        """Count a trial whose environment could not be started, which another attempt may mend.
+
+        A task that fails the same way again and again, and not for want of a network, is set aside.
+
+        Args:
+            reason: one line.
+            said: all that is known of it.
+
+        Raises:
+            HaltError: as `set_aside`.
+        """
+        self._setups[task, reason] += 1
+        if self._setups[task, reason] >= _SAME_SETUP_FAILURES and not names_network(said):
+            self.set_aside(task, reason)
+
+    def set_aside(self, task: str, reason: str) -> None:
+        """Stop using a task: a trial has shown that it can't be used.
+
+        Raises:
+            HaltError: too many of the tasks that were tried can't be.
+        """
+        if task in self._reasons:
+            return
+        self._reasons[task] = self._found[task] = reason
+        self._journal.append(TasksSetAside(tasks={task: reason}, by="trial"))
+        tried = len(self._tried | self._found.keys())
+        if tried >= _ENOUGH_TRIED and len(self._found) > self._largest_share * tried:
+            raise HaltError(
+                f"{len(self._found)} of the {tried} tasks tried can't be used in this environment"
+                f" (max_unusable={self._largest_share:g}); {self._most_common()}"
+            )
+
+    def none_left(self) -> HaltError:
+        """The error of a run that has no task left to train on."""
+        return HaltError(f"no task is left to train on; {self._most_common()}")
+
+    def _most_common(self) -> str:
+        reasons = Counter(self._reasons.values())
+        (reason, times), *_ = reasons.most_common(1)
+        return f"the reason of {times} of them: {reason}"

@@ -10,16 +10,82 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.algorithm.batch import ScoredTrial, divided, divisor, trial_data
-from tbtui.algorithm.correction import reference_kl, truncated_importance, with_reference_kl
 from tbtui.algorithm.costs import Tokens
+from tbtui.algorithm.losses import LossSettings
 from tbtui.algorithm.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
-from tbtui.engines.grpo.recipe import Recipe
+from tbtui.algorithm.step import (
+    BatchSettings,
+    Datum,
+    Recipe,
+    RewardSettings,
+    ScoredGroup,
+    ScoredTrial,
+    divided,
+    divisor,
+    reference_kl,
+    score_groups,
+    trial_data,
+    truncated_importance,
+    with_reference_kl,
+)
+from tbtui.config import RunConfig
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.grpo.scoring import ScoredGroup, score_groups
-from tbtui.policies.base import Datum, GradientResult, OptimSettings, Policy, StepResult
+from tbtui.journal.events import GroupScored, TrialScore
+from tbtui.policies.base import GradientResult, OptimSettings, Policy, PolicyInfo, StepResult
 
 Logprobs = tuple[npt.NDArray[np.float32], ...]
+
+
+def recipe_of(config: RunConfig, info: PolicyInfo) -> Recipe:
+    """The algorithm that the settings ask for, with a policy of this context limit."""
+    return Recipe(
+        advantage=config.advantage_method,
+        min_group=config.min_group,
+        rewards=RewardSettings(
+            config.overlong_penalty, config.overlong_buffer, config.turn_penalty
+        ),
+        context_limit=config.context_limit or info.context_limit,
+        train_summaries=config.train_summaries,
+        normalisation=BatchSettings(
+            config.loss_normalizer,
+            config.remove_constant_reward_groups,
+            reference_kl=config.kl_penalty_coef > 0,
+        ),
+        loss=LossSettings(config.loss_fn, config.clip_low, config.clip_high, config.dro_beta),
+        kl_penalty_coef=config.kl_penalty_coef,
+        importance_cap=config.importance_cap,
+        substeps=config.num_substeps,
+        stream=config.stream,
+        grad_clip=config.grad_clip,
+    )
+
+
+def group_scored(step: int, group: ScoredGroup[Rollout]) -> GroupScored:
+    """A scored group as the journal has it."""
+    plan = group.rollouts[0].plan
+    return GroupScored(
+        step=step,
+        group=plan.group,
+        task=plan.task.name,
+        disposition=group.result.disposition,
+        baseline=group.result.baseline,
+        trials=trial_scores(group),
+    )
+
+
+def trial_scores(group: ScoredGroup[Rollout]) -> dict[str, TrialScore]:
+    """Trial -> its reward, advantage and number of trained tokens."""
+    return {
+        rollout.trial: TrialScore(
+            reward=rollout.reward,
+            advantage=advantage,
+            tokens=sum(segment.action_tokens for segment in segments),
+            segments=sum(segment.action_tokens > 0 for segment in segments),
+        )
+        for rollout, segments, advantage in zip(
+            group.rollouts, group.segments, group.result.advantages, strict=True
+        )
+    }
 
 
 @dataclass(slots=True)
@@ -28,15 +94,15 @@ class _Substep:
 
     trials: list[ScoredTrial] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
-    """Of which trial each datum is."""
+    """The trial of each datum."""
     sampled: list[Datum] = field(default_factory=list)
-    """As the sampler drew them: before any correction."""
+    """The data as the sampler drew them: before any correction."""
     trained: list[Datum] = field(default_factory=list)
     loss_divisor: float = 1.0
     gradients: list[GradientResult] = field(default_factory=list)
     reference_kl: list[float] = field(default_factory=list)
     scored_tokens: int = 0
-    """In the sequences of forward passes beside those of the gradient."""
+    """Tokens read by forward passes beside those of the gradient."""
     result: StepResult | None = None
 
     @property
@@ -63,9 +129,9 @@ class LearningStep:
         policy: Policy,
         learning_rate: float,
         groups: int,
-        on_scored: Callable[[ScoredGroup], None],
+        on_scored: Callable[[ScoredGroup[Rollout]], None],
     ) -> None:
-        """`groups`: how many are expected; `on_scored` is told of each group's advantages."""
+        """`groups`: how many are expected; `on_scored` gets each scored group."""
         self._recipe = recipe
         self._policy = policy
         self._learning_rate = learning_rate
@@ -73,7 +139,7 @@ class LearningStep:
         self._on_scored = on_scored
         self._waiting: list[Sequence[Rollout]] = []
         self._substeps = [_Substep()]
-        self.scored: list[ScoredGroup] = []
+        self.scored: list[ScoredGroup[Rollout]] = []
         """All groups so far."""
 
     async def add(self, rollouts: Sequence[Rollout]) -> None:
@@ -83,7 +149,7 @@ class LearningStep:
         (group,) = self._score([rollouts])
         substep = self._substeps[-1]
         await self._accumulate(substep, group)
-        # The last substep is open for groups that nobody had expected.
+        # The last substep is open for groups beyond those expected.
         if len(self.scored) in self._ends[:-1]:
             await self._apply(substep)
             self._substeps.append(_Substep())
@@ -107,18 +173,18 @@ class LearningStep:
 
     @property
     def begun(self) -> bool:
-        """A gradient has been computed: the policy is between two steps' weights."""
+        """Whether a gradient has been computed: the policy is between two steps' weights."""
         return any(substep.gradients for substep in self._substeps)
 
-    def _score(self, groups: Sequence[Sequence[Rollout]]) -> list[ScoredGroup]:
+    def _score(self, groups: Sequence[Sequence[Rollout]]) -> list[ScoredGroup[Rollout]]:
         scored = score_groups(groups, self._recipe)
         self.scored += scored
         for group in scored:
             self._on_scored(group)
         return scored
 
-    def _data(self, substep: _Substep, groups: Sequence[ScoredGroup]) -> list[Datum]:
-        """What the groups' trials add to the substep, not divided by its normaliser."""
+    def _data(self, substep: _Substep, groups: Sequence[ScoredGroup[Rollout]]) -> list[Datum]:
+        """The data of the groups' trials, not divided by the substep's normaliser."""
         data: list[Datum] = []
         for name, trial in (each for group in groups for each in group.trials()):
             substep.trials.append(trial)
@@ -130,7 +196,7 @@ class LearningStep:
         return divisor(substep.trials, self._recipe.normalisation)
 
     async def _take(self, substep: _Substep, data: list[Datum]) -> None:
-        """A whole substep at once."""
+        """Take a whole substep at once: its gradient (`forward_backward`) and `optim_step`."""
         if data := await self._corrected(substep, data):
             # In order, by the policy's contract; it need not stop in between.
             gradient, substep.result = await asyncio.gather(
@@ -138,8 +204,8 @@ class LearningStep:
             )
             substep.gradients.append(gradient)
 
-    async def _accumulate(self, substep: _Substep, group: ScoredGroup) -> None:
-        """One group of a substep, undivided."""
+    async def _accumulate(self, substep: _Substep, group: ScoredGroup[Rollout]) -> None:
+        """Add the gradient of one group of a substep, undivided."""
         if data := await self._corrected(substep, self._data(substep, [group])):
             substep.gradients.append(await self._policy.accumulate(data, self._recipe.loss))
 
@@ -149,7 +215,7 @@ class LearningStep:
             substep.result = await self._policy.apply(self._optim(substep.loss_divisor))
 
     async def _corrected(self, substep: _Substep, data: list[Datum]) -> list[Datum]:
-        """With what the reference and the trainer itself say of the sampled tokens."""
+        """The data with the penalty of the reference and truncated importance sampling applied."""
         recipe = self._recipe
         substep.sampled += data
         if data and recipe.kl_penalty_coef:
@@ -177,7 +243,7 @@ class LearningStep:
         )
 
     def trained_logprobs(self) -> dict[str, npt.NDArray[np.float32]]:
-        """By trial, of its trained tokens in order, at the weights where its gradient was taken."""
+        """Trial -> log-probabilities of its trained tokens, at the weights of its gradient."""
         parts: dict[str, list[npt.NDArray[np.float32]]] = {}
         for substep in self._substeps:
             for owner, logprobs in zip(substep.owners, substep.logprobs, strict=True):
@@ -210,8 +276,8 @@ class LearningStep:
             metrics["optim/entropy"] = _mean(entropies)
         if kls := [kl for substep in taken for kl in substep.reference_kl]:
             metrics["optim/kl_policy_base"] = _mean(kls)
-        for told in (*(g.metrics for g in gradients), *(r.metrics for r in results)):
-            metrics |= {f"optim/{name}": value for name, value in told.items()}
+        for more in (*(g.metrics for g in gradients), *(r.metrics for r in results)):
+            metrics |= {f"optim/{name}": value for name, value in more.items()}
         return metrics
 
 
@@ -222,7 +288,7 @@ def _ends(groups: int, parts: int) -> list[int]:
 
 
 def _length(data: Sequence[Datum]) -> int:
-    """Tokens, trained or not."""
+    """Number of tokens, trained or not."""
     return sum(len(datum.tokens) for datum in data)
 
 

@@ -1,8 +1,8 @@
-"""What keeps a run from going on for a while, and the pause that it leads to.
+"""Outages: what keeps a run from going on for a while, and the pause that it leads to.
 
 While something is out of order no failure is counted against the run. A pause that an outage began
-ends with the last outage, unless a person has paused the run themselves; a person who resumes it
-before has the obstacle tried at once, and is taken at their word until it is found again.
+ends with the last outage, unless a person has paused the run themselves. Where a person resumes it
+before, what is out of order is tried at once, and the run goes on until it fails again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tbtui.journal.writer import JournalWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class OutageCause:
     """One line each: what is out of order and where; what a person can do, and what comes by
     itself."""
 
@@ -43,14 +43,14 @@ class Pausable(Protocol):
 
 @dataclass(slots=True)
 class _Outage:
-    obstacle: Obstacle
+    cause: OutageCause
     since: float
-    told: bool = False
+    journalled: bool = False
     pausing: bool = False
 
 
 class Outages:
-    """The obstacles that there are now. Used on the engine's loop."""
+    """The outages that there are now. Used on the engine's loop."""
 
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
@@ -65,38 +65,39 @@ class Outages:
         self._run = run
         for outage in self._outages.values():
             if outage.pausing:
-                run.pause_for_outage(str(outage.obstacle))
+                run.pause_for_outage(str(outage.cause))
 
     @property
     def on(self) -> bool:
-        """Something is out of order: a failure now says nothing about the run."""
+        """Whether something is out of order: a failure now says nothing about the run."""
         return bool(self._outages)
 
     def has(self, what: OutageKind) -> bool:
         return what in self._outages
 
     def begin(
-        self, what: OutageKind, obstacle: Obstacle, *, tell: bool = True, pause: bool = True
+        self, what: OutageKind, cause: OutageCause, *, tell: bool = True, pause: bool = True
     ) -> None:
-        """It is out of order, or still is; `tell` and `pause` may come later."""
-        outage = self._outages.setdefault(what, _Outage(obstacle, time.monotonic()))
+        """Something is out of order, or still is. `tell` journals it, `pause` pauses the run:
+        either may come with a later call."""
+        outage = self._outages.setdefault(what, _Outage(cause, time.monotonic()))
         self._none.clear()
-        if tell and (not outage.told or outage.obstacle.remedy != obstacle.remedy):
-            outage.told = True
-            text, remedy = obstacle.text, obstacle.remedy
+        if tell and (not outage.journalled or outage.cause.remedy != cause.remedy):
+            outage.journalled = True
+            text, remedy = cause.text, cause.remedy
             self._journal.append(OutageBegan(what=what, text=text, remedy=remedy))
-        outage.obstacle = obstacle
+        outage.cause = cause
         if pause and not outage.pausing:
             outage.pausing = True
             if self._run is not None:
-                self._run.pause_for_outage(str(obstacle))
+                self._run.pause_for_outage(str(cause))
 
     def end(self, what: OutageKind, text: str = "") -> None:
-        """It is in order, or always was."""
+        """Something is in order, or always was."""
         outage = self._outages.pop(what, None)
         if outage is None:
             return
-        if outage.told:
+        if outage.journalled:
             seconds = time.monotonic() - outage.since
             self._journal.append(OutageEnded(what=what, seconds=seconds, text=text))
         if not any(other.pausing for other in self._outages.values()) and self._run is not None:
@@ -105,7 +106,7 @@ class Outages:
             self._none.set()
 
     async def over(self) -> None:
-        """Until everything is in order."""
+        """Wait until everything is in order."""
         await self._none.wait()
 
     def on_lift(self, call: Callable[[], None]) -> None:
@@ -113,7 +114,7 @@ class Outages:
         self._lifts.append(call)
 
     def lift(self) -> None:
-        """A person resumes the run."""
+        """Try at once what is out of order: a person resumes the run."""
         for outage in self._outages.values():
             outage.pausing = False  # a further look pauses it again
         for call in self._lifts:

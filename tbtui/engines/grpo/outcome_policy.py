@@ -1,4 +1,4 @@
-"""What each outcome leads to: trained on, left out, tried again, or the end of the run."""
+"""What each outcome leads to (trained on, left out, tried again, the run's end), and each alarm."""
 
 from __future__ import annotations
 
@@ -6,55 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tbtui.algorithm.alarms import ALARMS, Alarm, AlarmDetector, AlarmName, HeldOutResult
 from tbtui.catalog.tasks import nearest
-from tbtui.config import ConfigError, OutcomeAction
-from tbtui.journal.events import Outcome
-
-DEFAULTS: Mapping[Outcome, OutcomeAction] = MappingProxyType(
-    {
-        Outcome.SOLVED: "train",
-        Outcome.FAILED: "train",
-        Outcome.AGENT_TIMEOUT: "train",
-        Outcome.CONTEXT_OVERFLOW: "train",
-        Outcome.OUTPUT_TRUNCATED: "train",
-        Outcome.PARSE_ERROR: "train",
-        Outcome.AGENT_ERROR: "retry",
-        Outcome.SETUP_ERROR: "retry",
-        Outcome.SANDBOX_LOST: "retry",
-        Outcome.VERIFIER_ERROR: "retry",
-        Outcome.PROVIDER_ERROR: "retry",
-        Outcome.CANCELLED: "mask",
-        Outcome.HUMAN_TOUCHED: "mask",
-    }
-)
-
-MEANINGS: Mapping[Outcome, str] = MappingProxyType(
-    {
-        Outcome.SOLVED: "the verifier passed it and the agent said that it was done",
-        Outcome.FAILED: "the agent said that it was done, or ended its terminal; not passed",
-        Outcome.AGENT_TIMEOUT: "out of time, out of turns, or past the step's deadline",
-        Outcome.CONTEXT_OVERFLOW: "the conversation filled the model's context",
-        Outcome.OUTPUT_TRUNCATED: "the last answer was cut off at max_tokens",
-        Outcome.PARSE_ERROR: "out of turns, and the last answer could not be read",
-        Outcome.AGENT_ERROR: "the agent's own code failed",
-        Outcome.SETUP_ERROR: "the sandbox or the agent could not be set up",
-        Outcome.SANDBOX_LOST: "the sandbox, or the worker process that had it, died",
-        Outcome.VERIFIER_ERROR: "the verifier gave no usable verdict",
-        Outcome.PROVIDER_ERROR: "the policy failed to answer",
-        Outcome.CANCELLED: "stopped or cancelled by a person, or no longer needed",
-        Outcome.HUMAN_TOUCHED: "a person typed in its terminal; the verdict is kept",
-    }
-)
+from tbtui.config import AlarmAction, ConfigError
+from tbtui.journal.events import AlarmRaised, EvalFinished, StepFinished
+from tbtui.outcomes import INFRASTRUCTURE, Outcome, OutcomeAction
 
 # There is no reward in these that anybody could train on.
-_NEVER_TRAINED = frozenset(outcome for outcome, action in DEFAULTS.items() if action == "retry") | {
-    Outcome.CANCELLED
-}
+_NEVER_TRAINED = INFRASTRUCTURE | {Outcome.CANCELLED}
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomePolicy:
-    """The table in force."""
+    """Outcome -> action: the table in force."""
 
     actions: Mapping[Outcome, OutcomeAction]
 
@@ -64,7 +28,7 @@ class OutcomePolicy:
     def warnings(self) -> Iterator[str]:
         """What a person should know about their exceptions to the table."""
         for outcome, action in self.actions.items():
-            if action == "retry" and DEFAULTS[outcome] == "train":
+            if action == "retry" and outcome.action == "train":
                 yield (
                     f"on_outcome.{outcome}=retry: drawing again until the policy does better"
                     " makes it look better than it is; the groups are biased"
@@ -72,9 +36,9 @@ class OutcomePolicy:
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """(outcome, action, meaning), an action that is not the default marked with `*`."""
-        for outcome, meaning in MEANINGS.items():
+        for outcome in Outcome:
             action = self.actions[outcome]
-            yield outcome.value, action + "*" * (action != DEFAULTS[outcome]), meaning
+            yield outcome.value, action + "*" * (action != outcome.action), outcome.meaning
 
 
 def outcome_policy(exceptions: Mapping[str, OutcomeAction]) -> OutcomePolicy:
@@ -83,7 +47,7 @@ def outcome_policy(exceptions: Mapping[str, OutcomeAction]) -> OutcomePolicy:
     Raises:
         ConfigError: an unknown outcome, or training on one that never has a reward.
     """
-    actions = dict(DEFAULTS)
+    actions = {outcome: outcome.action for outcome in Outcome}
     names = [outcome.value for outcome in Outcome]
     for name, action in exceptions.items():
         if name not in names:
@@ -94,8 +58,72 @@ def outcome_policy(exceptions: Mapping[str, OutcomeAction]) -> OutcomePolicy:
         outcome = Outcome(name)
         if action == "train" and outcome in _NEVER_TRAINED:
             raise ConfigError(
-                f"on_outcome.{name}=train: {MEANINGS[outcome]}, which is no reward;"
+                f"on_outcome.{name}=train: {outcome.meaning}, which is no reward;"
                 " choose mask, retry or halt"
             )
         actions[outcome] = action
     return OutcomePolicy(MappingProxyType(actions))
+
+
+AlarmActions = Mapping[AlarmName, AlarmAction]
+
+ALARM_MEANINGS: Mapping[AlarmName, str] = MappingProxyType(
+    {
+        "reward_collapse": "the mean reward fell well below its recent best",
+        "logprob_collapse": "the policy is certain of every token, or of none",
+        "sampler_mismatch": "sampler and trainer disagree about the same tokens",
+        "no_signal": "for several steps no group had anything to teach",
+        "below_base": "held-out tasks are solved less often than before training",
+        "reward_hacking": "the reward jumped while trials became much shorter",
+        "truncated": "most trials were cut off at max_tokens, or filled their context",
+    }
+)
+
+
+def alarm_actions(exceptions: Mapping[str, AlarmAction]) -> AlarmActions:
+    """`warn` for every alarm but the `exceptions` (name -> action).
+
+    Raises:
+        ConfigError: an unknown alarm.
+    """
+    actions: dict[AlarmName, AlarmAction] = dict.fromkeys(ALARMS, "warn")
+    known = {str(name): name for name in ALARMS}
+    for name, action in exceptions.items():
+        if name not in known:
+            raise ConfigError(f"on_alarm.{name}: no such alarm{nearest(name, list(known))}")
+        actions[known[name]] = action
+    return MappingProxyType(actions)
+
+
+class AlarmWatch:
+    """Sees a run's steps and evaluations in the journal's order.
+
+    For a resumed run it sees those of the journal first; what they raised was journalled then.
+    """
+
+    def __init__(self, actions: AlarmActions) -> None:
+        self._actions = actions
+        self._watch = AlarmDetector()
+
+    def see(self, event: StepFinished | EvalFinished) -> list[AlarmRaised]:
+        """The alarms that this event raises, those that are off left out."""
+        if isinstance(event, StepFinished):
+            alarms = self._watch.step(event.step, event.metrics)
+        else:
+            passed = (event.pass_rate or 0.0) * event.scored
+            alarms = self._watch.evaluation(
+                HeldOutResult(event.step, passed, event.scored, event.temperature)
+            )
+        return [raised for alarm in alarms if (raised := self._raised(alarm)) is not None]
+
+    def _raised(self, alarm: Alarm) -> AlarmRaised | None:
+        action = self._actions[alarm.name]
+        if action == "off":
+            return None
+        return AlarmRaised(
+            alarm=alarm.name,
+            step=alarm.step,
+            text=alarm.text,
+            numbers=alarm.numbers,
+            action=action,
+        )

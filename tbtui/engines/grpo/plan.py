@@ -1,4 +1,4 @@
-"""Which trials a step consists of: pure, seeded, and the same whatever happens while it runs."""
+"""Which trials a step consists of: seeded, and the same whatever happens while it runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tbtui.catalog.tasks import TaskInfo
+from tbtui.config import RunConfig
 from tbtui.journal.events import Purpose
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed of 63 bits that depends on every part and on nothing else."""
+    """Derive a seed of 63 bits from every part and from nothing else."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
@@ -47,7 +48,7 @@ class TrialPlan:
         return f"{self.group}-{self.index}{retry}"
 
     def again(self, attempt: int) -> TrialPlan:
-        """Somebody wants other draws from this attempt on: the same ones whichever were before."""
+        """The plan with other draws from this attempt on; they don't depend on earlier retries."""
         first = trial_plan(self, self.index)
         return dataclasses.replace(self, seed=derive_seed(first.seed, "again", attempt))
 
@@ -76,7 +77,7 @@ def task_order(tasks: Sequence[TaskInfo], seed: int) -> Iterator[TaskInfo]:
 
 
 def _group_name(name: str, number: int, taken: Set[str]) -> str:
-    """Not yet `taken`, and one part of a path: trials have directories of that name."""
+    """A name that is not `taken`, and one part of a path: trials have directories of that name."""
     base = name.replace("/", "--")
     group = base if number == 1 else f"{base}-{number}"
     while group in taken:
@@ -113,3 +114,31 @@ def plan_groups(
         trials = tuple(trial_plan(first, index) for index in range(1, size + 1))
         groups.append(GroupPlan(group, task, trials))
     return tuple(groups)
+
+
+def training_groups(
+    tasks: Sequence[TaskInfo], step: int, config: RunConfig
+) -> tuple[GroupPlan, ...]:
+    """The groups of a training batch, one for each of its tasks, oversampling included."""
+    return plan_groups(
+        tasks,
+        step=step,
+        size=config.group_size + config.oversample,
+        purpose="train",
+        temperature=config.temperature,
+        seed=config.seed,
+    )
+
+
+def evaluation_groups(
+    tasks: Sequence[TaskInfo], step: int, config: RunConfig
+) -> tuple[GroupPlan, ...]:
+    """The groups of an evaluation after `step`; the seeds are the same at every step."""
+    return plan_groups(
+        tasks,
+        step=step,
+        size=config.eval_group_size,
+        purpose="eval",
+        temperature=config.eval_temperature,
+        seed=config.seed,
+    )

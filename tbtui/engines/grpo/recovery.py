@@ -1,4 +1,4 @@
-"""Where an interrupted run goes on: read from its journal and from nothing else.
+"""Takes up an interrupted run: the newest checkpoint, and the rest from its journal alone.
 
 A step that was trained after the checkpoint is trained again on the rollouts that the journal has
 of it. Of a batch that was not trained yet, finished trials keep their outcome, and trials that were
@@ -8,44 +8,134 @@ a policy that computes the same from the same the run goes on as if nothing had 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import dataclasses
+import importlib.metadata
+import os
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from tbtui.algorithm.costs import Tokens
-from tbtui.algorithm.segments import Call
 from tbtui.catalog.split import Split
-from tbtui.config import RunConfig
-from tbtui.engines.grpo.history import History, PastAttempt, PastBatch
+from tbtui.config import RunConfig, to_json
+from tbtui.engines.grpo.checkpoint_state import (
+    CheckpointError,
+    LoadedCheckpoint,
+    latest,
+    load_checkpoint,
+    require_same_settings,
+    sweep,
+)
+from tbtui.engines.grpo.history import History
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
-from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, plan_groups, trial_plan
+from tbtui.engines.grpo.plan import GroupPlan, evaluation_groups, training_groups, trial_plan
 from tbtui.engines.grpo.recorded import (
-    CUT_OFF,
+    POLICY_LOST_FIRST,
+    RUN_WAS_KILLED,
+    RecordedAttempt,
     RecordedBatch,
     RecordedPlace,
-    RecordedReview,
     StartingPoint,
 )
-from tbtui.engines.grpo.rollouts import Rollout, sent
+from tbtui.engines.prepare import PreparedRun
+from tbtui.engines.resume import keep_settings
 from tbtui.errors import UserError
 from tbtui.journal.events import (
     CommandDone,
-    Entry,
+    Noted,
     Outcome,
     PhaseSeconds,
+    RunContinued,
     RunPaused,
     RunResumed,
     RunStarted,
+    TasksSetAside,
     TrialFinished,
-    TurnParsed,
-    TurnSampled,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
-from tbtui.rollout.outcome import is_infrastructure
+from tbtui.policies.base import Policy
+from tbtui.view.state import RunState
 
 
 class UnrecoverableError(UserError):
     """The run can't go on with what is there now; the message is one line for a person."""
+
+
+async def continue_run(
+    prepared: PreparedRun,
+    policy: Policy,
+    journal: JournalWriter,
+    reader: JournalReader,
+    started: RunStarted,
+    *,
+    policy_lost: bool = False,
+) -> StartingPoint:
+    """Load the newest checkpoint into `policy` and journal how the run goes on.
+
+    Args:
+        policy: has started, with the weights that the run began with.
+        reader: stays open as long as the starting point is used.
+        started: what is journalled where the first part ended before it could say so itself.
+        policy_lost: the process goes on with a new policy. A run that is paused stays so then; a
+            run that a person resumes goes on.
+
+    Raises:
+        CheckpointError: it belongs to another model or other settings.
+        UnrecoverableError: the tasks are not those that the run began with.
+        PolicyError: the policy can't load it.
+    """
+    directory, config = prepared.directory, prepared.config
+    checkpoint, notes = newest(prepared)
+    step = version = 0
+    if checkpoint is not None:
+        state = load_checkpoint(checkpoint.path, policy.info)
+        require_same_settings(state, config)
+        await policy.load(checkpoint.path)
+        step, version = state.step, state.weights_version
+    recovery = recover(reader, prepared.split, config, step, version, stays_paused=policy_lost)
+    if not recovery.started:
+        journal.append(started)
+    journal.append(_event(prepared, recovery, checkpoint.path if checkpoint else None))
+    keep_settings(directory, config)
+    for note in notes:
+        journal.append(Noted(level="warning", text=note))
+    if checkpoint is None and recovery.replayed:
+        text = f"no checkpoint: all {len(recovery.replayed)} steps are trained again"
+        journal.append(Noted(level="warning", text=text))
+    recovery.close_gaps(journal, reader, POLICY_LOST_FIRST if policy_lost else RUN_WAS_KILLED)
+    unfit = prepared.unfit
+    if policy_lost or unfit.keys() == recovery.start.unfit:
+        return recovery.start
+    # Another environment, or other packages: what turned out in trials may be otherwise too.
+    journal.append(TasksSetAside(tasks=unfit, by="preflight"))
+    return dataclasses.replace(recovery.start, set_aside=unfit, unfit=frozenset(unfit))
+
+
+def newest(prepared: PreparedRun) -> tuple[LoadedCheckpoint | None, tuple[str, ...]]:
+    """The checkpoint to go on from, and what is wrong with newer ones."""
+    sweep(prepared.directory)
+    try:
+        checkpoint = latest(prepared.directory)
+    except CheckpointError as error:
+        # Nothing is lost with the weights but the time to train them again.
+        return None, (str(error),)
+    return checkpoint, checkpoint.passed_over if checkpoint else ()
+
+
+def _event(prepared: PreparedRun, recovery: Recovery, checkpoint: Path | None) -> RunContinued:
+    return RunContinued(
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        tbtui_version=importlib.metadata.version("tbtui"),
+        harbor_version=importlib.metadata.version("harbor"),
+        checkpoint=str(checkpoint.relative_to(prepared.directory.path)) if checkpoint else None,
+        step=recovery.start.step,
+        replayed=recovery.replayed,
+        reused=recovery.reused,
+        requeued=recovery.requeued,
+        settings=to_json(prepared.config),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +159,22 @@ class Recovery:
         `why`: one of `CUT_OFF`.
         """
         last = reader.last_seq()
-        for trial in self._history.unfinished:
+        run = self._history.run
+        for view in run.live_trials():
             journal.append(
                 TrialFinished(
-                    trial=trial,
+                    trial=view.trial,
                     outcome=Outcome.CANCELLED,
                     reason=why,
                     verdict=None,
                     reward=None,
-                    turns=reader.sampled(trial, last + 1),
+                    turns=reader.sampled(view.trial, last + 1),
                     seconds=PhaseSeconds(),
                 )
             )
-        for command in self._history.unanswered:
+        for command in run.pending:
             journal.append(CommandDone(command=command, ok=False, result=why))
-        if self._history.paused:
+        if run.paused:
             journal.append(RunPaused() if self.start.paused else RunResumed())
 
 
@@ -106,315 +197,132 @@ def recover(
     Raises:
         UnrecoverableError: the tasks are not those that the run began with.
     """
-    history = History.read(reader, since=step)
-    if history.started:
-        _require_same_tasks(history.started, split)
-    plans = _Plans(split, config)
+    start = StartingPoint(step, weights_version)
+    history = History.read(reader, start)
+    start.paused = start.paused and stays_paused
+    started = history.run.started_at is not None
+    if started:
+        _require_same_tasks(history.run, split)
     outcomes = outcome_policy(config.on_outcome)
-    batches = {
-        number: _recovered(
-            past,
-            plans.training(number, past.groups),
-            reader,
-            outcomes,
-            config.max_retries,
-            history.set_aside,
-        )
-        for number, past in sorted(history.batches.items())
-    }
-    evaluations = {
-        number: _recovered(
-            past,
-            plans.evaluation(number),
-            reader,
-            outcomes,
-            config.max_retries,
-            history.set_aside,
-        )
-        for number, past in sorted(history.evaluations.items())
-    }
-    both = (*batches.values(), *evaluations.values())
+    tasks = {task.name: task for task in split.train}
+    start.batches = dict(sorted(start.batches.items()))
+    start.evaluations = dict(sorted(start.evaluations.items()))
+    for number, batch in start.batches.items():
+        groups = training_groups([tasks[name] for name in batch.groups.values()], number, config)
+        _settle(batch, groups, start, reader, outcomes, config.max_retries)
+    for number, batch in start.evaluations.items():
+        groups = evaluation_groups(split.heldout, number, config)
+        _settle(batch, groups, start, reader, outcomes, config.max_retries)
+    both = (*start.batches.values(), *start.evaluations.values())
     return Recovery(
-        start=StartingPoint(
-            step=step,
-            weights_version=weights_version,
-            tasks_taken=history.tasks_taken,
-            set_aside=history.set_aside,
-            unfit=frozenset(history.unfit),
-            batches={number: each.batch for number, each in batches.items()},
-            evaluations={number: each.batch for number, each in evaluations.items()},
-            evaluated=history.evaluated,
-            spent=history.spent,
-            published=history.published,
-            trained=history.steps_done,
-            paused=history.paused and stays_paused,
+        start=start,
+        started=started,
+        replayed=tuple(number for number, batch in start.batches.items() if batch.finished),
+        reused=sum(
+            place.stands for batch in both if not batch.finished for place in batch.places.values()
         ),
-        started=history.started is not None,
-        replayed=tuple(number for number, each in batches.items() if each.batch.finished),
-        reused=sum(each.standing for each in both if not each.batch.finished),
-        requeued=tuple(trial for each in both for trial in each.cut_off),
+        requeued=tuple(
+            attempts[-1].trial
+            for batch in both
+            for attempts in batch.attempts.values()
+            if attempts and attempts[-1].cut_off
+        ),
         _history=history,
     )
 
 
-def _require_same_tasks(started: RunStarted, split: Split) -> None:
-    """The order in which tasks are taken, and what an evaluation means, depend on all of them."""
-    before = {(task.name, task.split) for task in started.tasks}
+def _require_same_tasks(run: RunState, split: Split) -> None:
+    """Raise `UnrecoverableError` for other tasks than the run began with.
+
+    The order in which tasks are taken, and what an evaluation means, depend on all of them.
+    """
+    before = {(task.name, task.split) for task in run.tasks.values()}
     now = {(task.name, "train") for task in split.train}
     now |= {(task.name, "eval") for task in split.heldout}
     if changed := sorted({name for name, _ in before ^ now}):
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UnrecoverableError(
-            f"the tasks in {started.tasks_dir} are not those that the run began with:"
+            f"the tasks in {run.tasks_dir} are not those that the run began with:"
             f" {', '.join(changed[:3])}{more}; put them back, or start a new run"
         )
 
 
-class _Plans:
-    """The groups as the engine had planned them: from the seed, the step and the tasks alone."""
-
-    def __init__(self, split: Split, config: RunConfig) -> None:
-        self._tasks = {task.name: task for task in split.train}
-        self._split = split
-        self._config = config
-
-    def training(self, step: int, groups: Mapping[str, str]) -> tuple[GroupPlan, ...]:
-        config = self._config
-        return plan_groups(
-            [self._tasks[name] for name in groups.values()],
-            step=step,
-            size=config.group_size + config.oversample,
-            purpose="train",
-            temperature=config.temperature,
-            seed=config.seed,
-        )
-
-    def evaluation(self, step: int) -> tuple[GroupPlan, ...]:
-        config = self._config
-        return plan_groups(
-            self._split.heldout,
-            step=step,
-            size=config.eval_group_size,
-            purpose="eval",
-            temperature=config.eval_temperature,
-            seed=config.seed,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Recovered:
-    batch: RecordedBatch
-    standing: int
-    """Places that have their outcome."""
-    cut_off: tuple[str, ...]
-    """Trials that were under way."""
-
-
-def _recovered(
-    past: PastBatch,
+def _settle(
+    batch: RecordedBatch,
     groups: Sequence[GroupPlan],
+    start: StartingPoint,
     reader: JournalReader,
     outcomes: OutcomePolicy,
     max_retries: int,
-    set_aside: Collection[str],
-) -> _Recovered:
-    """`set_aside`: tasks that can't be used here."""
+) -> None:
+    """Fill in the `places` of a batch that had been planned as `groups`: which have an outcome."""
     siblings = {group.group: group.trials[0] for group in groups}
     planned = {group.group: len(group.trials) for group in groups}
-    places = {}
-    for (group, index), attempts in past.places.items():
-        scored = past.scored.get(group)
-        place = _PastPlace(
+    for (group, index), attempts in batch.attempts.items():
+        scored = batch.scored.get(group)
+        unusable = siblings[group].task.name in start.set_aside
+        replaced = group in batch.refilled and index <= planned[group]
+        batch.places[group, index] = RecordedPlace(
             trial_plan(siblings[group], index),
             attempts,
             frozenset(scored.trials) if scored else None,
-        )
-        unusable = siblings[group].task.name in set_aside
-        replaced = group in past.refilled and index <= planned[group]
-        place.stands = place.is_final(outcomes, max_retries, given_up=unusable or replaced)
-        places[group, index] = place
-    batch = RecordedBatch(
-        groups=tuple((group.group, group.task.name) for group in groups),
-        places=_Places(places, reader),
-        replaced=frozenset(past.replaced),
-        refilled=frozenset(past.refilled),
-        excluded=frozenset(past.excluded),
-        relabelled=past.relabelled,
-        review=RecordedReview(
-            begun=past.review.ruled or past.review.opened,
-            opened=past.review.opened,
-            closed=past.review.closed,
-            waited_sec=past.review.waited_sec,
-            decided=frozenset(past.review.decided),
-            refilled=frozenset(past.review.refilled),
-            to_refill=past.review.to_refill,
-        ),
-        scored=tuple(past.scored),
-        finished=past.finished,
-        learning_rate=past.learning_rate,
-    )
-    last = [attempts[-1] for attempts in past.places.values() if attempts]
-    return _Recovered(
-        batch,
-        sum(place.stands for place in places.values()),
-        tuple(attempt.trial for attempt in last if _is_cut_off(attempt)),
-    )
-
-
-def _is_cut_off(attempt: PastAttempt) -> bool:
-    """The run ended under it."""
-    end = attempt.finished
-    return end is None or (end.outcome is Outcome.CANCELLED and end.reason in CUT_OFF)
-
-
-@dataclass(slots=True)
-class _PastPlace:
-    """One place in a group, with every attempt at it."""
-
-    plan: TrialPlan
-    attempts: list[PastAttempt]
-    members: frozenset[str] | None
-    """Trials that the group was scored with; None while it was not."""
-    stands: bool = False
-    """Its last attempt is its outcome."""
-
-    def is_final(self, outcomes: OutcomePolicy, max_retries: int, *, given_up: bool) -> bool:
-        """Whether its last attempt is its outcome.
-
-        What infrastructure broke is not: an outage may have ended the run, and whoever resumes it
-        has seen to that. Each process has `max_retries` of its own. It is `given_up` where its
-        task can't be used here, or a refill has taken its place.
-        """
-        if not self.attempts:
-            return False
-        last = self.attempts[-1]
-        if last.finished is None or last.retried is not None or _is_cut_off(last):
-            return False
-        if self.members is not None:
-            return True
-        if "retry" in last.verbs:
-            # Given up for a fresh one that had not been announced yet.
-            return last.finished.outcome is not Outcome.CANCELLED
-        if last.verbs & {"stop", "cancel"}:
-            return True
-        if is_infrastructure(last.finished.outcome):
-            return given_up
-        match outcomes[last.finished.outcome]:
-            case "halt":
-                return False  # That ended the run; whoever resumes it has seen to the cause.
-            case "retry":
-                return self._retries(outcomes) >= max_retries
-            case _:
-                return True
-
-    def _retries(self, outcomes: OutcomePolicy) -> int:
-        """How often its outcome, not a person or the run's end, was why it was tried again."""
-        return sum(
-            attempt.finished is not None
-            and not _is_cut_off(attempt)
-            and "retry" not in attempt.verbs
-            and outcomes[attempt.finished.outcome] == "retry"
-            for attempt in self.attempts[:-1]
-        )
-
-    def seed(self) -> int | None:
-        """A person who asks for another attempt gets other draws: see `TrialRunner.run`."""
-        for attempt in reversed(self.attempts):
-            if "retry" in attempt.verbs and not _is_cut_off(attempt):
-                return self.plan.again(attempt.number + 1).seed
-        return None
-
-    def rollout(self, reader: JournalReader) -> Rollout:
-        """The last attempt, exactly as the process that is gone had it."""
-        last = self.attempts[-1]
-        end = last.finished
-        assert end is not None
-        # A completion that came after the trial's end has no part in it.
-        calls = reader.samples(last.trial, limit=reader.sampled(last.trial, last.finished_seq))
-        events = reader.read_trial(last.trial)
-        turns = _sampled(events)
-        has_part = self.members is None or last.trial in self.members
-        return Rollout(
-            plan=self.plan,
-            trial=last.trial,
-            attempt=last.number,
-            outcome=end.outcome,
-            reason=end.reason,
-            reward=end.reward if has_part else None,
-            calls=tuple(
-                Call(
-                    sample.prompt_ids,
-                    sample.completion_ids,
-                    sample.logprobs,
-                    sample.weights_version,
-                    sample.summary,
-                    turn.cached_tokens,
-                )
-                for sample, turn in zip(calls, turns, strict=False)
+            _stands(
+                attempts,
+                outcomes,
+                max_retries,
+                scored=scored is not None,
+                given_up=unusable or replaced,
             ),
-            turns=end.turns,
-            seconds=sum(end.seconds.model_dump().values()) - end.seconds.queue,
-            spent=self._spent(),
-            tokens=self.tokens(reader),
-            verdict=end.verdict,
-            verifier_output=end.verifier_output,
-            verifying_sec=end.seconds.verifying,
-            commands=tuple(
-                keystrokes
-                for entry in events
-                if isinstance(entry.event, TurnParsed) and entry.seq < last.finished_seq
-                for keystrokes in sent(entry.event)
-            ),
+            reader,
         )
 
-    def tokens(self, reader: JournalReader) -> Tokens:
-        """Of all attempts."""
-        attempts = (reader.read_trial(attempt.trial) for attempt in self.attempts)
-        turns = (turn for events in attempts for turn in _sampled(events))
-        return sum((_tokens(turn) for turn in turns), start=Tokens())
 
-    def _spent(self) -> PhaseSeconds:
-        """Of all attempts; waiting to try again is time in the queue."""
-        total = dict.fromkeys(PhaseSeconds.model_fields, 0.0)
-        for attempt in self.attempts:
-            if attempt.finished is not None:
-                for phase, seconds in attempt.finished.seconds.model_dump().items():
-                    total[phase] += seconds
-            if attempt.retried is not None:
-                total["queue"] += attempt.retried.wait_sec
-        return PhaseSeconds(**total)
+def _stands(
+    attempts: Sequence[RecordedAttempt],
+    outcomes: OutcomePolicy,
+    max_retries: int,
+    *,
+    scored: bool,
+    given_up: bool,
+) -> bool:
+    """Whether a place's last attempt is its outcome.
+
+    What infrastructure broke is not: an outage may have ended the run, and is over when it is
+    resumed. Each process has `max_retries` of its own.
+
+    Args:
+        scored: its group was.
+        given_up: its task can't be used here, or a refill has taken its place.
+    """
+    if not attempts:
+        return False
+    last = attempts[-1]
+    if last.finished is None or last.retried is not None or last.cut_off:
+        return False
+    if scored:
+        return True
+    if "retry" in last.verbs:
+        # Given up for a fresh one that had not been announced yet.
+        return last.finished.outcome is not Outcome.CANCELLED
+    if last.verbs & {"stop", "cancel"}:
+        return True
+    if last.finished.outcome.infrastructure:
+        return given_up
+    match outcomes[last.finished.outcome]:
+        case "halt":
+            return False  # That ended the run; its cause is gone when the run is resumed.
+        case "retry":
+            return _retries(attempts, outcomes) >= max_retries
+        case _:
+            return True
 
 
-def _sampled(events: Sequence[Entry]) -> list[TurnSampled]:
-    """An attempt's model calls, in the order of their samples."""
-    return [entry.event for entry in events if isinstance(entry.event, TurnSampled)]
-
-
-def _tokens(turn: TurnSampled) -> Tokens:
-    return Tokens(
-        prompt=turn.prompt_tokens,
-        cached=turn.cached_tokens,
-        sampled=turn.completion_tokens,
-        calls=1,
+def _retries(attempts: Sequence[RecordedAttempt], outcomes: OutcomePolicy) -> int:
+    """How often its outcome, not a person or the run's end, was why it was tried again."""
+    return sum(
+        attempt.finished is not None
+        and not attempt.cut_off
+        and "retry" not in attempt.verbs
+        and outcomes[attempt.finished.outcome] == "retry"
+        for attempt in attempts[:-1]
     )
-
-
-class _Places(Mapping[tuple[str, int], RecordedPlace]):
-    """Loads a rollout from the journal when its place is looked up, and does not keep it."""
-
-    def __init__(self, places: Mapping[tuple[str, int], _PastPlace], reader: JournalReader) -> None:
-        self._places = places
-        self._reader = reader
-
-    def __getitem__(self, key: tuple[str, int]) -> RecordedPlace:
-        place = self._places[key]
-        attempts = place.attempts[-1].number if place.attempts else 0
-        rollout = place.rollout(self._reader) if place.stands else None
-        tokens = rollout.tokens if rollout else place.tokens(self._reader)
-        return RecordedPlace(attempts, rollout, place.seed(), tokens)
-
-    def __iter__(self) -> Iterator[tuple[str, int]]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)

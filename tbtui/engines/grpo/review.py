@@ -1,34 +1,34 @@
 """The gate between a batch's trials and its training, where people or rules have a last look.
 
 Once all trials of a batch are over, suspects are looked for, rules decide, and what they leave
-undecided waits for somebody. Every decision is a command that is journalled and carried out like a
-person's, so that an interrupted run finds all of them in its journal. Whoever accepts the step
+undecided waits for a person. Every decision is a command that is journalled and carried out like a
+person's, so that an interrupted run finds all of them in its journal. Accepting the step
 trains exactly what the last event of the review says.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tbtui.algorithm.segments import Segment, merge
+from tbtui.algorithm.step import Recipe, score_groups
+from tbtui.algorithm.suspects import ExaminedTrial, suspects
 from tbtui.config import ConfigError, RunConfig
-from tbtui.engines.grpo.decisions import Decisions
-from tbtui.engines.grpo.examination import suspicions
+from tbtui.engines.grpo.group import BatchGroup, Decisions
+from tbtui.engines.grpo.learning import trial_scores
 from tbtui.engines.grpo.pausing import unpaused
-from tbtui.engines.grpo.places import BatchGroup
-from tbtui.engines.grpo.recipe import Recipe
 from tbtui.engines.grpo.recorded import RecordedBatch
-from tbtui.engines.grpo.review_rules import Decision, ReviewRules, TrialFacts, load_rules
+from tbtui.engines.grpo.review_rules import ReviewRules, RuleDecision, RuleFacts, load_rules
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.engines.grpo.scoring import score_groups
 from tbtui.journal.commands import TIMEOUT, Command
 from tbtui.journal.events import (
     CommandVerb,
     GroupUnderReview,
     Noted,
+    Outcome,
     ReviewChanged,
     ReviewClosed,
     ReviewOpened,
@@ -69,8 +69,8 @@ class ReviewGate:
         Args:
             config: the settings in force now.
             rules: the file of rules, if it is there, of settings that name none.
-            goes_on: the run is not paused, and nobody's decision waits to be carried out.
-            on_waiting: is told of a step whose review begins to wait, or waits no more because
+            goes_on: the run is not paused, and no decision waits to be carried out.
+            on_waiting: called with a step whose review begins to wait, or waits no more because
                 fresh trials are under way.
         """
         self.config = config
@@ -82,11 +82,11 @@ class ReviewGate:
         self._rules: ReviewRules | None = None
 
     def review(self, step: int, recorded: RecordedBatch | None) -> Review | None:
-        """None: its groups are trained on as they come."""
-        return None if self.config().stream else Review(self, step, recorded or RecordedBatch(()))
+        """The review of a step's batch; None: its groups are trained on as they come."""
+        return None if self.config().stream else Review(self, step, recorded or RecordedBatch())
 
     def rules(self) -> ReviewRules | None:
-        """As the file has them now; one that can't be read leaves those before in force."""
+        """The rules as the file has them now; if it can't be read those before stay in force."""
         path = self.config().review_rules
         if path is None and self._rules_of_run.exists():
             path = self._rules_of_run
@@ -101,44 +101,35 @@ class ReviewGate:
 
 
 class Review:
-    """Of one batch. It looks again each time that fresh trials are over."""
+    """The review of one batch. It looks again each time that fresh trials are over."""
 
     def __init__(self, gate: ReviewGate, step: int, recorded: RecordedBatch) -> None:
         self._gate = gate
         self._step = step
-        before = recorded.review
-        self.begun = before.begun
-        """Rules have decided something, or people were asked."""
+        self.progress = recorded.review
+        """Goes on from what an interrupted run had of it: time waited then isn't given again."""
         self.waits = False
-        """For somebody to accept the step."""
-        self.closed = before.closed
-        """Somebody has accepted it: nothing is decided any more."""
-        self.passed = before.closed
+        """For a person to accept the step."""
+        self.passed = self.progress.closed
         """The step may be trained."""
         self._was_scored = bool(recorded.scored) or recorded.finished
         """It had been handed over, reviewed or not, when the run was interrupted."""
-        self._opened = before.opened
-        self._waited_sec = before.waited_sec
-        """For somebody, before this process or this policy: that time isn't given again."""
-        self._refilled = set(before.refilled)
-        """Groups that rules had refilled: once each, so that it ends."""
-        self._to_refill = dict(before.to_refill)
         self._wanting: frozenset[str] = frozenset()
         """Trials that it opened for, decided upon since or not."""
         self._suspicions: dict[str, tuple[Suspicion, ...]] = {}
         self._segments: dict[str, list[Segment]] = {}
-        self._told: tuple[object, object] | None = None
+        self._journalled: tuple[object, object] | None = None
         self._timer: asyncio.Task[None] | None = None
 
     def look(self, batch: UnderReview) -> None:
-        """All trials are over: apply the rules; open, or close where nobody is needed.
+        """Apply the rules once all trials are over; open, or close where no person is needed.
 
         Rules may have started fresh trials then; it is looked at again when they are over.
         """
         if self.waits or self.passed:
             return
         config = self._gate.config()
-        if self._was_scored or (config.review == "off" and not self.begun):
+        if self._was_scored or (config.review == "off" and not self.progress.begun):
             self.passed = True
             return
         if config.review == "off":  # it has been switched off meanwhile
@@ -153,33 +144,33 @@ class Review:
         self._wanting = frozenset(
             trial for trial in members if always or trial in held or trial in self._suspicions
         )
-        if self._opened or self._undecided(batch):
+        if self.progress.opened or self._undecided(batch):
             self._open(batch)
-        elif self.begun:
+        elif self.progress.begun:
             self._close("rules", "rules")
         else:
             self.passed = True
 
     def changed(self, batch: UnderReview) -> None:
-        """Somebody decided something, or asked for fresh trials."""
-        if self.closed:
+        """Take up that a trial was decided upon, or that fresh trials are asked for."""
+        if self.progress.closed:
             return
         if batch.running:
             self.passed = False  # they are looked at too
-        if not self._opened:
+        if not self.progress.opened:
             return
         if self.waits and batch.running:
             self._stop_waiting()
             self._gate.on_waiting(self._step)
         groups, undecided = self._groups(batch), self._undecided(batch)
-        if (groups, undecided) != self._told:
-            self._told = groups, undecided
+        if (groups, undecided) != self._journalled:
+            self._journalled = groups, undecided
             self._gate.journal.append(
                 ReviewChanged(step=self._step, groups=groups, undecided=undecided)
             )
 
     def accept(self, batch: UnderReview, command: Command) -> None:
-        """The step goes on as it is."""
+        """Close the review: the step is trained as it is."""
         self._close("accepted", command.actor, command.reason)
         batch.decisions.answer(command, True, f"step {self._step} is accepted")
         batch.go_on()
@@ -187,11 +178,11 @@ class Review:
     # Rules
 
     def _apply_rules(self, batch: UnderReview) -> set[str]:
-        """Have them carried out; the trials that a rule says to hold."""
+        """Carry out what rules decide; returns the trials that a rule says to hold."""
         held: set[str] = set()
         rules = self._gate.rules()
         for group in batch.groups:
-            refills = self._to_refill.pop(group.name, None)
+            refills = self.progress.to_refill.pop(group.name, None)
             for rollout in group.members():
                 if rules is None or rollout.trial in batch.decisions.decided:
                     continue
@@ -201,18 +192,18 @@ class Review:
                 if decision.verb == "hold":
                     held.add(rollout.trial)
                     continue
-                self.begun = True
+                self.progress.begun = True
                 batch.ask(_command(decision, rollout.trial))
                 if decision.verb == "refill":
                     refills = refills or decision.actor
-            if refills is not None and group.name not in self._refilled:
-                self.begun = True
-                self._refilled.add(group.name)
+            if refills is not None and group.name not in self.progress.refilled:
+                self.progress.begun = True
+                self.progress.refilled.add(group.name)
                 batch.ask(Command("refill", group.name, refills))
         return held
 
-    def _facts(self, rollout: Rollout) -> TrialFacts:
-        return TrialFacts(
+    def _facts(self, rollout: Rollout) -> RuleFacts:
+        return RuleFacts(
             task=rollout.plan.task.name,
             kind=rollout.plan.task.kind,
             outcome=rollout.outcome,
@@ -224,11 +215,11 @@ class Review:
     # Waiting
 
     def _open(self, batch: UnderReview) -> None:
-        self.begun = self._opened = self.waits = True
+        self.progress.begun = self.progress.opened = self.waits = True
         timeout = self._gate.config().review_timeout_sec
         if timeout is not None:
-            timeout = max(0.0, timeout - self._waited_sec)
-        self._told = groups, undecided = self._groups(batch), self._undecided(batch)
+            timeout = max(0.0, timeout - self.progress.waited_sec)
+        self._journalled = groups, undecided = self._groups(batch), self._undecided(batch)
         self._gate.journal.append(
             ReviewOpened(step=self._step, groups=groups, undecided=undecided, timeout_sec=timeout)
         )
@@ -251,14 +242,14 @@ class Review:
         self, how: Literal["accepted", "rules", "timeout"], actor: str, reason: str = ""
     ) -> None:
         self._stop_waiting()
-        self.closed = self.passed = True
+        self.progress.closed = self.passed = True
         self._gate.journal.append(
             ReviewClosed(step=self._step, how=how, actor=actor, reason=reason)
         )
 
     def _stop_waiting(self) -> None:
         self.waits = False
-        self._waited_sec = 0.0  # what it opens for next is new
+        self.progress.waited_sec = 0.0  # what it opens for next is new
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -281,7 +272,7 @@ class Review:
                 task=group.plan.task.name,
                 disposition=scored.result.disposition,
                 baseline=scored.result.baseline,
-                trials=scored.scores(),
+                trials=trial_scores(scored),
                 suspects={
                     each.trial: self._suspicions[each.trial]
                     for each in scored.rollouts
@@ -296,15 +287,15 @@ class Review:
         )
 
     def _merged(self, rollout: Rollout) -> list[Segment]:
-        """Once for all looks: it takes long where trials are."""
+        """The rollout's segments, merged once for all looks: that takes long where trials are."""
         if rollout.trial not in self._segments:
             merged = merge(rollout.calls, self._gate.recipe.train_summaries)
             self._segments[rollout.trial] = merged
         return self._segments[rollout.trial]
 
 
-def _command(decision: Decision, trial: str) -> Command:
-    """What a rule asks for. The refill itself is its whole group's."""
+def _command(decision: RuleDecision, trial: str) -> Command:
+    """The command that a rule's decision makes; the refill itself is its whole group's."""
     verb: CommandVerb
     match decision.verb:
         case "relabel":
@@ -314,3 +305,27 @@ def _command(decision: Decision, trial: str) -> Command:
         case "exclude" | "accept":
             verb, arguments = decision.verb, {}
     return Command(verb, trial, decision.actor, decision.reason, arguments)
+
+
+def suspicions(groups: Sequence[BatchGroup]) -> dict[str, tuple[Suspicion, ...]]:
+    """Trial -> what is odd about it, by its verdict; what was decided since has no part in it."""
+    return {
+        trial: tuple(Suspicion(suspect=suspect, why=why) for suspect, why in found)
+        for group in groups
+        for trial, found in suspects([examined(rollout) for rollout in group.members()]).items()
+    }
+
+
+def examined(rollout: Rollout) -> ExaminedTrial:
+    return ExaminedTrial(
+        trial=rollout.trial,
+        outcome_is_infrastructure=rollout.outcome.infrastructure,
+        human_touched=rollout.outcome is Outcome.HUMAN_TOUCHED,
+        reward=rollout.reward,
+        verdict=rollout.verdict,
+        turns=rollout.turns,
+        verifying_sec=rollout.verifying_sec,
+        commands=rollout.commands,
+        verifier_output=rollout.verifier_output,
+        completions=tuple(call.completion_ids for call in rollout.calls),
+    )

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class TrialFacts:
+class RuleFacts:
     """What rules can ask of a trial that is over."""
 
     task: str
@@ -38,14 +38,14 @@ class TrialFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What a rule says of a trial."""
+class RuleDecision:
+    """What a rule decides of a trial."""
 
     rule: str
-    """Its name."""
+    """Name of the rule."""
     verb: RuleVerb
     reward: float | None
-    """Of `relabel`, and only of it."""
+    """What `relabel` gives; None for other verbs."""
     reason: str
 
     @property
@@ -60,16 +60,16 @@ class ReviewRules:
 
     rules: tuple[Rule, ...] = ()
 
-    def decide(self, facts: TrialFacts) -> Decision | None:
-        """What the first rule that matches says; None: no rule does."""
+    def decide(self, facts: RuleFacts) -> RuleDecision | None:
+        """The decision of the first rule that matches; None: no rule does."""
         for rule in self.rules:
             if _matches(rule, facts):
-                return Decision(rule.name, rule.verb, rule.reward, rule.reason)
+                return RuleDecision(rule.name, rule.verb, rule.reward, rule.reason)
         return None
 
 
 def load_rules(path: Path) -> ReviewRules:
-    """The rules of a file.
+    """Read the rules of a file.
 
     Raises:
         ConfigError: it can't be read, or a rule in it can't be; the line names file and rule.
@@ -97,7 +97,7 @@ def append_rule(path: Path, rule: Rule) -> None:
         raise ConfigError(f"{path}: can't be written ({error.strerror})") from error
 
 
-def _matches(rule: Rule, facts: TrialFacts) -> bool:
+def _matches(rule: Rule, facts: RuleFacts) -> bool:
     when = rule.when
     return (
         _suspected(rule, facts.suspects)

@@ -7,34 +7,25 @@ from pathlib import Path
 
 from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.segments import Call
-from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
+from tbtui.config import RunConfig
+from tbtui.engines.grpo.outcome_policy import OutcomePolicy
 from tbtui.engines.grpo.plan import TrialPlan
-from tbtui.engines.grpo.sampling import SamplingLimits
-from tbtui.journal.events import Outcome, PhaseSeconds, TurnParsed
-from tbtui.rollout.messages import AgentName, CheckZeros, EnvironmentSpec, Keep
+from tbtui.journal.events import Outcome, PhaseSeconds
+from tbtui.rollout.messages import CheckZeros, EnvironmentSpec
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """What all trials of a run have in common."""
+    """What all trials of a run have in common: its settings, and what follows from them once the
+    run is prepared and the policy has started."""
 
+    config: RunConfig
+    outcomes: OutcomePolicy
     trials_dir: Path
     environment: EnvironmentSpec
     model_name: str
-    max_turns: int
-    trial_timeout_sec: float | None
-    limits: SamplingLimits
-    max_retries: int
-    n_parallel: int
-    outcomes: OutcomePolicy = field(default_factory=lambda: outcome_policy({}))
-    retry_wait_sec: float = 0.0
-    halt_after: int = 0
-    sample_timeout_sec: float = 600.0
-    starts_per_sec: float = 0.0
-    keep: Keep = "all"
-    agent: AgentName = "terminus-2"
-    enable_summarize: bool = False
-    proactive_summarization_threshold: int = 8_000
+    context_limit: int
+    """Tokens of the model's context."""
     check_zeros: CheckZeros = "faults"
     kill_before_verifying: bool = False
 
@@ -58,14 +49,9 @@ class Rollout:
     tokens: Tokens = field(default_factory=Tokens)
     """What the sampler read and wrote, of all attempts: given up or not, they are billed."""
     verdict: float | None = None
-    """What the verifier said, untouched; None when it never spoke."""
+    """What the verifier said, untouched; None when there is no verdict."""
     verifier_output: str = ""
     verifying_sec: float = 0.0
-    """Of the last attempt."""
+    """How long the verifier took, in the last attempt."""
     commands: tuple[str, ...] = ()
     """Keystrokes that the agent sent, in order, of the last attempt."""
-
-
-def sent(turn: TurnParsed) -> list[str]:
-    """The keystrokes of a turn; after an error nothing is executed."""
-    return [] if turn.error else [command.keystrokes for command in turn.commands]

@@ -35,7 +35,7 @@ Draw = Callable[[SampleRequest], Awaitable[Sample]]
 
 @dataclass(frozen=True, slots=True)
 class SamplingLimits:
-    """In tokens."""
+    """The most tokens of a model's context and of one completion."""
 
     context: int
     completion: int

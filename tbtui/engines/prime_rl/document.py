@@ -87,7 +87,7 @@ class Document:
         return table is not None and key in table
 
     def record(self, old: str, new: str | None, reason: str) -> None:
-        """List a change. Of a key that has come to `old` before, one change tells its whole way."""
+        """List a change. If a key was moved to `old` before, both moves become one entry."""
         for index, before in enumerate(self.changes):
             if before.new == old != before.old:
                 way = reason if reason == before.reason else f"{before.reason}; {reason}"

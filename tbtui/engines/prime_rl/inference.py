@@ -24,18 +24,18 @@ class InferenceError(Exception):
 
 
 class InferenceServers:
-    """All engines of a run."""
+    """The vLLM engines of a run, paused and resumed together."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         """`urls`: with or without a path; none: nothing is ever asked."""
         self.urls = tuple(_root(url) for url in urls)
 
     async def pause(self) -> bool:
-        """Hold all servers; their requests wait (`mode=keep`). Returns whether all could be asked
-        if they really stand still, and do.
+        """Hold all servers; their requests wait (`mode=keep`). Returns whether each has confirmed
+        that it is paused; some servers have no way to say so.
 
         Raises:
-            InferenceError: one can't; those that did go on again.
+            InferenceError: one can't be paused; the others go on again.
         """
         async with _client() as client:
             paused: list[str] = []
@@ -44,32 +44,33 @@ class InferenceServers:
                     params = {"mode": "keep", "clear_cache": "false"}
                     await _ask(client, "POST", f"{url}/pause", params)
                     paused.append(url)
-                return all([await self._stands(client, url) for url in paused])
+                return all([await self._is_held(client, url) for url in paused])
             except InferenceError:
                 for url in paused:
                     await _ask(client, "POST", f"{url}/resume")
                 raise
 
     async def resume(self) -> None:
-        """
+        """Let all servers go on.
+
         Raises:
-            InferenceError: a server doesn't go on, as far as it tells.
+            InferenceError: a server can't be asked, or says that it is still paused.
         """
         async with _client() as client:
             for url in self.urls:
                 await _ask(client, "POST", f"{url}/resume")
             for url in self.urls:
-                if await self._told(client, url) is True:
+                if await self._is_paused(client, url) is True:
                     raise InferenceError(f"{url} still says that it is paused")
 
-    async def _stands(self, client: httpx.AsyncClient, url: str) -> bool:
-        told = await self._told(client, url)
-        if told is False:
+    async def _is_held(self, client: httpx.AsyncClient, url: str) -> bool:
+        paused = await self._is_paused(client, url)
+        if paused is False:
             raise InferenceError(f"{url} took /pause and says that it isn't paused")
-        return told is True
+        return paused is True
 
-    async def _told(self, client: httpx.AsyncClient, url: str) -> bool | None:
-        """None: it has no way to tell."""
+    async def _is_paused(self, client: httpx.AsyncClient, url: str) -> bool | None:
+        """Whether the server says that it is paused; None: it has no such request."""
         try:
             answer = await _ask(client, "GET", f"{url}/is_paused")
         except _MissingError:

@@ -1,8 +1,7 @@
 """Configuration files of earlier Prime-RL, above all of its seed for Harbor, to today's.
 
-Renames and what is gone stand in `migrate_rules`; every key that changes is listed. A key that
-nobody knows stays, for Prime-RL's own classes to name (`validate`). Today's files come back as they
-are.
+Renames and what is gone stand in `migrate_rules`; every key that changes is listed. An
+unknown key stays: Prime-RL's own classes name it (`validate`). Today's files come back unchanged.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ _HARNESS = "env.agent.harness"
 SEED_RULES: tuple[Rule, ...] = (
     Rule("id", "env.taskset.id", "tbtui's plugin for Harbor tasks", lambda _: PLUGIN),
     Rule("args.tasks_dir", "env.taskset.tasks_dir", "a field of the taskset"),
-    *_gone("verifiers tells the agent with every rollout", "args.vllm_base_url", "model_name"),
+    *_gone("verifiers passes it with every rollout", "args.vllm_base_url", "model_name"),
     *_gone("give orchestrator.train.sampling.temperature", "args.temperature"),
     Rule("args.max_turns", f"{_HARNESS}.max_turns", "the plugin has a limit; 30 is usual", _limit),
     Rule("args.model_info", f"{_HARNESS}.context_limit", "what the model is served with", _context),

@@ -1,6 +1,7 @@
 """Prime-RL's TOML from the settings of a run.
 
-Which setting becomes what is in `settings_table`, what can't be said in it in `settings_problems`.
+Which key carries a setting is declared with it (`config.settings`); what Prime-RL can't do is in
+`config_checks`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tbtui.catalog.places import find_tasks
 from tbtui.catalog.sets import choose, is_name
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
-from tbtui.engines.prime_rl.settings_problems import (
+from tbtui.config.problems import require_no_errors
+from tbtui.engines.prime_rl.config_checks import (
     chat_template_renders,
     context_of,
     evaluates,
@@ -36,9 +38,7 @@ def prime_rl_config(config: RunConfig) -> dict[str, Any]:
     Raises:
         ConfigError: the first error of `prime_rl_problems`.
     """
-    for problem in prime_rl_problems(config):
-        if problem.level == "error":
-            raise ConfigError(problem.text)
+    require_no_errors(prime_rl_problems(config))
     context = context_of(config)
     toml: dict[str, Any] = {
         "max_steps": config.max_steps,
@@ -87,7 +87,7 @@ def _trainer(config: RunConfig) -> dict[str, Any]:
     rank = config.lora_rank
     return {
         "model": {"lora": {"rank": rank, "alpha": ALPHA_PER_RANK * rank}},
-        # Prime-RL reads the text "None" as no value, which TOML hasn't got.
+        # TOML has no null; Prime-RL reads the text "None" as one.
         "optim": {"lr": config.learning_rate, "max_norm": config.grad_clip or "None"},
         "scheduler": _scheduler(config),
     }
@@ -197,7 +197,7 @@ def _tasks(config: RunConfig, *, heldout: bool) -> dict[str, Any]:
 
 
 def _directory(given: Path) -> Path:
-    """Of the tasks; one that isn't here may be on the machine that trains."""
+    """The tasks' directory; one that doesn't exist here may be on the machine that trains."""
     try:
         return find_tasks(given)
     except CatalogError:

@@ -27,7 +27,7 @@ class Validation:
     """What Prime-RL says of a configuration."""
 
     by: str | None
-    """Whose classes they were; none: nobody's, and `unchecked` says why."""
+    """The classes that checked it; None: none could, and `unchecked` says why."""
     errors: tuple[str, ...] = ()
     """One line each, `key: what is wrong`."""
     unchecked: str = ""
@@ -109,7 +109,7 @@ def _ask(classes: _Classes, toml: Mapping[str, Any]) -> Validation:
     try:
         answer = subprocess.run(
             [classes.python, "-c", _PROGRAM],
-            # Prime-RL reads TOML, whose dates are the only values that JSON hasn't got.
+            # Prime-RL reads TOML, whose dates are the only values that JSON lacks.
             input=json.dumps(toml, default=str),
             capture_output=True,
             text=True,

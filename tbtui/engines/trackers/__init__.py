@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 from tbtui.config import ConfigError, RunConfig, to_json
 from tbtui.engines.trackers.base import Sink, Tracker, close_all
-from tbtui.engines.trackers.jsonl import JsonLinesSink
-from tbtui.engines.trackers.tensorboard import PACKAGE as TENSORBOARD
-from tbtui.engines.trackers.tensorboard import TensorBoardSink
-from tbtui.engines.trackers.trackio import PACKAGE as TRACKIO
-from tbtui.engines.trackers.trackio import TrackioSink
-from tbtui.engines.trackers.wandb import WandbSink
+from tbtui.engines.trackers.sinks import (
+    TENSORBOARD,
+    TRACKIO,
+    JsonLinesSink,
+    TensorBoardSink,
+    TrackioSink,
+    WandbSink,
+)
 from tbtui.journal.rundir import RunDirectory
 
 __all__ = ["Tracker", "check_trackers", "close_all", "trackers_for"]

@@ -1,4 +1,5 @@
-"""Follows a run's journal on a thread that nothing waits for, and hands its rows to one sink."""
+"""Follows a run's journal on a thread that nothing waits for, and hands its rows to one sink:
+one row a step and one an evaluation, under the ecosystem's names."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tbtui.engines.trackers.rows import KINDS, Row, RowCounter
+from tbtui.journal.events import Entry, EvalFinished, StepFinished
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 
@@ -20,9 +21,67 @@ _PATIENCE_SEC = 30.0
 
 log = logging.getLogger(__name__)
 
+KINDS = ("step_finished", "eval_finished")
+"""The kinds of events that rows are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The numbers of one step, or of one evaluation."""
+
+    index: int
+    """Place among the run's rows, from 0: the same at every reading of the journal."""
+    step: int
+    """Optimiser steps done, which is what charts have as their x axis."""
+    time: float
+    """Seconds since the epoch."""
+    values: dict[str, float]
+
+
+class RowCounter:
+    """Makes rows of a journal's entries, read from the start and in order."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, int, float]] = set()
+
+    def rows(self, entries: Iterable[Entry]) -> list[Row]:
+        """The rows that these entries add; a step or an evaluation journalled twice is one row."""
+        rows = []
+        for entry in entries:
+            match entry.event:
+                case StepFinished() as event:
+                    key, values = ("step", event.step, 0.0), dict(event.metrics)
+                case EvalFinished() as event:
+                    key, values = ("eval", event.step, event.temperature), _evaluation(event)
+                case _:
+                    continue
+            if key not in self._seen:
+                rows.append(Row(len(self._seen), event.step, entry.time, values))
+                self._seen.add(key)
+        return rows
+
+
+def _evaluation(event: EvalFinished) -> dict[str, float]:
+    """`test/*`, without a scored trial only how many there were; and what it cost."""
+    values = {
+        "test/scored_episodes": float(event.scored),
+        "test/unscored_episodes": float(event.unscored),
+    }
+    if event.pass_rate is not None:
+        values["test/pass_rate"] = event.pass_rate
+    for kind, rate in event.by_kind.items():
+        values[f"test/{kind}/pass_rate"] = rate
+    for dataset, rate in event.by_dataset.items():
+        values[f"test/dataset/{dataset}/pass_rate"] = rate
+    for k, estimate in event.pass_at.items():
+        values[f"test/pass_at_{k}"] = estimate.value
+        values[f"test/pass_at_{k}/low"] = estimate.low
+        values[f"test/pass_at_{k}/high"] = estimate.high
+    return values | event.metrics
+
 
 class Sink(Protocol):
-    """Where rows go. Everything happens on the tracker's thread; any error ends the tracking."""
+    """Takes rows. All calls come on the tracker's thread; any error ends the tracking."""
 
     def log(self, rows: Sequence[Row]) -> None:
         """Take rows in. The first call has all that the journal held so far, maybe none."""
@@ -34,8 +93,8 @@ class Sink(Protocol):
 class Tracker:
     """Logs each step's and each evaluation's metrics.
 
-    It can never stop or slow the training: whatever goes wrong is told once, through `on_failure`
-    (called on the tracker's thread with one line), and ends this tracking alone.
+    It can never stop or slow the training: whatever goes wrong is reported once, through
+    `on_failure` (called on the tracker's thread with one line), and ends this tracking alone.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Until the other side closes its end; what Trackio prints goes to this process's log."""
+    """Log rows until the parent closes its end; what Trackio prints goes to this process's log."""
     import trackio  # type: ignore[import-not-found,unused-ignore]
 
     opening = json.loads(sys.stdin.readline())

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tbtui.policies.base import Answer, Message, PolicyRefusedError
-from tbtui.policies.chat.base import Thinking
-from tbtui.policies.chat.thinking import Marks, find_marks, read_text
+from tbtui.policies.base import Answer, Message, PolicyRefusedError, Thinking
+from tbtui.policies.chat.template import Marks, find_marks, read_text
 from tbtui.policies.chat.tokenizer_files import quiet_import, vocabulary_of
 from tbtui.policies.chat.vocabulary import Vocabulary
 
@@ -52,7 +51,7 @@ def cookbook_renderer(name: str, tokenizer: str, thinking: Thinking) -> Cookbook
 
 
 class CookbookRenderer:
-    """Implements `tbtui.policies.chat.ChatRenderer` with a `tinker_cookbook.renderers.Renderer`."""
+    """Implements `tbtui.policies.base.ChatRenderer` with a `tinker_cookbook.renderers.Renderer`."""
 
     def __init__(
         self,

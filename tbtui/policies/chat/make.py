@@ -1,12 +1,12 @@
-"""From the setting `renderer` to a renderer."""
+"""Makes the renderer that the setting `renderer` names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tbtui.imports import import_named
-from tbtui.policies.base import PolicyRefusedError
-from tbtui.policies.chat.base import ChatRenderer, Thinking
+from tbtui.policies.base import ChatRenderer, PolicyRefusedError, Thinking
+from tbtui.policies.threads import in_daemon_thread
 
 _METHODS = ("render", "extend", "answer", "pieces")
 _FACTS = ("stop_ids", "digest", "vocab_size", "notes")
@@ -39,6 +39,11 @@ def make_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer
     )
 
 
+async def load_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer:
+    """As `make_renderer`, in a thread that the end of the process doesn't wait for."""
+    return await in_daemon_thread(lambda: make_renderer(name, tokenizer, thinking), "renderer")
+
+
 def _template(tokenizer: str, thinking: Thinking) -> ChatRenderer:
     from tbtui.policies.chat.template import TemplateRenderer
     from tbtui.policies.chat.tokenizer_files import TokenizerFiles
@@ -48,7 +53,7 @@ def _template(tokenizer: str, thinking: Thinking) -> ChatRenderer:
 
 
 def _embedded(thinking: Thinking) -> ChatRenderer:
-    from tbtui.policies.chat.embedded import EmbeddedRenderer
+    from tbtui.policies.local.renderer import EmbeddedRenderer
 
     if thinking == "off":
         raise PolicyRefusedError("thinking=off: the embedded model does not think; leave it out")

@@ -63,7 +63,7 @@ class TokenizerFiles:
 
 
 def vocabulary_of(tokenizer: Any) -> Vocabulary | None:
-    """Of a transformers tokenizer; None when it is not built on the `tokenizers` library."""
+    """Vocabulary of a transformers tokenizer; None when it is none of the `tokenizers` library."""
     from tokenizers import Tokenizer
 
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -6,9 +6,39 @@ process                         the child process around a Learner
 learner, checkpoint_file        trained and published weights, optimiser, versions; save, load
 sampling                        batched sampling with a key/value cache
 gradient                        loss and gradient of a batch, packed and spread over threads
-model, forward, backward, optimizer
-                                the arithmetic
-tokenizer, renderer, terminus   text to tokens and back
-shipped, checkpoint/            the shipped checkpoint; tests/by_hand/starter makes it
+model, forward                  the arithmetic
+tokenizer, renderer             text to tokens and back
+checkpoint/                     the shipped checkpoint; tests/by_hand/starter makes it
 export                          to a Hugging Face Llama checkpoint
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tbtui.policies.backend import Backend, off_policy_temperature
+
+if TYPE_CHECKING:
+    from tbtui.config import RunConfig
+    from tbtui.config.problems import Problem
+    from tbtui.policies.base import Policy
+
+
+def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
+    from tbtui.policies.local.client import LocalPolicy
+
+    checkpoint = Path(config.checkpoint) if config.checkpoint else None
+    return LocalPolicy(checkpoint, model_name=config.model_name, log=log_file)
+
+
+def _problems(config: RunConfig) -> Iterator[Problem]:
+    from tbtui.config.problems import error
+
+    if "lora_rank" in config.given:
+        yield error("lora_rank: the embedded policy trains all its weights; leave it out")
+    yield from off_policy_temperature(config, "the embedded policy")
+
+
+BACKEND = Backend(_make, _problems)

@@ -44,10 +44,8 @@ from tbtui.policies.local.messages import (
     Weights,
 )
 from tbtui.policies.local.model import Array
-from tbtui.policies.local.renderer import LocalRenderer
-from tbtui.policies.local.shipped import SHIPPED, TOKENIZER
-from tbtui.policies.local.terminus import check_installed_harbor
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.renderer import LocalRenderer, check_installed_harbor
+from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
 from tbtui.policies.work import Work, fitted
 
 Asked = tuple[SampleRequest, asyncio.Future[Sample]]
@@ -200,7 +198,7 @@ class LocalPolicy:
             while self._waiting:
                 count = min(self._max_rows, len(self._waiting))
                 batch = [self._waiting.popleft() for _ in range(count)]
-                # Whoever asked may have been cancelled meanwhile.
+                # The caller may have been cancelled meanwhile.
                 batch = [asked for asked in batch if not asked[1].done()]
                 if batch:
                     await self._send(process, batch)

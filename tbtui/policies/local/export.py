@@ -17,8 +17,7 @@ import numpy as np
 from tbtui.policies.base import PolicyError
 from tbtui.policies.local.checkpoint_file import read_checkpoint
 from tbtui.policies.local.model import Array, ModelConfig, Parameters
-from tbtui.policies.local.shipped import TOKENIZER
-from tbtui.policies.local.tokenizer import ASSISTANT, END, USER, LocalTokenizer
+from tbtui.policies.local.tokenizer import ASSISTANT, END, TOKENIZER, USER, LocalTokenizer
 
 _CHAT_TEMPLATE = (
     "{% for m in messages %}"

@@ -1,4 +1,4 @@
-"""What the client and the policy's process say to each other. Pickled; both are this program."""
+"""Messages between the client and the policy's process. Pickled; both are this program."""
 
 from __future__ import annotations
 

@@ -14,12 +14,16 @@ from typing import Self
 from tokenizers import Tokenizer
 
 from tbtui.policies.base import PolicyError
-from tbtui.policies.byte_level import byte_of_character, split_text
+from tbtui.policies.chat.vocabulary import byte_of_character, split_text
 
 END = "<|end|>"
 USER = "<|user|>"
 ASSISTANT = "<|asst|>"
 SPECIAL = (END, USER, ASSISTANT)
+
+SHIPPED = Path(__file__).parent / "checkpoint"
+"""The checkpoint in the package, with its tokenizer."""
+TOKENIZER = SHIPPED / "tokenizer.json"
 
 
 class LocalTokenizer:

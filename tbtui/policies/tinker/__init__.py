@@ -1,4 +1,54 @@
 """A model behind a server that speaks the Tinker API: the hosted service, or one's own."""
 
-from tbtui.policies.tinker.policy import TinkerPolicy as TinkerPolicy
-from tbtui.policies.tinker.settings import TinkerSettings as TinkerSettings
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING
+
+from tbtui.policies.backend import Backend, off_policy_temperature
+
+if TYPE_CHECKING:
+    from tbtui.config import RunConfig
+    from tbtui.config.problems import Problem
+    from tbtui.policies.base import Policy
+
+
+def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
+    from tbtui.policies.tinker.policy import TinkerPolicy
+    from tbtui.policies.tinker.training_run import TinkerSettings
+
+    return TinkerPolicy(
+        TinkerSettings(
+            model_name=config.model_name,
+            checkpoint=config.checkpoint,
+            base_url=config.tinker_base_url,
+            lora_rank=config.lora_rank,
+            seed=config.seed,
+            loss=config.loss_fn,
+            context_limit=config.context_limit,
+            tokenizer=config.tokenizer,
+            renderer=config.renderer,
+            thinking=config.thinking,
+            checkpoint_ttl_hours=config.checkpoint_ttl_hours,
+            run_name=config.run_name,
+        ),
+        log_file,
+    )
+
+
+def _problems(config: RunConfig) -> Iterator[Problem]:
+    from tbtui.config.problems import error
+    from tbtui.config.values import without_password
+
+    if config.tinker_base_url != without_password(config.tinker_base_url):
+        yield error(
+            "tinker_base_url: leave user and password out of it, which the SDK would write into"
+            " logs; a server's key is TINKER_API_KEY"
+        )
+    # Another server may well serve the embedded model, whose name need not be given.
+    if "model_name" not in config.given and config.tinker_base_url is None:
+        yield error("model_name: name a model of the Tinker server, such as Qwen/Qwen3-8B")
+    yield from off_policy_temperature(config, "a Tinker server")
+
+
+BACKEND = Backend(_make, _problems, address=("tinker_base_url", "Tinker"))

@@ -1,4 +1,4 @@
-"""What a checkpoint directory keeps of a checkpoint that a Tinker server holds: `tinker.json`.
+"""Reads and writes `tinker.json`: what a directory keeps of a checkpoint on a Tinker server.
 
 The weights and the optimiser stay on the server, under a path; the file says where, of what, and
 how long they will be there. It holds no credentials.
@@ -45,7 +45,7 @@ class TinkerCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     """None: it stays until it is deleted."""
     size_bytes: int | None = None
-    """At the server; None where it doesn't tell."""
+    """At the server; None where it doesn't report that."""
 
     @property
     def expiry(self) -> str:

@@ -1,4 +1,4 @@
-"""Our training data as the Tinker protocol has them, and its answers back onto ours.
+"""Converts training data to the Tinker protocol's, and its answers back.
 
 A datum of T tokens is sent as T - 1 inputs with T - 1 targets, each the token that follows, so
 what is said of token t stands at position t - 1.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tbtui.algorithm.losses import policy_loss
 from tbtui.policies.base import Datum, LossName, LossSettings, PolicyError
 
 if TYPE_CHECKING:
@@ -143,3 +144,25 @@ def _on_mask(datum: Datum, values: FloatArray) -> FloatArray:
     array = np.zeros(len(datum.tokens), np.float32)
     array[datum.mask] = values
     return array[1:]
+
+
+def loss_and_slopes(
+    data: Sequence[Datum], logprobs: Masked, settings: LossSettings
+) -> tuple[float, Masked]:
+    """The summed loss, and minus its derivative with respect to each of `logprobs`.
+
+    Servers report different things as a batch's loss; and where one has not the loss that was
+    asked for, its gradient can be had all the same: any loss with the same derivatives with respect
+    to the log-probabilities has the same gradient with respect to the weights (the chain rule; the
+    Tinker SDK's `forward_backward_custom` does the same, with torch).
+    """
+    total = 0.0
+    slopes: list[FloatArray] = []
+    for datum, new in zip(data, logprobs, strict=True):
+        mask = datum.mask
+        loss, derivative = policy_loss(
+            new, datum.logprobs[mask], datum.advantages[mask], datum.weights[mask], settings
+        )
+        total += loss
+        slopes.append(-derivative)
+    return total, tuple(slopes)

@@ -1,4 +1,4 @@
-"""What the Tinker SDK raises, as one line for a person and as a class that says what can be done.
+"""Turns what the Tinker SDK raises into one line for a person, of a class that says what helps.
 
 Three outcomes. `PolicyLostError`: what was being trained is gone or in doubt, and a policy made
 afresh from the last checkpoint goes on. `PolicyError` of a training request: doing it again can't
@@ -18,14 +18,13 @@ from tbtui.policies.base import (
     PolicyLostError,
     PolicyRefusedError,
 )
+from tbtui.policies.library_log import CREDENTIAL
 
 THE_SERVER = "the Tinker server"
 
 GATEWAY_STATUSES = frozenset({502, 503, 504, *range(520, 531)})
 """What a proxy answers for a server that it can't reach."""
 _LONGEST_QUOTE = 300
-
-_KEY = re.compile(r"\b(?:tml-[\w.-]+|eyJ[\w.-]{8,})")
 
 _SDK_DRESSING = re.compile(r"^Request failed: (?P<words>.*?) for self\.request_id=.*$", re.DOTALL)
 
@@ -112,7 +111,7 @@ def status_code(error: BaseException) -> int | None:
 
 def without_key(text: str) -> str:
     """`text` on one line, not too long, with anything that looks like a credential left out."""
-    line = _KEY.sub("[key]", " ".join(text.split()))
+    line = CREDENTIAL.sub("[key]", " ".join(text.split()))
     return line if len(line) <= _LONGEST_QUOTE else line[: _LONGEST_QUOTE - 1] + "…"
 
 

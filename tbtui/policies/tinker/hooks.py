@@ -1,4 +1,4 @@
-"""Where the Tinker SDK tells how its server is doing: its queue, its connection, its retries.
+"""Watches what the Tinker SDK knows of its server: its queue, its connection, its retries.
 
 None of these places is part of the SDK's public interface. Each is looked for before it is used;
 where one is gone, the state is `unknown` and the reason says so, and nothing else changes.
@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tbtui.policies.base import ServerState
 from tbtui.policies.meter import RequestMeter, StateSource
 from tbtui.policies.tinker.errors import GATEWAY_STATUSES, server_words
+from tbtui.server_status import ServerState
 
 if TYPE_CHECKING:
     import tinker
@@ -47,7 +47,7 @@ type _Submission = Callable[..., Awaitable[Any]]
 
 
 class QueueStates:
-    """Takes the place of the SDK's observer of one queue, which logs, and not before 15 minutes."""
+    """Observes one queue in place of the SDK's observer, which logs, and only after 15 minutes."""
 
     def __init__(self, meter: RequestMeter, source: StateSource) -> None:
         self._meter = meter
@@ -94,8 +94,8 @@ def watch_training(meter: RequestMeter, training_client: TrainingClient) -> None
 def watch_sampling(meter: RequestMeter, sampling_client: SamplingClient) -> None:
     """The state of the queue of this client's sampling requests from now on, and its retries."""
     if hasattr(sampling_client, _SAMPLING):
-        told = QueueStates(meter, "sampling").on_queue_state_change
-        setattr(sampling_client, _SAMPLING, told)
+        observer = QueueStates(meter, "sampling")
+        setattr(sampling_client, _SAMPLING, observer.on_queue_state_change)
     else:
         _not_told(meter, "sampling", "sampling")
     retrying = getattr(sampling_client, "retry_handler", None)
@@ -187,7 +187,7 @@ def _watched(
     """The client that `lending` lends for one call.
 
     Args:
-        errors: which of the server's errors this call tells of.
+        errors: which of the server's errors this call shows.
         pays: its success says that the account pays.
         asks_again: after 429 the same is asked again.
     """
@@ -285,4 +285,4 @@ def _count_resends(meter: RequestMeter, owner: Any, name: str) -> None:
 def _not_told(meter: RequestMeter, source: StateSource, what: str) -> None:
     import tinker
 
-    meter.state("unknown", f"Tinker SDK {tinker.__version__} doesn't tell of {what}", source)
+    meter.state("unknown", f"Tinker SDK {tinker.__version__} doesn't report {what}", source)

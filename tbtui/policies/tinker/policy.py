@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from tbtui.policies.base import (
     Activity,
+    ChatRenderer,
     Datum,
     Ended,
     GradientResult,
@@ -29,11 +29,10 @@ from tbtui.policies.base import (
     SampleRequest,
     StepResult,
 )
-from tbtui.policies.chat.base import ChatRenderer
+from tbtui.policies.chat.make import load_renderer
+from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.threads import in_daemon_thread
-from tbtui.policies.tinker.abilities import Abilities
-from tbtui.policies.tinker.capabilities import ask_server, context_limit
+from tbtui.policies.tinker.capabilities import Abilities, ask_server
 from tbtui.policies.tinker.checkpoints import (
     read_checkpoint,
     require_fitting,
@@ -47,11 +46,9 @@ from tbtui.policies.tinker.samplers import (
     SamplerGoneError,
     sampling_error,
 )
-from tbtui.policies.tinker.sdk_log import sdk_log_to
 from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
-from tbtui.policies.tinker.settings import TinkerSettings
-from tbtui.policies.tinker.training_run import TrainingRun
-from tbtui.policies.work import Work, fitted
+from tbtui.policies.tinker.training_run import TinkerSettings, TrainingRun
+from tbtui.policies.work import Work, context_limit, fitted, unless_closed
 
 if TYPE_CHECKING:
     import tinker
@@ -83,7 +80,7 @@ class TinkerPolicy:
     ) -> None:
         """
         Args:
-            log: where the SDK's log goes.
+            log: where what the SDK and its libraries log goes.
             meter: counts requests; one of its own when None.
         """
         self._settings = settings
@@ -124,7 +121,7 @@ class TinkerPolicy:
         `resume`: one training client is made, with the weights of this checkpoint.
         """
         settings = self._settings
-        self._resources.enter_context(sdk_log_to(self._log))
+        self._resources.enter_context(library_log_to(self._log))
         self._over = asyncio.get_running_loop().create_future()
         server = server_address(settings.base_url)
         model_name, rank = settings.model_name, settings.lora_rank
@@ -143,15 +140,19 @@ class TinkerPolicy:
             session = await open_session(settings.base_url, settings.run_name, self._meter)
             self._session = session
             abilities = await ask_server(session.rest, settings.model_name)
-        limit = context_limit(abilities, settings.context_limit)
+        limit = context_limit(
+            abilities.context_limit, settings.context_limit, settings.model_name, THE_SERVER
+        )
         run = TrainingRun(session, settings, self._meter, origin)
         if settings.tokenizer is not None or settings.renderer == "embedded":
             # What doesn't depend on the server is refused before a place in its queue is taken.
-            renderer = await _renderer(settings, settings.tokenizer or settings.model_name)
+            tokenizer = settings.tokenizer or settings.model_name
+            renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
             await run.create(resume, checkpoint)
         else:
             named = await run.create(resume, checkpoint)
-            renderer = await _renderer(settings, named or settings.model_name)
+            tokenizer = named or settings.model_name
+            renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
         abilities, sampler = await run.prepare(abilities)
         self._published.publish(sampler)
         self._version, self._resumed = sampler.version, resume
@@ -168,6 +169,7 @@ class TinkerPolicy:
             honours=_honours(settings, abilities),
             tokenizer=renderer.digest,
             notes=(*abilities.notes, *renderer.notes),
+            address=server,
         )
 
     async def sample(self, request: SampleRequest) -> Sample:
@@ -243,10 +245,10 @@ class TinkerPolicy:
 
     def status(self) -> PolicyStatus:
         in_flight = len(self._unanswered)
-        # Which of them the server works on, it doesn't tell.
+        # Which of them the server works on, it doesn't report.
         stored = None if self._run is None else self._run.stored_bytes
-        server = dataclasses.replace(self._meter.status(), stored_bytes=stored)
-        return self._work.status(in_flight, running=in_flight, server=server)
+        server = self._meter.status()
+        return self._work.status(in_flight, running=in_flight, server=server, stored_bytes=stored)
 
     async def close(self, ended: Ended = "success") -> None:
         """End the session; what is still in flight fails with `PolicyError`."""
@@ -268,13 +270,9 @@ class TinkerPolicy:
             answer = sampler.ask(request, self.renderer.stop_ids)
             self._unanswered.add(answer)
             try:
-                return await answer
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                # It wasn't whoever asked that cancelled it.
-                raise PolicyError("sampling: the policy has been closed") from None
+                return await unless_closed(answer, "sampling: the policy has been closed")
+            except PolicyError:
+                raise
             except Exception as error:
                 address = "" if self._session is None else f" at {self._session.address}"
                 raise sampling_error(error, "sampling", f"{THE_SERVER}{address}") from error
@@ -316,15 +314,7 @@ class TinkerPolicy:
     def _end(self, error: PolicyError) -> None:
         if self._over is not None and not self._over.done():
             self._over.set_exception(error)
-            self._over.exception()  # whoever asks for anything later has it
-
-
-async def _renderer(settings: TinkerSettings, tokenizer: str) -> ChatRenderer:
-    from tbtui.policies.chat.make import make_renderer
-
-    return await in_daemon_thread(
-        lambda: make_renderer(settings.renderer, tokenizer, settings.thinking), "tinker-renderer"
-    )
+            self._over.exception()  # later calls raise it
 
 
 def _honours(settings: TinkerSettings, abilities: Abilities) -> frozenset[str]:

@@ -26,7 +26,7 @@ _GONE_WORDS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 SEEDS = 2**31
-"""A server's seeds are smaller than this: SkyRL's are, and nobody tells of the others."""
+"""A server's seeds are smaller than this: SkyRL's are, and others' limits are unknown."""
 _CONCURRENT_SCORES = 64
 
 
@@ -101,16 +101,16 @@ class Sampler:
         if not datum.mask.any():
             return np.zeros(0, np.float32)
         try:
-            told = await self.client.compute_logprobs(
+            given = await self.client.compute_logprobs(
                 tinker.ModelInput.from_ints(datum.tokens.tolist())
             )
         except Exception as error:
             raise sampling_error(error, "the reference's log-probabilities") from error
         # SkyRL leaves out the first token's, which has none; the hosted service says None.
-        values = np.array([np.nan] * (len(datum.tokens) - len(told)) + list(told), np.float32)
+        values = np.array([np.nan] * (len(datum.tokens) - len(given)) + list(given), np.float32)
         if len(values) != len(datum.tokens) or not np.isfinite(values[datum.mask]).all():
             raise PolicyError(
-                f"kl_penalty_coef: the Tinker server told {len(told)} log-probabilities of a"
+                f"kl_penalty_coef: the Tinker server gave {len(given)} log-probabilities of a"
                 f" sequence of {len(datum.tokens)} tokens; it can't be the reference"
             )
         return values[datum.mask]
@@ -148,7 +148,7 @@ class CurrentSampler:
 
     @property
     def version(self) -> int | None:
-        """Of the weights published last; None: there are none."""
+        """Version of the weights published last; None: there are none."""
         return None if self._current is None else self._current.version
 
     def publish(self, sampler: Sampler) -> None:
@@ -161,7 +161,7 @@ class CurrentSampler:
         self._current = sampler
 
     async def instead_of(self, gone: Sampler) -> Sampler:
-        """Whom to ask now that the server has dropped `gone`."""
+        """The sampler to ask now that the server has dropped `gone`."""
         if self._renewing is None and self._current is not gone and self._current is not None:
             return self._current
         if self._renewing is None:
@@ -177,4 +177,4 @@ class CurrentSampler:
     def _settled(self, renewing: asyncio.Task[Sampler]) -> None:
         self._renewing = None
         if not renewing.cancelled():
-            renewing.exception()  # whoever waited has it; nobody may be left to
+            renewing.exception()  # those that waited have it; there may be none

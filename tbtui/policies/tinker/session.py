@@ -45,8 +45,8 @@ class TinkerSession:
         """Of the server, without credentials."""
 
     async def close(self, ended: Ended) -> None:
-        """Tell the server how the run ended and let go of its connections. Takes `CLOSING_SEC` at
-        most, and never fails: what can't be told is logged."""
+        """Report to the server how the run ended and close its connections. Takes `CLOSING_SEC` at
+        most, and never fails: what goes wrong is logged."""
         closing = self.service.close(ended)
         try:
             async with asyncio.timeout(CLOSING_SEC):
@@ -90,7 +90,7 @@ async def open_session(
     Args:
         base_url: None: `TINKER_BASE_URL`, else the hosted service.
         run_name: for the server's list of sessions.
-        meter: is told of the connection's state from now on.
+        meter: gets the connection's state from now on.
         patience_sec: how long to wait for a server that can't be reached.
 
     Raises:
@@ -112,7 +112,7 @@ async def open_session(
     def begin() -> tinker.RestClient:
         holder = service.holder
         if given_up.is_set():
-            # Nobody waits for it any more: it must not be kept alive.
+            # It is no longer awaited: it must not be kept alive.
             holder.close()
         return tinker.RestClient(base_url=base_url)
 

@@ -18,23 +18,24 @@ from tbtui.policies.base import (
     OptimSettings,
     PolicyError,
     PolicyLostError,
-    RequestKind,
     StepResult,
 )
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker.abilities import Abilities
-from tbtui.policies.tinker.client_loss import loss_and_slopes
+from tbtui.policies.tinker.capabilities import Abilities
 from tbtui.policies.tinker.data import (
     Masked,
     answered,
     check_data,
     cross_entropy_data,
     linear_data,
+    loss_and_slopes,
     loss_config,
     masked_ones,
     policy_data,
 )
 from tbtui.policies.tinker.errors import policy_error
+from tbtui.policies.work import unless_closed
+from tbtui.server_status import RequestKind
 
 if TYPE_CHECKING:
     import tinker
@@ -50,6 +51,7 @@ _GRAD_NORM = re.compile(
 _GRADIENT = "the gradient"
 _STEP = "the optimiser step"
 _FORWARD = "the log-probabilities of the data"
+_CLOSED = "the policy was closed before the Tinker server answered"
 
 Earlier = tuple[asyncio.Task[object], ...]
 """What was asked for before and is not done."""
@@ -71,7 +73,7 @@ class Training:
     over, or a step's outcome is unknown, every further call raises `PolicyLostError`: that of the
     optimiser step too that was on its way already, whatever the server says of it.
 
-    Whoever cancels a call stops waiting for it; the request goes on.
+    A caller that is cancelled stops waiting; the request goes on.
     """
 
     def __init__(
@@ -91,8 +93,8 @@ class Training:
 
     async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
         """As `Policy.accumulate`. The loss is ours, computed from the server's log-probabilities;
-        the server's own metrics are told as `server/...`. Nothing is asked of the server for data
-        without a trained token."""
+        the server's own metrics are reported as `server/...`. Nothing is asked of the server for
+        data without a trained token."""
         return await self._begin(lambda _: self._accumulate(data, loss))
 
     async def apply(self, settings: OptimSettings) -> StepResult:
@@ -264,7 +266,7 @@ class Training:
         async with self._order:
             self._check()
             answer = submit()
-        result = await _unless_closed(answer)
+        result = await unless_closed(answer, _CLOSED)
         await self._settled(earlier)
         return result
 
@@ -276,7 +278,7 @@ class Training:
 
     async def _answer[T](self, kind: RequestKind, answer: Awaitable[T]) -> T:
         with self._meter.request(kind):
-            return await _unless_closed(answer)
+            return await unless_closed(answer, _CLOSED)
 
     async def _settled(self, earlier: Earlier) -> None:
         """Wait for what was asked for before; raises if it is lost then."""
@@ -295,17 +297,6 @@ class Training:
             if not isinstance(error, PolicyLostError):
                 self._lost += "; what there is of the gradient can't be taken back"
         return error
-
-
-async def _unless_closed[T](answer: Awaitable[T]) -> T:
-    """An SDK that is closed cancels what it still waits for; that is no cancellation of ours."""
-    try:
-        return await answer
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise PolicyError("the policy was closed before the Tinker server answered") from None
 
 
 def _spread(data: Sequence[Datum], kept: Masked) -> Masked:

@@ -6,16 +6,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.policies.base import Datum, PolicyError, PolicyRefusedError
+from tbtui.policies.base import Datum, LossName, PolicyError, PolicyRefusedError, Thinking
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker.abilities import Abilities
-from tbtui.policies.tinker.capabilities import ask_training
+from tbtui.policies.tinker.capabilities import Abilities, ask_training
 from tbtui.policies.tinker.checkpoints import (
     TinkerCheckpoint,
     checkpoint_name,
@@ -27,7 +27,6 @@ from tbtui.policies.tinker.errors import sdk_errors, status_code
 from tbtui.policies.tinker.hooks import watch_creation, watch_sampling, watch_training
 from tbtui.policies.tinker.samplers import Sampler, SamplerGoneError
 from tbtui.policies.tinker.session import TinkerSession
-from tbtui.policies.tinker.settings import TinkerSettings
 from tbtui.policies.tinker.training import Training
 
 if TYPE_CHECKING:
@@ -41,6 +40,31 @@ _FORGETTING_SEC = 60.0
 _ASKING_SEC = 10.0
 _ALREADY_GONE = (404, 405, 410, 501)
 """The server hasn't got the checkpoint, or deletes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TinkerSettings:
+    """The settings of a run that its Tinker policy needs, under their own names."""
+
+    model_name: str
+    """Base model, as the server calls it."""
+    checkpoint: str | None = None
+    """To start from: a `tinker://` path, or a checkpoint directory that `save` wrote."""
+    base_url: str | None = None
+    """None: `TINKER_BASE_URL`, else the hosted service."""
+    lora_rank: int = 32
+    seed: int = 0
+    loss: LossName = "importance_sampling"
+    """The one that will be asked for, so that it can be seen at start whether the server has it."""
+    context_limit: int | None = None
+    """Tokens; None: all that the server allows for the model."""
+    tokenizer: str | None = None
+    """Directory, or name on the Hugging Face hub; None: what the server names."""
+    renderer: str = "template"
+    thinking: Thinking = "keep"
+    checkpoint_ttl_hours: int | None = None
+    run_name: str | None = None
+    """For the server's list of sessions."""
 
 
 class TrainingRun:
@@ -115,7 +139,7 @@ class TrainingRun:
     async def prepare(self, abilities: Abilities) -> tuple[Abilities, Sampler]:
         """Find out what else the server can do, and publish the weights to start from."""
         assert self._client is not None
-        abilities = await ask_training(self._client, abilities, self._settings)
+        abilities = await ask_training(self._client, abilities, self._settings.loss)
         self._abilities = abilities
         self._train(self._client)
         published = await self.publish(self._version)
@@ -170,7 +194,7 @@ class TrainingRun:
             self._stored[checkpoint.state_path] = checkpoint.size_bytes
 
     async def _size(self, path: str) -> int | None:
-        """Of a checkpoint at the server, in bytes; None where it doesn't tell."""
+        """Size of a checkpoint at the server, in bytes; None where it doesn't report that."""
         import tinker as sdk
 
         run = path.removeprefix("tinker://").partition("/")[0]
@@ -223,7 +247,7 @@ class TrainingRun:
         try:
             checkpoint = read_checkpoint(directory)
         except PolicyError:
-            return  # it was never finished: nobody knows what it is called at the server
+            return  # it was never finished: its name at the server is unknown
         deleting = self._session.rest.delete_checkpoint_from_tinker_path(checkpoint.state_path)
         doing = f"deleting the checkpoint {checkpoint.state_path}"
         self._stored.pop(checkpoint.state_path, None)
@@ -232,14 +256,16 @@ class TrainingRun:
                 with sdk_errors(doing, training=False):
                     await deleting
         except TimeoutError:
-            raise PolicyError(f"{doing}: no answer in {_FORGETTING_SEC:g} s") from None
+            raise PolicyError(
+                f"{doing}: no answer from {self._session.address} in {_FORGETTING_SEC:g} s"
+            ) from None
         except PolicyError as error:
             if status_code(error) not in _ALREADY_GONE:
                 raise
 
     async def score_reference(self, data: Sequence[Datum]) -> tuple[npt.NDArray[np.float32], ...]:
         """Each datum's log-probabilities on its mask under the weights that training started
-        from. What tells them needs room for one more token: a sequence as long as the server's
+        from. What computes them needs room for one more token: a sequence as long as the server's
         context raises `PolicyError`."""
         if self._reference is None:
             self._reference = await self._make_reference()

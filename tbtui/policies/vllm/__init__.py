@@ -1,4 +1,60 @@
 """A model that a vLLM server serves: it can be sampled from, token for token, and not trained."""
 
-from tbtui.policies.vllm.policy import VllmPolicy as VllmPolicy
-from tbtui.policies.vllm.settings import VllmSettings as VllmSettings
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING
+
+from tbtui.policies.backend import Backend
+
+if TYPE_CHECKING:
+    from tbtui.config import RunConfig
+    from tbtui.config.problems import Problem
+    from tbtui.policies.base import Policy
+
+
+def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
+    from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
+
+    return VllmPolicy(
+        VllmSettings(
+            model_name=config.model_name,
+            base_url=config.vllm_base_url,
+            context_limit=config.context_limit,
+            tokenizer=config.tokenizer,
+            renderer=config.renderer,
+            thinking=config.thinking,
+        ),
+        log_file,
+    )
+
+
+def _problems(config: RunConfig) -> Iterator[Problem]:
+    from tbtui.config.problems import error, warning
+    from tbtui.config.values import lacks_password
+
+    if config.step_limit != 0:
+        yield error(
+            "policy=vllm: a model on a vLLM server can only be evaluated; use tbtui eval, or train"
+            " with policy=tinker"
+        )
+    if "model_name" not in config.given:
+        yield error("model_name: give the name under which the vLLM server serves the model")
+    if lacks_password(config.vllm_base_url):
+        yield error(
+            "vllm_base_url: passwords are not written down; give it again:"
+            f" vllm_base_url={config.vllm_base_url} with the password in place of ***"
+        )
+    if config.checkpoint is not None:
+        yield error(
+            f"checkpoint={config.checkpoint}: a vLLM server has the weights that it was started"
+            " with; leave it out"
+        )
+    if config.eval_temperature != 1:
+        yield warning(
+            f"eval_temperature={config.eval_temperature:g}: a vLLM server returns log-probabilities"
+            " at temperature 1, unless it was started with --logprobs-mode processed_logprobs"
+        )
+
+
+BACKEND = Backend(_make, _problems, address=("vllm_base_url", "vLLM"))

@@ -1,22 +1,32 @@
-"""HTTP to a vLLM server: one client, and a line for a person where something fails."""
+"""HTTP to a vLLM server: one client, its refusals as a line for a person and as a class that says
+what can be done, and what the server says that it serves: asked for before the first trial."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbtui.policies.base import PolicyError, PolicyRefusedError
+from tbtui.policies.base import (
+    ChatRenderer,
+    ContextOverflowError,
+    Message,
+    PolicyError,
+    PolicyRefusedError,
+)
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.vllm.errors import one_line, status_error
+from tbtui.policies.work import offer
 
 if TYPE_CHECKING:
     import httpx
 
 DEFAULT_URL = "http://localhost:8000"
-"""Where a vLLM server listens that was told nothing else."""
+"""Where a vLLM server listens by default."""
 _CONNECT_SEC = 10.0
 _QUESTION_SEC = 30.0
 _WAITS_SEC = (0.25, 1.0, 3.0)
@@ -26,15 +36,25 @@ be sent again. What lasts longer is for the trials' own retries."""
 # in that very moment.
 _IDLE_SEC = 3.0
 
+_LONGEST_QUOTE = 300
+# It has said so in several ways over time.
+_TOO_LONG = re.compile(
+    r"maximum (?:context|model) length|longer than the maximum|max_model_len|input is too long",
+    re.IGNORECASE,
+)
+
+PROBE = (Message("user", "List the files of /tmp, please."),)
+"""A conversation to try a server with."""
+
 
 class Connection:
-    """To one server. Raises `PolicyError` of what fails; every method names what is `doing`."""
+    """HTTP to one server. What fails is a `PolicyError`; every method names what is `doing`."""
 
     def __init__(self, base_url: str | None, meter: RequestMeter) -> None:
         """
         Args:
             base_url: None: `OPENAI_BASE_URL`, else `DEFAULT_URL`.
-            meter: is told of the connection's state, and of requests sent again.
+            meter: gets the connection's state, and requests sent again.
 
         Raises:
             PolicyRefusedError: it is no address, or `OPENAI_API_KEY` no key.
@@ -74,7 +94,7 @@ class Connection:
         return _content(await self._ask("POST", path, doing, body, patient=patient), doing)
 
     async def text(self, path: str, doing: str) -> str:
-        """Asked once: whoever wants it asks again."""
+        """Content of an answer; asked for once."""
         return (await self._ask("GET", path, doing, again=False)).text
 
     async def close(self) -> None:
@@ -136,3 +156,124 @@ def _content(response: httpx.Response, doing: str) -> Any:
             f"{doing}: the answer is no JSON ({one_line(response.text)[:80]}); is that a vLLM"
             " server?"
         ) from error
+
+
+def status_error(status: int, body: str, doing: str) -> PolicyError:
+    """What an HTTP status other than 200 means.
+
+    Args:
+        body: of the answer.
+        doing: what was being done, to begin the line with.
+    """
+    words = one_line(_words(body))
+    quote = f"{status}: {words}" if words else str(status)
+    match status:
+        case 401 | 403:
+            return PolicyRefusedError(
+                f"{doing}: the server doesn't accept the API key ({quote}); set OPENAI_API_KEY, in"
+                " the environment or in .env, to the one that it was started with"
+            )
+        case 400 | 413 | 422 if _TOO_LONG.search(words):
+            return ContextOverflowError(f"{doing}: there is no room for the prompt ({quote})")
+        case 404 | 405:
+            return PolicyRefusedError(
+                f"{doing}: the server doesn't have that ({quote}); check vllm_base_url and"
+                " model_name"
+            )
+        case 408 | 409 | 425 | 429:
+            return PolicyError(
+                f"{doing}: the server has too much to do ({quote}); try again later, or with a"
+                " smaller n_parallel_envs"
+            )
+        case _ if status >= 500:
+            return PolicyError(f"{doing}: the server failed ({quote}); its log says more")
+        case _:
+            return PolicyRefusedError(f"{doing}: the server refuses it ({quote})")
+
+
+def one_line(text: str) -> str:
+    """`text` on one line, not too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_QUOTE else line[: _LONGEST_QUOTE - 1] + "…"
+
+
+def _words(body: str) -> str:
+    """What the body of an error says: vLLM's `error`, FastAPI's `detail`, or the body itself."""
+    try:
+        content: Any = json.loads(body)
+    except ValueError:
+        return body
+    for name in ("error", "detail", "message", "msg"):
+        while isinstance(content, dict) and name in content:
+            content = content[name]
+    return content if isinstance(content, str) else json.dumps(content)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    name: str
+    context_limit: int | None
+    """Tokens, prompt and completion together; None where the server doesn't say."""
+    origin: str
+    """Directory at the server, or name on the Hugging Face hub, that the model came from; an
+    adapter's is that of the model below it."""
+
+
+async def served_model(connection: Connection, name: str) -> ServedModel:
+    """The model that the server calls `name`.
+
+    Raises:
+        PolicyError: it has none, or can't be asked.
+    """
+    doing = f"asking {connection.address} for its models"
+    content = await connection.get("/v1/models", doing)
+    try:
+        cards: dict[str, dict[str, Any]] = {card["id"]: card for card in content["data"]}
+    except (KeyError, TypeError) as error:
+        raise PolicyError(f"{doing}: the answer can't be read; is that a vLLM server?") from error
+    if name not in cards:
+        raise PolicyRefusedError(
+            f"model_name={name}: the server has no such model; {offer(name, cards)}"
+        )
+    card = cards[name]
+    base = cards.get(card.get("parent") or "", card)
+    return ServedModel(
+        name,
+        card.get("max_model_len") or base.get("max_model_len"),
+        base.get("root") or base["id"],
+    )
+
+
+def tokenizer_of(model: ServedModel) -> str:
+    """Where to find the model's tokenizer, unless it is named.
+
+    Raises:
+        PolicyError: it is in a directory at the server.
+    """
+    if model.origin.startswith("/") and not Path(model.origin).is_dir():
+        raise PolicyRefusedError(
+            f"tokenizer: the server has {model.name} from {model.origin}, which is not on this"
+            " machine; give tokenizer=DIRECTORY or a name on the Hugging Face hub"
+        )
+    return model.origin
+
+
+async def tokenizer_notes(
+    connection: Connection, model: ServedModel, renderer: ChatRenderer
+) -> tuple[str, ...]:
+    """What a person should know of how the server's tokenizer and ours differ. Nothing where the
+    server has no `/tokenize`."""
+    ids = renderer.render(PROBE)
+    text = "".join(renderer.pieces(ids))
+    body = {"model": model.name, "prompt": text, "add_special_tokens": False}
+    try:
+        content = await connection.post("/tokenize", body, "comparing tokenizers")
+    except PolicyRefusedError:
+        return ()
+    theirs = content.get("tokens") if isinstance(content, dict) else None
+    if theirs is None or tuple(theirs) == ids:
+        return ()
+    return (
+        f"the server's tokenizer makes other tokens of a chat than ours ({len(theirs)} and"
+        f" {len(ids)} of the same text): check tokenizer and renderer",
+    )

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import IO, Any, Literal, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tbtui.policies.base import (
+    ChatRenderer,
     Datum,
     Ended,
     GradientResult,
-    InferenceStatus,
     LossSettings,
     OptimSettings,
     PolicyError,
@@ -28,42 +28,72 @@ from tbtui.policies.base import (
     Sample,
     SampleRequest,
     StepResult,
+    StopReason,
+    Thinking,
 )
-from tbtui.policies.chat.base import ChatRenderer
+from tbtui.policies.chat.make import load_renderer
+from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.threads import in_daemon_thread
-from tbtui.policies.vllm.completions import PATH, completion_body, read_completion
-from tbtui.policies.vllm.connection import Connection
-from tbtui.policies.vllm.metrics import InferenceWindow, read_metrics
-from tbtui.policies.vllm.served import (
+from tbtui.policies.vllm.connection import (
     PROBE,
-    context_limit,
+    Connection,
     served_model,
     tokenizer_notes,
     tokenizer_of,
 )
-from tbtui.policies.vllm.settings import VllmSettings
-from tbtui.policies.work import Work, fitted
+from tbtui.policies.vllm.metrics import InferenceStatus, InferenceWindow, read_metrics
+from tbtui.policies.work import Work, context_limit, fitted, unless_closed
 
 _BETWEEN_LOOKS_SEC = 1.0
 _LATELY_SEC = 10.0
-"""What the server told longer ago says nothing of now."""
+"""What the server said longer ago says nothing of now."""
+
+PATH = "/v1/completions"
+_SEEDS = 2**63
+"""A server's seeds are smaller than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmSettings:
+    """The settings of a run that its vLLM policy needs, under their own names."""
+
+    model_name: str
+    """As the server calls it: a model, or one of its LoRA adapters."""
+    base_url: str | None = None
+    """With `/v1` at its end or without. None: `OPENAI_BASE_URL`, else vLLM's own default."""
+    context_limit: int | None = None
+    """Tokens; None: all that the server allows for the model."""
+    tokenizer: str | None = None
+    """Directory, or name on the Hugging Face hub; None: what the server loaded the model from."""
+    renderer: str = "template"
+    thinking: Thinking = "keep"
 
 
 class VllmPolicy:
     """Implements `tbtui.policies.base.Policy`, but for training: what would change or keep weights
     raises `PolicyError`. There is one version of them, 0."""
 
-    def __init__(self, settings: VllmSettings, meter: RequestMeter | None = None) -> None:
-        """`meter` counts requests; one of its own when None."""
+    def __init__(
+        self,
+        settings: VllmSettings,
+        log: IO[bytes] | None = None,
+        meter: RequestMeter | None = None,
+    ) -> None:
+        """
+        Args:
+            log: where what the libraries log goes; None: where it goes without us.
+            meter: counts requests; one of its own when None.
+        """
         self._settings = settings
+        self._log = log
         self._meter = meter or RequestMeter()
+        self._resources = contextlib.ExitStack()
         self._connection: Connection | None = None
         self._info: PolicyInfo | None = None
         self._renderer: ChatRenderer | None = None
         self._looking: asyncio.Task[None] | None = None
         self._running: int | None = None
-        """Requests that the server computed when it was last looked at, anybody's."""
+        """Requests of all its clients that the server computed when it was last looked at."""
         self._inference: InferenceStatus | None = None
         self._looked_at = -math.inf
         self._closed = False
@@ -87,16 +117,17 @@ class VllmPolicy:
     async def start(self, resume: Path | None = None) -> None:
         """Ask the server for the model, and for one token of it.
 
-        Raises `PolicyError` when it can't be reached, doesn't have the model, or tells no token
+        Raises `PolicyError` when it can't be reached, doesn't have the model, or gives no token
         ids or log-probabilities."""
         settings = self._settings
+        if self._log is not None:
+            self._resources.enter_context(library_log_to(self._log))
         self._connection = connection = Connection(settings.base_url, self._meter)
         model = await served_model(connection, settings.model_name)
-        limit = context_limit(model, settings.context_limit)
+        limit = context_limit(model.context_limit, settings.context_limit, model.name, "the server")
         embedded = settings.renderer == "embedded"
-        renderer = await _renderer(
-            settings, model.name if embedded else settings.tokenizer or tokenizer_of(model)
-        )
+        tokenizer = model.name if embedded else settings.tokenizer or tokenizer_of(model)
+        renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
         self._renderer = renderer
         notes = await tokenizer_notes(connection, model, renderer)
         await self._draw(SampleRequest(renderer.render(PROBE), 1, 1.0, 0))
@@ -110,6 +141,7 @@ class VllmPolicy:
             | (frozenset() if embedded else {"tokenizer", "thinking"}),
             tokenizer=renderer.digest,
             notes=(*renderer.notes, *notes),
+            address=connection.address,
         )
         self._looking = asyncio.create_task(self._look(connection))
 
@@ -121,7 +153,7 @@ class VllmPolicy:
         drawn = await self._draw(asked)
         self._work.answered(drawn, time.monotonic() - started)
         if drawn.cached_tokens is not None:
-            # Told only by a server with --enable-prompt-tokens-details.
+            # Given only by a server with --enable-prompt-tokens-details.
             self._meter.answered(len(request.prompt_ids), drawn.cached_tokens)
         return drawn
 
@@ -153,8 +185,8 @@ class VllmPolicy:
         # The server counts everybody's requests, and ours are no more than that.
         running = in_flight if self._running is None else min(in_flight, self._running)
         server = self._meter.status()
-        if time.monotonic() - self._looked_at < _LATELY_SEC:
-            server = dataclasses.replace(server, inference=self._inference)
+        if self._inference and time.monotonic() - self._looked_at < _LATELY_SEC:
+            server = self._inference.added_to(server)
         return self._work.status(in_flight, running, server=server)
 
     async def close(self, ended: Ended = "success") -> None:
@@ -167,8 +199,11 @@ class VllmPolicy:
             with contextlib.suppress(asyncio.CancelledError):
                 await looking
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        try:
+            if connection is not None:
+                await connection.close()
+        finally:
+            self._resources.close()
 
     async def _draw(self, request: SampleRequest) -> Sample:
         connection = self._connection
@@ -180,13 +215,7 @@ class VllmPolicy:
             self._unanswered.add(answer)
             self._asked.set()
             try:
-                content = await answer
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                # It wasn't whoever asked that cancelled it.
-                raise PolicyError("sampling: the policy has been closed") from None
+                content = await unless_closed(answer, "sampling: the policy has been closed")
             finally:
                 self._unanswered.discard(answer)
                 if not self._unanswered:
@@ -204,7 +233,7 @@ class VllmPolicy:
             except PolicyRefusedError:
                 return
             except (PolicyError, ValueError):
-                # Something else answers there, or the requests themselves tell what is wrong.
+                # Something else answers there, or the requests themselves show what is wrong.
                 self._running = None
             else:
                 self._running = metrics.gauge("num_requests_running")
@@ -220,9 +249,68 @@ class VllmPolicy:
         )
 
 
-async def _renderer(settings: VllmSettings, tokenizer: str) -> ChatRenderer:
-    from tbtui.policies.chat.make import make_renderer
+class UnableError(PolicyRefusedError):
+    """The server doesn't give what a sample needs."""
 
-    return await in_daemon_thread(
-        lambda: make_renderer(settings.renderer, tokenizer, settings.thinking), "vllm-renderer"
+
+def completion_body(
+    model_name: str, request: SampleRequest, stop_ids: Sequence[int]
+) -> dict[str, Any]:
+    """What to post to `/v1/completions`, which takes a prompt of token ids as it is. With
+    `return_token_ids` (vLLM from 0.10.2 on) the answer has those that were drawn, so that nothing
+    is tokenised again. The model's own distribution is asked for: left out, a vLLM server takes
+    `top_p`, `top_k` and penalties from the model's `generation_config.json`."""
+    return {
+        "model": model_name,
+        "prompt": list(request.prompt_ids),
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed % _SEEDS,
+        "stop_token_ids": list(stop_ids),
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logprobs": 1,
+        "return_token_ids": True,
+    }
+
+
+def read_completion(content: Any, request: SampleRequest) -> Sample:
+    """Raises `UnableError` where token ids or log-probabilities are missing, else `PolicyError`
+    for an answer that can't be read or isn't one to the request."""
+    try:
+        (choice,) = content["choices"]
+        ids = choice.get("token_ids")
+        logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
+        finish, echoed = choice["finish_reason"], choice.get("prompt_token_ids")
+        details = (content.get("usage") or {}).get("prompt_tokens_details") or {}
+        cached = details.get("cached_tokens")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PolicyError(f"sampling: the server's answer can't be read ({error!r})") from error
+    if not isinstance(ids, list):
+        raise UnableError(
+            "sampling: the server gives no token ids (return_token_ids); vLLM does from 0.10.2 on"
+        )
+    if not isinstance(logprobs, list) or len(logprobs) != len(ids) or None in logprobs:
+        raise UnableError("sampling: the server doesn't give each token's log-probability")
+    if echoed is not None and tuple(echoed) != request.prompt_ids:
+        raise PolicyError(
+            f"sampling: the server took {len(echoed)} tokens for a prompt of"
+            f" {len(request.prompt_ids)}, and not the same ones"
+        )
+    if not ids or len(ids) > request.max_tokens:
+        raise PolicyError(
+            f"sampling: the server drew {len(ids)} tokens; max_tokens={request.max_tokens}"
+        )
+    if finish not in ("stop", "length"):
+        raise PolicyError(f"sampling: the server gave the completion up ({finish})")
+    return Sample(
+        completion_ids=tuple(ids),
+        logprobs=np.array(logprobs, np.float32),
+        stop_reason=cast(StopReason, finish),
+        weights_version=0,
+        cached_tokens=cached,
     )

@@ -1,4 +1,4 @@
-"""One box, seen by its owner: start it, run commands in it, move files, end it."""
+"""One box, seen by its owner: run commands in it, move files, end it."""
 
 from __future__ import annotations
 
@@ -6,44 +6,31 @@ import asyncio
 import contextlib
 import errno
 import functools
-import itertools
 import logging
-import marshal
 import os
-import re
 import signal
 import socket
-import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
-import tbtui
-from tbtui.rollout.environments import idmap
-from tbtui.rollout.environments.cgroups import BoxCgroup, find_cgroups, make_box_cgroup
+from tbtui.rollout.environments.cgroups import BoxCgroup
 from tbtui.rollout.environments.channel import Answer, ControlChannel
+from tbtui.rollout.environments.commands import ScriptEnd
 from tbtui.rollout.environments.errors import (
     ExecTimeoutError,
     SandboxError,
-    SandboxLostError,
-    SandboxStartError,
 )
 from tbtui.rollout.environments.ledger import Ledger
+from tbtui.rollout.environments.limits import BoxReport
 from tbtui.rollout.environments.output import OutputReader
 from tbtui.rollout.environments.plan import BoxPlan
-from tbtui.rollout.environments.report import BoxReport
 from tbtui.rollout.environments.session_weights import SessionWeights
-from tbtui.rollout.environments.test_scripts import ScriptEnd
 from tbtui.rollout.environments.transfer import receive
 
-_START = "import sys; sys.path.append({root!r}); from {module} import main; main()"
-_INIT_MODULE = "tbtui.rollout.environments.box_init"
-_PACKAGE_ROOT = str(Path(tbtui.__file__).resolve().parent.parent)
 _KILL_SECONDS = 5.0
 _DOWNLOAD_SECONDS = 60.0
-_numbers = itertools.count()
 _log = logging.getLogger(__name__)
 
 StreamName = Literal["stdout", "stderr"]
@@ -61,7 +48,7 @@ class CommandResult:
 
 
 class Box:
-    """A running box. Made by `Box.start`; used on the event loop it was started on."""
+    """A running box. Made by `box_start.start_box`; used on the event loop it was started on."""
 
     def __init__(
         self,
@@ -87,98 +74,6 @@ class Box:
     def network(self) -> bool:
         """Whether it shares the host's network."""
         return self._plan.network
-
-    @staticmethod
-    async def start(plan: BoxPlan, label: str, *, command: list[str] | None = None) -> Box:
-        """Makes a box and waits until it serves.
-
-        Args:
-            plan: What it contains.
-            label: Goes into its name, which the ledger and its control groups carry.
-            command: What starts `box_init` in place of this interpreter (bubblewrap); the number
-                of the control socket's descriptor is appended.
-
-        Raises:
-            SandboxStartError: which step failed and why.
-        """
-        number = os.getpid() + next(_numbers)
-        safe = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[-60:]
-        name = f"{safe}-{os.getpid()}-{os.urandom(3).hex()}"
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel = ControlChannel(ours)
-        ledger = Ledger()
-        cgroup = make_box_cgroup(find_cgroups(), name, plan.limits)
-        ledger.record(name, [], list(cgroup.directories))
-        errors = tempfile.TemporaryFile()  # noqa: SIM115
-        box: Box | None = None
-        try:
-            with theirs, errors:
-                process = await asyncio.create_subprocess_exec(
-                    *(command or start_command()),
-                    str(theirs.fileno()),
-                    pass_fds=(theirs.fileno(),),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=errors,
-                    env=_interpreter_environment(),
-                    cwd="/",
-                    start_new_session=True,
-                )
-                theirs.close()
-                box = Box(name, plan, channel, process, cgroup, ledger)
-                try:
-                    await box._set_up(number, assembled=command is not None, errors=errors)
-                except SandboxLostError as error:
-                    # It died before it could say why on the channel.
-                    raise SandboxStartError(
-                        f"can't start a sandbox: {_last_words(errors)}"
-                    ) from error
-        except BaseException as error:
-            if box is not None:
-                await box.stop()
-            else:
-                channel.close("never started")
-                cgroup.remove()
-                ledger.forget(name)
-            if isinstance(error, OSError):
-                raise SandboxStartError(f"can't start a sandbox: {error}") from error
-            raise
-        return box
-
-    async def _set_up(self, number: int, *, assembled: bool, errors: IO[bytes]) -> None:
-        cgroup = self._cgroup
-        if cgroup.directories:
-            cgroup.add(self._process.pid)
-        ids = None
-        if not assembled:
-            ids = idmap.id_range(number, euid=os.geteuid(), own_map=idmap.own_id_map())
-        cores = frozenset(os.sched_getaffinity(0))
-        wire = self._plan.wire(
-            maps_range=ids is not None,
-            assembled=assembled,
-            cgroups=cgroup.held,
-            cpu_set=self._plan.limits.cpu_set(cores, number),
-        )
-        plan_file = os.memfd_create("box-plan", os.MFD_CLOEXEC)
-        try:
-            os.write(plan_file, marshal.dumps(wire))
-            await self._channel.send_setup(b"plan", [plan_file])
-        finally:
-            os.close(plan_file)
-        while (line := await self._channel.receive_setup_line()) != "ready":
-            kind, _, rest = line.partition(" ")
-            if kind == "namespaces" and ids is not None:
-                idmap.write_id_maps(self._process.pid, ids)
-                await self._channel.send_setup(b"go")
-            elif kind == "init":
-                self.init_pid = int(rest)
-            else:
-                raise SandboxStartError(f"can't start a sandbox: {rest or _last_words(errors)}")
-        self._channel.begin()
-        if self.init_pid is None:
-            self.init_pid = _only_child(self._process.pid)
-        pids = [self._process.pid, *([self.init_pid] if self.init_pid else [])]
-        self._ledger.record(self.name, pids, list(cgroup.directories))
 
     @property
     def lost(self) -> str | None:
@@ -389,7 +284,7 @@ class Box:
             path: Of a file or directory in the box.
             target: Where it goes on the host.
             overwrite: Whether files that the host has already are replaced.
-            note: Is told what was too many files.
+            note: Called with a line where there were too many files.
             longest: Of a file of more bytes only the beginning and the end are copied; 0: all.
             timeout_sec: For all of it. Something in the box may have stopped the sender.
 
@@ -486,36 +381,7 @@ class Box:
             await self._channel.submit("kill", number)
 
 
-def start_command(interpreter: str = sys.executable, root: str = _PACKAGE_ROOT) -> list[str]:
-    """How `box_init` is started: no site-packages, no environment, nothing of the user's."""
-    code = _START.format(root=root, module=_INIT_MODULE)
-    return [interpreter, "-I", "-S", "-c", code]
-
-
-def _only_child(pid: int) -> int | None:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return None
-    return int(children[0]) if children else None
-
-
 def _memory_kills() -> int:
     """How many processes the kernel has killed on this machine for want of memory."""
     counters = Path("/proc/vmstat").read_text().split()
     return int(counters[counters.index("oom_kill") + 1])
-
-
-def _interpreter_environment() -> dict[str, str]:
-    """What process 1 needs of our environment to start: where its interpreter's libraries are.
-
-    The programs of the box get none of it, and can't read it (process 1 can't be traced).
-    """
-    path = os.environ.get("LD_LIBRARY_PATH")
-    return {"LD_LIBRARY_PATH": path} if path else {}
-
-
-def _last_words(errors: IO[bytes]) -> str:
-    errors.seek(0)
-    lines = errors.read(65_536).decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "its first process ended without a word"

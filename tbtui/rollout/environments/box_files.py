@@ -80,8 +80,8 @@ def make_executable(path: str) -> None:
 def empty(paths: list[str], mode: int) -> list[str]:
     """Makes each path a new, empty directory, whatever it was.
 
-    By process 1 and not by programs of the box, which whoever wants to keep a file there could
-    have replaced. Returns what the old contents are called now, for `delete`.
+    By process 1 and not by programs of the box, which a process that wants to keep a file there
+    could have replaced. Returns what the old contents are called now, for `delete`.
     """
     aside = []
     for path in paths:

@@ -105,7 +105,7 @@ class Server:
         self._poll.register(control.fileno(), select.POLLIN)
 
     def serve(self) -> NoReturn:
-        """Until the owner closes its end, or dies: then the whole box goes with this process."""
+        """Serve until the owner closes its end, or dies: the whole box ends with this process."""
         while True:
             wait = max(0.0, self._watch.due - time.monotonic()) * 1000
             for descriptor, _ in self._poll.poll(wait):
@@ -228,7 +228,7 @@ class Server:
         return pid
 
     def _discard(self, path: str) -> None:
-        """Deletes a tree in a process of its own: it may be deep, and somebody may stop it."""
+        """Deletes a tree in a process of its own: it may be deep, and may be stopped."""
         if os.fork() == 0:
             try:
                 box_files.delete(path)
@@ -335,7 +335,7 @@ def _become(
 ) -> dict[str, str]:
     """Makes this process what a command of the box is; the command's environment variables."""
     os.setsid()
-    own = os.getpriority(os.PRIO_PROCESS, 0)  # whoever is nicer already may not go back
+    own = os.getpriority(os.PRIO_PROCESS, 0)  # a process that is nicer already may not go back
     os.setpriority(os.PRIO_PROCESS, 0, max(own, plan["niceness"]))
     # Below what the server itself may use, so that a fork bomb leaves room to look at it.
     resource.setrlimit(resource.RLIMIT_NPROC, (plan["processes"], plan["processes"]))

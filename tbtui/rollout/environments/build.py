@@ -30,9 +30,14 @@ from tbtui.dockerfile import (
 )
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.errors import ExecTimeoutError
-from tbtui.rollout.environments.packages import missing_packages, split_apt
 from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree
-from tbtui.rollout.environments.userland import OWN_UV, UV_IMAGE, BasePython
+from tbtui.rollout.environments.userland import (
+    OWN_UV,
+    UV_IMAGE,
+    BasePython,
+    missing_packages,
+    split_apt,
+)
 from tbtui.wheels.requests import image_python
 
 _OTHER = "use environment_type=docker for this task"
@@ -102,7 +107,7 @@ async def build_image(
         dockerfile: What to follow.
         base: The environment variables that the base image's programs start with.
         timeout_sec: For all steps together.
-        log: Is told what is passed over.
+        log: Gets a line for what is passed over.
 
     Raises:
         UnbuildableError: a step can't be honoured, or fails without a network.
@@ -131,7 +136,7 @@ async def build_image(
 
 
 def base_python(dockerfile: Path) -> BasePython:
-    """The Python of the image that a Dockerfile starts from, as far as its name tells.
+    """The Python of the image that a Dockerfile starts from, as far as its name says.
 
     Raises:
         SandboxBuildFailedError: it can't be read.

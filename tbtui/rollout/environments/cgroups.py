@@ -85,7 +85,7 @@ def find_cgroups(
 
 
 def default_processes() -> int:
-    """How many processes a box may have if nobody says so: fewer where no group confines them."""
+    """Default limit of a box's processes: fewer where no group confines them."""
     confined = {"pids", "cpu"} <= find_cgroups().parents.keys()
     return DEFAULT_PROCESSES if confined else DEFAULT_PROCESSES // 2
 

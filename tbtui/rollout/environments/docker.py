@@ -15,15 +15,13 @@ Differences from Harbor's own:
 from __future__ import annotations
 
 import asyncio
-import codecs
 import re
-import secrets
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast, override
 
-from harbor.environments.base import ExecResult, OutputCallback, OutputStream
+from harbor.environments.base import ExecResult, OutputCallback
 from harbor.environments.capabilities import EnvironmentCapabilities
 from harbor.environments.definition import should_use_prebuilt_docker_image
 from harbor.environments.docker.docker import DockerEnvironment as HarborDocker
@@ -31,11 +29,8 @@ from harbor.environments.podman import PodmanEnvironment as HarborPodman
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import EnvironmentPaths
 
+from tbtui.rollout.environments.commands import ScriptEnd, script_run
 from tbtui.rollout.environments.docker_cli import (
-    CliResult,
-    OnChunk,
-    beside_clients_own,
-    is_heeded_by_clients,
     run_cli,
 )
 from tbtui.rollout.environments.docker_compose import Network
@@ -45,55 +40,25 @@ from tbtui.rollout.environments.docker_files import (
     first_difference,
     first_entry,
 )
-from tbtui.rollout.environments.docker_pane import ContainerPane
-from tbtui.rollout.environments.docker_start import RunningProject, StartRequest, start_project
+from tbtui.rollout.environments.docker_running import RunningProject
+from tbtui.rollout.environments.docker_start import StartRequest, start_project
 from tbtui.rollout.environments.errors import (
-    ExecTimeoutError,
     SandboxError,
     SandboxLostError,
     SandboxStartError,
 )
-from tbtui.rollout.environments.limits import Positive
-from tbtui.rollout.environments.test_scripts import ScriptEnd, script_run
+from tbtui.rollout.environments.limits import DEFAULT_MEMORY_MB, DEFAULT_PROCESSES, Positive
+from tbtui.rollout.environments.output import decoded
+from tbtui.rollout.environments.pane_log import ContainerPane
 
-DEFAULT_PROCESSES = 512
-DEFAULT_MEMORY_MB = 2048
 DEFAULT_STORAGE_MB = 10_240
 _PANE = EnvironmentPaths.agent_dir / "terminus_2.pane"
 _CATCH_UP_SEC = 2.0
-_MARK = "TBTUI_EXEC"
-# What a client says when the engine, not the command, failed; the command may say the same, so the
-# engine is asked.
-_SUSPECT = re.compile(
-    r"Error response from daemon|Cannot connect to the Docker daemon|error during connect|"
-    r"OCI runtime exec failed|no such container|no container with name|is not running|"
-    r"upgrade to tcp",
-    re.IGNORECASE,
-)
-# Never started, which is said on either stream, and killed: so ends what is caught by its
-# container's end.
-_NOT_STARTED, _KILLED = 126, 137
 _PREPARE = """\
 [ $# = 0 ] || { mkdir -p "$@" && chmod 777 "$@"; } || exit
 grep -qs history-limit /etc/tmux.conf || echo "set -g history-limit 200000" >>/etc/tmux.conf || :
 """
 _NOT_RUN = re.compile("OCI runtime exec failed")
-_NO_DIRECTORY = re.compile(r"OCI runtime exec failed.*\b(?:chdir to )?cwd\b")
-_END_ROUNDS = 5
-_PROCESSES = """\
-for process in /proc/[0-9]*; do [ "${process#/proc/}" = $$ ] || echo "${process#/proc/}"; done
-"""
-_END_OTHERS = """\
-for process in /proc/[0-9]*; do
-    process=${process#/proc/}
-    case " $$ $* " in *" $process "*) ;; *) kill -9 "$process" ;; esac
-done 2>/dev/null; :
-"""
-_END_MARKED = """\
-for process in /proc/[0-9]*; do
-    grep -qs "$1" "$process/environ" && kill -9 "${process#/proc/}"
-done 2>/dev/null; :
-"""
 
 
 class ContainedEnvironment(HarborDocker):
@@ -131,10 +96,6 @@ class ContainedEnvironment(HarborDocker):
         self._default_network = default_network
         self._running: RunningProject | None = None
         self._pane: ContainerPane | None = None
-        self._spared: tuple[str, ...] = ()
-        self._spared_on_host: frozenset[int] = frozenset()
-        """What runs in the container before the agent does, by the container's numbers and by the
-        engine's."""
         self.script_end: ScriptEnd | None = None
         """Whether it started. No signal is known: an exit status of 137 may be its own word."""
         self._thawed = asyncio.Event()
@@ -248,7 +209,7 @@ class ContainedEnvironment(HarborDocker):
         return (self._DOCKER_COMPOSE_EGRESS_CONTROL_PATH, *((services,) if services else ()))
 
     async def _prepare(self) -> None:
-        prepared = await self._client("-u", "0", script=_PREPARE, args=self._log_directories)
+        prepared = await self.running.shell(_PREPARE, *self._log_directories)
         if prepared.exit_code != 0:
             raise SandboxStartError(f"the container can't be used: {prepared.complaint}")
         if self.trial_paths.agent_dir.is_dir():
@@ -258,14 +219,7 @@ class ContainedEnvironment(HarborDocker):
                 running.engine, running.container, str(_PANE), pane
             )
         await self._upload_environment_dir_after_start()
-        self._spared = tuple((await self._client("-u", "0", script=_PROCESSES)).stdout.split())
-        self._spared_on_host = await self.running.processes()
-
-    async def _client(self, *options: str, script: str, args: Sequence[str] = ()) -> CliResult:
-        running = self.running
-        return await run_cli(
-            [*running.engine, "exec", *options, running.container, "sh", "-c", script, "sh", *args]
-        )
+        await self.running.spare_processes()
 
     @override
     async def stop(self, delete: bool) -> None:
@@ -300,40 +254,16 @@ class ContainedEnvironment(HarborDocker):
             SandboxLostError: the container or its engine is gone.
         """
         await self._thawed.wait()
-        running = self.running
-        variables = dict(self._merge_env(env) or {})
-        mark = secrets.token_hex(8)
-        if timeout_sec is not None:
-            variables[_MARK] = mark  # to find what it started when it has to be ended
-        argv: list[str] = []
-        account = self._resolve_user(user)
-        if account is not None:
-            argv += ["-u", str(account)]
-        for name, value in variables.items():
-            # By name where possible: every user of the host can read a command line.
-            argv += ["-e", f"{name}={value}" if is_heeded_by_clients(name) else name]
-
-        async def run(directory: str | None) -> CliResult:
-            where = ["-w", directory] if directory else []
-            return await run_cli(
-                [*running.engine, "exec", *where, *argv, running.container, "bash", "-c", command],
-                env=beside_clients_own(variables),
-                timeout_sec=timeout_sec,
-                on_chunk=_decoding(self._output_callback()),
-            )
-
-        try:
-            result = await run(cwd or self.task_env_config.workdir)
-            if cwd is None and result.exit_code and _NO_DIRECTORY.search(result.complaint):
-                # An agent that removes its working directory has not lost its container.
-                result = await run("/")
-        except ExecTimeoutError:
-            await self._client("-u", "0", script=_END_MARKED, args=[f"{_MARK}={mark}"])
-            raise
-        if result.exit_code in (_NOT_STARTED, _KILLED) or (
-            result.exit_code and _SUSPECT.search(result.stderr)
-        ):
-            await running.check()
+        callback = self._output_callback()
+        result = await self.running.run(
+            command,
+            cwd=cwd or self.task_env_config.workdir,
+            may_be_gone=cwd is None,
+            user=self._resolve_user(user),
+            variables=self._merge_env(env) or {},
+            timeout_sec=timeout_sec,
+            on_chunk=decoded(callback) if callback is not None else None,
+        )
         if script_run(command) is not None:
             refused = result.exit_code and _NOT_RUN.search(result.complaint)
             self.script_end = ScriptEnd(not_started=result.complaint if refused else "")
@@ -369,7 +299,7 @@ class ContainedEnvironment(HarborDocker):
             command,
             stdin=stdin_data,
             timeout_sec=timeout_sec,
-            on_chunk=_decoding(on_output),
+            on_chunk=decoded(on_output) if on_output is not None else None,
         )
         if check and result.exit_code != 0:
             raise SandboxError(f"compose {command[0]}: {result.complaint}")
@@ -436,7 +366,7 @@ class ContainedEnvironment(HarborDocker):
         await download_async(source, target, directory=True, overwrite=not own_record)
 
     async def _catch_up(self, pane: ContainerPane) -> None:
-        result = await self._client("-u", "0", script='stat -c %s "$1"', args=[str(_PANE)])
+        result = await self.running.shell('stat -c %s "$1"', str(_PANE))
         if result.exit_code == 0 and result.stdout.strip().isdigit():
             await pane.catch_up(int(result.stdout), _CATCH_UP_SEC)
 
@@ -467,13 +397,7 @@ class ContainedEnvironment(HarborDocker):
         Raises:
             SandboxError: something still runs that did not before.
         """
-        for _ in range(_END_ROUNDS):
-            await self._client("-u", "0", script=_END_OTHERS, args=self._spared)
-            left = await self.running.processes() - self._spared_on_host
-            if not left:
-                await self.running.check()
-                return
-        raise SandboxError(f"{len(left)} processes in the container can't be ended")
+        await self.running.end_processes()
 
     async def freeze(self) -> None:
         """Stops every process of the trial until `thaw`; `exec` waits meanwhile."""
@@ -504,15 +428,3 @@ def _is_log(target: str) -> bool:
 
 def _make_directory(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
-
-
-def _decoding(callback: OutputCallback | None) -> OnChunk | None:
-    if callback is None:
-        return None
-    decoder = codecs.getincrementaldecoder("utf-8")
-    decoders = {"stdout": decoder(errors="replace"), "stderr": decoder(errors="replace")}
-
-    async def pass_on(chunk: bytes, stream: str) -> None:
-        await callback(decoders[stream].decode(chunk), cast(OutputStream, stream))
-
-    return pass_on

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tbtui.rollout.environments.errors import ExecTimeoutError, SandboxError, SandboxStartError
 from tbtui.rollout.environments.output import BoundedOutput
@@ -22,8 +22,7 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 # What else turns a client, or a program that it starts, to something of the task's.
 _TURNING = ("LD_", "GLIBC_", "GODEBUG", "SSL_", "SSH_", "GIT_", "PYTHON", "BASH_")
 
-Stream = str
-"""`stdout` or `stderr`."""
+Stream = Literal["stdout", "stderr"]
 OnChunk = Callable[[bytes, Stream], Awaitable[None]]
 
 
@@ -52,14 +51,14 @@ def _is_clients_own(name: str) -> bool:
     )
 
 
-def is_heeded_by_clients(name: str) -> bool:
+def affects_clients(name: str) -> bool:
     """Whether a client given this variable might go to another engine, or run something else."""
     return _is_clients_own(name) or name.startswith(_TURNING)
 
 
 def beside_clients_own(variables: Mapping[str, str]) -> dict[str, str]:
-    """A client's environment with a task's variables in it, but none that clients heed."""
-    harmless = {n: value for n, value in variables.items() if not is_heeded_by_clients(n)}
+    """A client's environment with a task's variables in it, but none that clients act on."""
+    harmless = {n: value for n, value in variables.items() if not affects_clients(n)}
     return {**harmless, **client_environment(os.environ)}
 
 

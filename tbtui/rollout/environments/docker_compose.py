@@ -27,7 +27,7 @@ OWNER_LABEL = "tbtui.project"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # What is said of a container in terms of this machine, or in place of which there is our own.
-# Nobody on the host asks for a task's ports, and two trials of one task can't both have them.
+# Nothing on the host uses a task's ports, and two trials of one task can't both have them.
 _DROPPED = frozenset(
     [
         *("container_name", "cpus", "deploy", "logging", "mem_limit", "mem_reservation"),
@@ -60,7 +60,7 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """All that the generated files say."""
+    """What the generated compose file is made of."""
 
     name: str
     image: str
@@ -75,7 +75,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """What the engine is given."""
+    """The compose file for the engine."""
 
     document: Mapping[str, Any]
     lowered: tuple[str, ...]
@@ -222,7 +222,7 @@ def _hard(limit: Any) -> Any:
 
 
 def _count(value: Any) -> float | None:
-    """Of things; what is not above zero means any number of them."""
+    """A number of things; one that is not above zero means any number of them."""
     if value is None:
         return None
     count = float(value)
@@ -279,7 +279,7 @@ def _networks(
     """The project's networks; services that have none of them are cut off where that is wanted."""
     cut_off = project.network == "none"
     for service in services.values():
-        # The engine's own network, which is nobody's to make internal.
+        # The engine's own network, which can't be made internal.
         if cut_off and (len(services) == 1 or service.get("network_mode") == "bridge"):
             service["network_mode"] = "none"
             service.pop("networks", None)

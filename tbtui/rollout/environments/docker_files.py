@@ -1,4 +1,4 @@
-"""Copies files between the host and a container, whatever the container has prepared for that.
+"""Copies files between the host and a container, safe from what the container prepared.
 
 Both ways go through the engine's `cp`, as a tar stream: no directory is shared, and nothing in the
 container takes part. What comes out is read here member by member and never extracted: links and
@@ -169,7 +169,7 @@ def first_entry(source: Source) -> str | None:
 
 def first_difference(sources: Sequence[Path], copied: Path) -> str | None:
     """The first regular file below the directories that isn't the same below `copied`, which
-    nobody else writes to. Where two directories have a file the last one counts."""
+    nothing else writes to. Where two directories have a file the last one counts."""
     files = {
         path.relative_to(source): path
         for source in sources

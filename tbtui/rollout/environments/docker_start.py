@@ -1,4 +1,4 @@
-"""Makes a trial's compose project: image, files, containers; and handles it until its end."""
+"""Makes a trial's compose project: image, files, containers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,7 @@ from harbor.environments.base import SandboxBuildFailedError
 from harbor.environments.docker.runtime import ContainerRuntime
 
 from tbtui.rollout.environments.docker_cli import (
-    CliResult,
     EngineInfo,
-    OnChunk,
-    beside_clients_own,
     engine_info,
     run_cli,
 )
@@ -33,23 +30,18 @@ from tbtui.rollout.environments.docker_compose import (
     project_file,
     unfilled,
 )
-from tbtui.rollout.environments.docker_disk import DiskWatch
-from tbtui.rollout.environments.docker_files import Source
 from tbtui.rollout.environments.docker_host_access import client_reads, host_access
-from tbtui.rollout.environments.docker_leftovers import (
+from tbtui.rollout.environments.docker_projects import (
     TASK_IMAGES,
     ComposeProject,
     machine_wide_lock,
     project_prefix,
 )
-from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, SandboxStartError
+from tbtui.rollout.environments.docker_running import RunningProject
+from tbtui.rollout.environments.errors import SandboxError, SandboxStartError
 
 _LONGEST_NAME = 48
 _LOGS = "logs"
-_CHECKS, _LATE_CHECKS, _CHECK_SEC = 3, 50, 0.1
-# Why a container that is alive may refuse to run `true`. One that is about to end refuses in as
-# many words as there are moments to be caught at.
-_ALIVE_ALL_THE_SAME = re.compile(r"executable file .*not found|is paused", re.IGNORECASE)
 _OLD_LOG_NAMES = {"verifier": "VERIFIER_LOGS", "agent": "AGENT_LOGS", "artifacts": "ARTIFACTS"}
 _MEMORY, _CPUS = "MEMORY", "CPUS"
 _IMAGE_KEYS = ("image", "build")
@@ -60,7 +52,7 @@ _BUILD_PREFIX = re.compile(r"^failed to solve: (?:rpc error: .*?LLB definition: 
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What a trial wants."""
+    """What a trial needs of its containers."""
 
     runtime: ContainerRuntime
     trial: str
@@ -111,7 +103,7 @@ async def start_project(request: StartRequest) -> RunningProject:
 
 
 async def _remove_quietly(record: ComposeProject) -> None:
-    # The failure that led here is the one to tell; what could not be removed stays written down.
+    # The failure that led here is the one to report; what could not be removed stays recorded.
     with contextlib.suppress(SandboxError):
         await record.remove()
 
@@ -300,178 +292,6 @@ class _Start:
         return running
 
 
-@dataclass(slots=True)
-class RunningProject:
-    """The containers of one trial."""
-
-    runtime: ContainerRuntime
-    record: ComposeProject
-    files: tuple[Path, ...]
-    directory: Path
-    variables: Mapping[str, str]
-    images: bool
-    """The task's other services may have had images built."""
-    container: str = ""
-    """The id of the one that the agent works in."""
-    notes: tuple[str, ...] = ()
-    """What the task asks for and did not get, or got without asking; one line each."""
-    lost: str | None = field(default=None, init=False)
-    """Why we ended it ourselves."""
-    _watch: asyncio.Task[None] | None = field(default=None, init=False)
-
-    @property
-    def engine(self) -> tuple[str, ...]:
-        return self.runtime.engine
-
-    @property
-    def name(self) -> str:
-        return self.record.name
-
-    async def compose(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: bytes | None = None,
-        timeout_sec: float | None = None,
-        on_chunk: OnChunk | None = None,
-    ) -> CliResult:
-        """Runs the compose client on the project."""
-        argv = [*self.runtime.compose, "--project-name", self.name]
-        if self.runtime.supports_compose_project_directory:
-            argv += ["--project-directory", str(self.directory)]
-        for path in self.files:
-            argv += ["-f", str(path)]
-        argv += command
-        return await run_cli(
-            argv,
-            env=beside_clients_own(self.variables),
-            cwd=str(self.directory) if self.directory.is_dir() else None,
-            stdin=stdin,
-            timeout_sec=timeout_sec,
-            on_chunk=on_chunk,
-        )
-
-    async def source(self, path: str, service: str | None) -> Source:
-        """A place in `main` or in another service's container."""
-        if service is None or service == MAIN:
-            return Source(self.engine, self.container, path)
-        listed = await self.compose(["ps", "--all", "--quiet", service])
-        container = listed.stdout.strip().partition("\n")[0]
-        if listed.exit_code != 0 or not container:
-            raise SandboxError(f"no container of the service {service}: {listed.complaint}")
-        return Source(self.engine, container, path)
-
-    async def check(self) -> None:
-        """Is the container still there?
-
-        Raises:
-            SandboxLostError: no; says why.
-        """
-        await self._require_running(_CHECKS)
-        # On a busy machine the engine learns late that a container has died. But one without its
-        # first process takes no command, whatever is known of it.
-        probe = await run_cli([*self.engine, "exec", self.container, "true"])
-        if probe.exit_code != 0 and not _ALIVE_ALL_THE_SAME.search(probe.complaint):
-            await self._require_running(_LATE_CHECKS)
-            raise SandboxLostError(f"the container has ended: {probe.complaint}")
-
-    async def _require_running(self, times: int) -> None:
-        """Ask the engine so many times; raises `SandboxLostError` when it says no."""
-        form = "{{.State.Running}} {{.State.OOMKilled}} {{.State.ExitCode}}"
-        argv = [*self.engine, "inspect", "--type", "container", "--format", form, self.container]
-        for _ in range(times):
-            if self.lost is not None:
-                raise SandboxLostError(self.lost)
-            result = await run_cli(argv)
-            if result.exit_code != 0:
-                raise SandboxLostError(f"the container is gone: {result.complaint}")
-            alive, out_of_memory, code = result.stdout.split()
-            if alive != "true":
-                why = "out of memory" if out_of_memory == "true" else f"exit code {code}"
-                raise SandboxLostError(f"the container has ended: {why}")
-            # Commands die a moment before the engine knows that their container has.
-            await asyncio.sleep(_CHECK_SEC)
-
-    async def pause(self) -> None:
-        """Stops all processes of all containers. Idempotent.
-
-        Raises:
-            SandboxError: the engine can't.
-        """
-        await self._all("pause", "running")
-
-    async def unpause(self) -> None:
-        """Lets them go on. Idempotent.
-
-        Raises:
-            SandboxError: the engine can't.
-        """
-        await self._all("unpause", "paused")
-
-    async def processes(self) -> frozenset[int]:
-        """The host's numbers of all that runs in the container.
-
-        Raises:
-            SandboxError: the engine can't tell.
-        """
-        listed = (await self._ask("top", self.container, "-o", "pid")).splitlines()
-        return frozenset(int(line) for line in listed[1:])
-
-    async def _all(self, verb: str, status: str) -> None:
-        label = f"label=com.docker.compose.project={self.name}"
-        listed = await self._ask("ps", "-q", "--filter", label, "--filter", f"status={status}")
-        if containers := listed.split():
-            await self._ask(verb, *containers)
-
-    async def connect(self, public: bool) -> None:
-        """Gives the container the engine's default network, or takes every network away.
-
-        Raises:
-            SandboxError: the engine can't.
-        """
-        form = "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}"
-        networks = (await self._ask("inspect", "--format", form, self.container)).split()
-        outside = [name for name in networks if name != "none"]
-        if public and not outside:
-            if "none" in networks:
-                await self._ask("network", "disconnect", "none", self.container)
-            default = "podman" if self.engine[0] == "podman" else "bridge"
-            await self._ask("network", "connect", default, self.container)
-        elif not public:
-            for name in outside:
-                await self._ask("network", "disconnect", "--force", name, self.container)
-
-    async def _ask(self, *args: str) -> str:
-        result = await run_cli([*self.engine, *args])
-        if result.exit_code != 0:
-            raise SandboxError(f"{self.engine[0]} {args[0]}: {result.complaint}")
-        return result.stdout
-
-    def watch_disk(self, root: str, limit_bytes: int) -> None:
-        """Starts to watch what the container writes."""
-        watch = DiskWatch(self.engine, self.container, root, limit_bytes, self._too_much)
-        self._watch = asyncio.create_task(watch.run(), name=f"{self.name} disk")
-
-    async def _too_much(self, size: int) -> None:
-        self.lost = f"killed: it had written {size >> 20} MiB, more than its storage limit"
-        await self._ask("kill", self.container)
-
-    async def end(self, *, keep: bool) -> None:
-        """Kills and removes everything; or stops it, for a person to look at.
-
-        Raises:
-            SandboxError: the engine did not do it; a later start will try again.
-        """
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-        if keep:
-            await self._ask("kill", self.container)
-            self.record.keep()
-        else:
-            await self.record.remove(images=self.images)
-
-
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -480,6 +300,6 @@ def _read(path: Path) -> str:
 
 
 def _project_name(trial: str) -> str:
-    """Unique, and told by people from the trial's name."""
+    """A unique name, recognisable by the trial's."""
     readable = re.sub(r"[^a-z0-9_-]", "-", trial.lower())[:_LONGEST_NAME]
     return f"{project_prefix()}{readable}-{secrets.token_hex(4)}"

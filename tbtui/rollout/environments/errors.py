@@ -1,8 +1,8 @@
-"""What can go wrong with a box. None of these is ever a verdict on the agent."""
+"""What can go wrong with an environment. None of these is ever a verdict on the agent."""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from tbtui.errors import UserError
 
 
 class SandboxError(RuntimeError):
@@ -14,18 +14,16 @@ class SandboxStartError(SandboxError):
 
 
 class SandboxLostError(SandboxError):
-    """The box died under us: killed, out of memory, or stopped by somebody else."""
+    """The box is gone: killed, out of memory, or stopped from outside."""
 
 
 class ExecTimeoutError(SandboxError):
     """A command ran past its `timeout_sec` and was killed with its process group."""
 
 
-@runtime_checkable
-class NoticesLoss(Protocol):
-    """An environment whose `exec` raises SandboxLostError when it is gone.
+class EnvironmentUnavailable(UserError):
+    """Trials can't run as asked; the message is one line that ends with the remedy."""
 
-    A command that only fails there shows that it is not: what the command needs was removed.
-    """
 
-    notices_loss: bool
+class ExtraMissing(EnvironmentUnavailable):
+    """Python packages are wanted that are not installed."""

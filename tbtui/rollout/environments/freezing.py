@@ -1,4 +1,4 @@
-"""Stops every process in an environment where it stands, and lets them go on.
+"""Freezes and thaws an environment: every process stops where it stands, and goes on.
 
 An environment that can do it itself, by a cgroup or its engine, is asked to. In any other Linux
 one the processes are sent signals, from within.
@@ -6,7 +6,9 @@ one the processes are sent signals, from within.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
+
+from tbtui.rollout.environments.abilities import Freezable
 
 if TYPE_CHECKING:
     from harbor.environments.base import BaseEnvironment
@@ -16,17 +18,6 @@ _TIMEOUT_SECONDS = 60
 
 class FreezeUnsupported(RuntimeError):
     """This environment's processes can't be stopped, or not be let go; one line says why."""
-
-
-@runtime_checkable
-class Freezable(Protocol):
-    """An environment that knows a better way than signals."""
-
-    async def freeze(self) -> None:
-        """Stop every process; nothing happens if they are stopped."""
-
-    async def thaw(self) -> None:
-        """Let every process go on; nothing happens if none is stopped."""
 
 
 async def freeze(environment: BaseEnvironment) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tbtui.imports import import_named
-from tbtui.rollout.environments.unavailable import EnvironmentUnavailable, ExtraMissing
+from tbtui.rollout.environments.errors import EnvironmentUnavailable, ExtraMissing
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -31,7 +31,7 @@ def harbor_kinds() -> tuple[str, ...]:
 
 
 def require_known(name: str) -> None:
-    """Raises `EnvironmentUnavailable` with the nearest name for one that nobody knows."""
+    """Raises `EnvironmentUnavailable` with the nearest name for one that is unknown."""
     known = sorted({*OWN_KINDS, *harbor_kinds()})
     if name in known:
         return
@@ -101,7 +101,7 @@ def missing_import(name: str, problem: ImportError) -> EnvironmentUnavailable:
 def own_class(import_path: str) -> type[Any]:
     """The class behind `module:Class`, of what is installed or in `PYTHONPATH`.
 
-    The working directory is not searched, here or in a worker: what lies there may be anybody's.
+    The working directory is not searched, here or in a worker: what lies there may not be trusted.
 
     Raises:
         EnvironmentUnavailable: no such module or class, or it is no environment.
@@ -161,7 +161,7 @@ def _requirements(extra: str) -> Iterator[Requirement]:
 
 
 def _extra_with(module: str) -> str | None:
-    """An extra of Harbor's whose packages have a module of this name, as far as names tell."""
+    """An extra of Harbor's whose packages have a module of this name, as far as names show."""
     from packaging.requirements import Requirement
 
     for line in importlib.metadata.requires("harbor") or ():

@@ -1,38 +1,29 @@
-"""A record of every running box, so that the next start can end what a dead owner left.
+"""Records of what runs in the name of one process: boxes, and engines' compose projects.
 
-A box ends by itself when its owner dies: its first process sees the control socket close. This is
-for what remains possible all the same (that process stopped by a debugger, the socket inherited by
-another program, a control group left behind).
+`leftovers.py` reads them at the next start and ends what a dead owner left.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import os
-import signal
 import socket
 import stat
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tbtui.rollout.environments.cgroups import find_cgroups, remove_cgroups, remove_orphans
 from tbtui.user_dirs import state_dir
 
-_PARTIAL = ".partial"
-_YOUNG_SECONDS = 60.0
-
-_log = logging.getLogger(__name__)
+PARTIAL = ".partial"
+"""How the name of an entry ends that is being written; the writer's process id stands before."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process, told from a later one with the same number by its start time."""
+    """A process; its start time distinguishes it from a later one with the same number."""
 
     pid: int
     started: int
@@ -40,7 +31,7 @@ class ProcessId:
 
     def alive(self) -> bool:
         """The very same process still runs (a zombie does not)."""
-        return _started(self.pid) == self.started
+        return started(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +44,6 @@ class LedgerEntry:
     pid_namespace: str
     processes: tuple[ProcessId, ...] = ()
     cgroups: tuple[str, ...] = field(default=())
-
-
-@dataclass(frozen=True, slots=True)
-class ReapReport:
-    """What `reap_leftovers` found."""
-
-    boxes: int
-    processes_killed: int
 
 
 def state_directory() -> Path:
@@ -99,16 +82,16 @@ class Ledger:
 
     def record(self, box: str, pids: list[int], cgroups: list[Path]) -> None:
         """Writes or replaces the entry of the box named `box`, owned by this process."""
-        processes = [ProcessId(pid, _started(pid) or 0) for pid in pids]
+        processes = [ProcessId(pid, started(pid) or 0) for pid in pids]
         entry = LedgerEntry(
-            owner=ProcessId(os.getpid(), _started(os.getpid()) or 0),
-            boot=_boot(),
+            owner=ProcessId(os.getpid(), started(os.getpid()) or 0),
+            boot=boot_id(),
             host=socket.gethostname(),
             pid_namespace=_pid_namespace(),
             processes=tuple(processes),
             cgroups=tuple(str(path) for path in cgroups),
         )
-        partial = self.directory / f".{box}.{os.getpid()}{_PARTIAL}"
+        partial = self.directory / f".{box}.{os.getpid()}{PARTIAL}"
         partial.write_text(json.dumps(asdict(entry)))
         partial.replace(self.directory / f"{box}.json")
 
@@ -117,67 +100,13 @@ class Ledger:
         (self.directory / f"{box}.json").unlink(missing_ok=True)
 
 
-def reap_leftovers(
-    directory: Path | None = None, *, ended: Collection[int] = frozenset()
-) -> ReapReport:
-    """Ends the boxes whose owner is dead and removes what they left.
-
-    Boxes of a live owner, of another host or of another container that shares the home directory
-    are never touched. The containers that dead owners left in an engine go as well. Blocking;
-    may be called anywhere, in a thread that runs an event loop too.
-
-    Args:
-        ended: Processes of ours that are known to have ended. What nobody wrote down is removed
-            at once if theirs, else when it is a minute old: processes of another container that
-            shares the directory, or the control groups, can't be seen.
-    """
-    from tbtui.rollout.environments.docker_leftovers import reap_containers  # imports this module
-
-    if directory is None:
-        reap_containers()
-        directory = state_directory()
-
-    def owner_is_dead(pid: int, age_sec: float) -> bool:
-        return pid in ended or (age_sec > _YOUNG_SECONDS and _started(pid) is None)
-
-    boxes = killed = 0
-    for path, entry in abandoned(directory):
-        for process in entry.processes:
-            if entry.boot == _boot() and process.alive():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
-                    killed += 1
-        if entry.boot == _boot():
-            try:
-                remove_cgroups([Path(group) for group in entry.cgroups])
-            except OSError as error:  # what runs in there does not even react to being killed
-                _log.warning("%s: left for a later start: %s", path.stem, error)
-                continue
-        path.unlink(missing_ok=True)
-        boxes += 1
-    _remove_partials(directory, owner_is_dead)
-    remove_orphans(find_cgroups(), owner_is_dead)
-    return ReapReport(boxes, killed)
-
-
-def _remove_partials(directory: Path, owner_is_dead: Callable[[int, float], bool]) -> None:
-    for path in directory.glob(f".*{_PARTIAL}"):
-        owner = path.name.removesuffix(_PARTIAL).rpartition(".")[2]
-        try:
-            age = time.time() - path.stat().st_mtime
-        except FileNotFoundError:
-            continue
-        if owner.isdigit() and owner_is_dead(int(owner), age):
-            path.unlink(missing_ok=True)
-
-
 def abandoned(directory: Path) -> Iterator[tuple[Path, LedgerEntry]]:
     """The entries of this host whose owner is dead, with their files."""
     for path in sorted(directory.glob("*.json")):
         entry = _read(path)
         if entry is None or entry.host != socket.gethostname():
             continue
-        same_boot = entry.boot == _boot()
+        same_boot = entry.boot == boot_id()
         if same_boot and (entry.pid_namespace != _pid_namespace() or entry.owner.alive()):
             continue
         yield path, entry
@@ -194,7 +123,8 @@ def _read(path: Path) -> LedgerEntry | None:
         return None  # half-written by a process that was killed; nothing to act on
 
 
-def _started(pid: int) -> int | None:
+def started(pid: int) -> int | None:
+    """When the process started, in clock ticks after boot; None: it does not run."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -203,7 +133,8 @@ def _started(pid: int) -> int | None:
     return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
-def _boot() -> str:
+def boot_id() -> str:
+    """Identifies this boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -1,4 +1,4 @@
-"""Sandboxes that end by themselves: how long they have, and how to give them longer.
+"""Knows how long cloud sandboxes live, and extends them.
 
 What is known here of each service was read in Harbor's source (0.24, 0.25) and in the service's
 SDK; none has been run. Harbor keeps the settings in private attributes, which `_SERVICES` names; a
@@ -107,7 +107,7 @@ def _blaxel(held: Held) -> Lifetime | None:
 
 
 def _cua_cloud(held: Held) -> Lifetime | None:
-    # Harbor renews the claim itself, unless told not to.
+    # Harbor renews the claim itself, unless configured not to.
     if held._renew_interval > 0:
         return None
     return Lifetime(float(held._claim_ttl_sec), "total", "claim_ttl_sec", False)
@@ -186,7 +186,7 @@ _SERVICES: Mapping[str, _Service] = MappingProxyType(
         "cua-cloud": _Service(find=_cua_cloud),
         "sbx": _Service(find=_sbx),
         "daytona": _Service(
-            *("_auto_stop_interval", "auto_stop_interval_mins", "idle", 60), _refresh_daytona
+            "_auto_stop_interval", "auto_stop_interval_mins", "idle", 60, _refresh_daytona
         ),
         "e2b": _Service(extend=_set_e2b_timeout),
         "novita": _Service("_SANDBOX_TIMEOUT_SEC", extend=_set_e2b_timeout),

@@ -1,11 +1,16 @@
-"""Reads a command's output without ever holding more of it than agreed."""
+"""Reads a command's output, and keeps a bounded part of it."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harbor.environments.base import OutputCallback, OutputStream
 
 KEPT_HEAD = 4 << 20
 KEPT_TAIL = 4 << 20
@@ -115,3 +120,14 @@ class OutputReader:
         if self._on_chunk is not None:
             self._on_chunk(chunk)
         return len(chunk)
+
+
+def decoded(callback: OutputCallback) -> Callable[[bytes, OutputStream], Awaitable[None]]:
+    """Takes the bytes of both streams as they come, and calls `callback` with their text."""
+    decoder = codecs.getincrementaldecoder("utf-8")
+    decoders = {"stdout": decoder(errors="replace"), "stderr": decoder(errors="replace")}
+
+    async def pass_on(chunk: bytes, stream: OutputStream) -> None:
+        await callback(decoders[stream].decode(chunk), stream)
+
+    return pass_on

@@ -1,4 +1,4 @@
-"""What a box contains: which parts of the host it sees, and what is written for it.
+"""Plans a box: which parts of the host it sees, and what is written for it.
 
 An allow-list. The box sees /usr (read-only below a layer of its own) and a few directories of
 /etc that programs need; its /etc is otherwise written here. It sees no /home, /root, /var, /opt,
@@ -66,7 +66,7 @@ users:x:100:
 nogroup:x:65534:
 """
 # Agents read the screen: the prompt must be the same on every host, so no profile script of the
-# host runs and this is all the shell is told.
+# host runs and this is all that the shell gets.
 _SHELL_PROFILE = "PS1='\\u@box:\\w\\$ '\nunset PROMPT_COMMAND\n"
 # Terminus-2 asks for a longer history only after its pane exists, when it no longer counts.
 _TMUX_CONF = "set -g history-limit 200000\n"
@@ -137,7 +137,7 @@ def plan_box(
     Args:
         limits: What the box may use.
         network: Share the host's network, name servers included.
-        grants: Further paths of the host, shown in the box because somebody asked for them.
+        grants: Further paths of the host, shown in the box because a setting asks for them.
         userland: What its image's programs and packages are here.
     """
     binds = [Bind(str(path), str(path)) for path in _etc_directories()]

@@ -13,7 +13,6 @@ Differences from a container, all of them visible to a task:
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
 import socket
 import stat
@@ -30,8 +29,8 @@ from harbor.environments.capabilities import (
 from harbor.models.task.config import NetworkMode
 from harbor.models.trial.paths import EnvironmentPaths
 
-from tbtui.rollout.environments import bubblewrap
 from tbtui.rollout.environments.box import Box, OutputSink
+from tbtui.rollout.environments.box_start import AS_ROOT, start_box, start_bubblewrap_box
 from tbtui.rollout.environments.build import (
     Image,
     base_python,
@@ -39,20 +38,20 @@ from tbtui.rollout.environments.build import (
     check_definition,
 )
 from tbtui.rollout.environments.cgroups import default_processes
-from tbtui.rollout.environments.commands import direct_argv
+from tbtui.rollout.environments.commands import ScriptEnd, direct_argv, script_run
 from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, SandboxStartError
 from tbtui.rollout.environments.limits import (
     DEFAULT_CPU_SECONDS,
     DEFAULT_DOWNLOAD_MB,
     MIB,
     BoxLimits,
+    BoxReport,
     Positive,
     box_limits,
 )
-from tbtui.rollout.environments.pane_tap import PaneTap
+from tbtui.rollout.environments.output import decoded
+from tbtui.rollout.environments.pane_log import PaneTap
 from tbtui.rollout.environments.plan import Bind, plan_box
-from tbtui.rollout.environments.report import BoxReport
-from tbtui.rollout.environments.test_scripts import ScriptEnd, script_run
 from tbtui.rollout.environments.upload import changed_file, upload_file, upload_tree
 from tbtui.rollout.environments.userland import BasePython, Userland, userland
 from tbtui.wheels.cache import WheelCache, WheelCacheError, open_cache
@@ -83,11 +82,10 @@ def _make_directory(path: Path) -> None:
 async def _stream(
     chunks: asyncio.Queue[tuple[OutputStream, bytes] | None], callback: OutputCallback
 ) -> None:
-    decoder = codecs.getincrementaldecoder("utf-8")
-    decoders = {"stdout": decoder(errors="replace"), "stderr": decoder(errors="replace")}
+    pass_on = decoded(callback)
     while (item := await chunks.get()) is not None:
         stream, chunk = item
-        await callback(decoders[stream].decode(chunk), stream)
+        await pass_on(chunk, stream)
 
 
 class SandboxEnvironment(BaseEnvironment):
@@ -207,10 +205,10 @@ class SandboxEnvironment(BaseEnvironment):
         )
         if self._backend == "bubblewrap":
             if os.geteuid() == 0:
-                self.logger.warning(bubblewrap.AS_ROOT)
-            self._box = await bubblewrap.start_box(plan, self.session_id)
+                self.logger.warning(AS_ROOT)
+            self._box = await start_bubblewrap_box(plan, self.session_id)
         else:
-            self._box = await Box.start(plan, self.session_id)
+            self._box = await start_box(plan, self.session_id)
         try:
             if self.trial_paths.agent_dir.is_dir():
                 pane = self.trial_paths.agent_dir / _PANE.name

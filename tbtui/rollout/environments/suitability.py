@@ -1,4 +1,4 @@
-"""What of a task an environment can't serve, read from its files before any trial.
+"""Finds what of a task an environment can't serve, from its files, before any trial.
 
 Nothing of a task runs and no container starts. Only what is certain to fail counts as an obstacle:
 a step that the sandbox can't follow, a package that this host lacks, something to be fetched where
@@ -19,8 +19,13 @@ from typing import Any, Literal
 import psutil
 
 from tbtui.dockerfile import DockerfileError, Instruction, json_form, parse_dockerfile, words
-from tbtui.rollout.environments.packages import installed_packages, missing_packages, split_apt
-from tbtui.rollout.environments.userland import SYSTEM_PATH, UV_IMAGE
+from tbtui.rollout.environments.userland import (
+    SYSTEM_PATH,
+    UV_IMAGE,
+    installed_packages,
+    missing_packages,
+    split_apt,
+)
 from tbtui.wheels.cache import Manifest, cache_root, read_manifest
 from tbtui.wheels.requests import read_commands
 from tbtui.wheels.shell import Command, commands

@@ -1,4 +1,4 @@
-"""Host-side writing of what a box sends: the names in it are the box's, so they are not trusted.
+"""Writes what a box sends to the host: the names in it are the box's, so they are not trusted.
 
 `tarfile` is not used for this: its extraction filters have let crafted archives out more than once
 (CVE-2025-4517 and its siblings), and links, the cause of all of them, mean nothing here.
@@ -42,7 +42,7 @@ def receive(
         max_bytes: In total; a sparse file counts with its full length.
         max_files: Files and directories in total; what comes after them is left out.
         overwrite: Whether a file that exists already is replaced or left as it is.
-        note: Is told, in a line, what was left out.
+        note: Called with a line on what was left out.
 
     Returns:
         Number of files written.

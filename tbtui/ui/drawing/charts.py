@@ -153,7 +153,7 @@ def scaled(points: Sequence[tuple[float, float]], low: float, high: float) -> Po
 
 
 def value_range(values: Iterable[float]) -> tuple[float, float]:
-    """Where an axis for these values begins and ends; from zero if they are not far from it."""
+    """Return the ends of an axis for these values; from zero if they are not far from it."""
     known = list(values)
     low, high = min(known, default=0.0), max(known, default=1.0)
     if low > 0 and low < high * 0.6:

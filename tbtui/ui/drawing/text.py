@@ -57,12 +57,12 @@ def clip_name(name: str, width: int) -> str:
 
 
 def _take_last(text: str, width: int) -> str:
-    """As many trailing characters as fit in `width` cells."""
+    """Return as many trailing characters as fit in `width` cells."""
     return take(text[::-1], width)[::-1]
 
 
 def take(text: str, width: int) -> str:
-    """As many leading characters as fit in `width` cells."""
+    """Return as many leading characters as fit in `width` cells."""
     if text.isascii():
         return text[: max(0, width)]
     used = 0

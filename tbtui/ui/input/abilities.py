@@ -1,4 +1,4 @@
-"""Which keys there are for the run on the screen; does what a key does for a click on it."""
+"""Which keys are available for the run on the screen; performs a key for a click on it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tbtui.ui.input.keymap import KeyTable
-from tbtui.ui.input.keys import CLOCKED, Key, Need, Scope
+from tbtui.ui.input.keys import CLOCKED, Key, KeyTable, Need, Scope
 from tbtui.ui.runs import OpenRun
 
 REVIEW = "review"
 """Id of a key that has a place in the key bar only where reviews are."""
 
-_ONLY_LOOKS = "Not from here: this run is only looked at."
+_ONLY_LOOKS = "Not available here: you only watch this run."
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What can be done with the run on the screen, from here: which keys there are."""
+    """What can be done with the run on the screen, and so which keys are available."""
 
     shown: OpenRun
     showing_other: bool
     """It is another run than the app's own."""
     guest: bool
-    """Who looks is no user of this machine: nothing is written or opened on it."""
+    """The person is no user of this machine: nothing is written or opened on it."""
     library: bool
     """There are tasks to browse."""
 
@@ -43,7 +42,7 @@ class Abilities:
             case "return" if not self.showing_other:
                 return "This is the run that the app was started for."
             case "tasks" if not self.library and not self.guest:
-                return "Not from here: tbtui tasks browse shows them."
+                return "Not available here: tbtui tasks browse shows the tasks."
             case "tasks" | "runs" | "files" if self.guest:
                 return _ONLY_LOOKS
             case _:
@@ -75,7 +74,7 @@ class Abilities:
         return asked or bool(state.reviews)
 
     def refused_on(self, key: Key, table: KeyTable, scopes: Sequence[Scope]) -> str:
-        """What to say when somebody asks for a key that there is not, on a screen with these
+        """Say why a key isn't available, on a screen with these
         scopes; empty: it is not one of this screen's, or another one's here."""
         everywhere: Scope = "everywhere" if CLOCKED.isdisjoint(scopes) else "replay"
         taken = {each for other in self.on_screen(table, scopes) for each in strokes(other)}
@@ -89,7 +88,7 @@ def strokes(key: Key) -> set[str]:
 
 
 async def perform(screen: Screen[Any], key: Key) -> None:
-    """As if it were pressed where it works: in the focused pane, in the screen, or in another
+    """Perform a key's action where it works: in the focused pane, in the screen, or in another
     pane, which then has the focus."""
     owner = _owner(screen, key)
     if isinstance(owner, Widget) and owner is not screen:
@@ -119,19 +118,21 @@ def tour_lines(table: KeyTable, abilities: Abilities) -> tuple[str, ...]:
     """Five lines of at most 56 cells, with the keys in force, on what can be done with the run."""
     shown = {key.id: key.shown for key in table.keys}
     return (
-        f"Arrows choose a trial, {shown['open']} opens it, {shown['back']} leads back",
+        f"Arrows choose a trial, {shown['open']} opens it, {shown['back']} goes back",
         _acting(shown, abilities),
-        f"{shown['pane-1']} to {shown['pane-6']} show one pane in full, {shown['all-panes']} all",
-        f"{shown['palette']} finds any command, {shown['help']} lists keys and signs",
-        f"{shown['quit']} leaves; {shown['tour']} shows these lines again",
+        f"{shown['pane-1']} to {shown['pane-6']} enlarge one pane, {shown['all-panes']} shows all",
+        f"{shown['palette']} finds commands, {shown['help']} lists keys and glyphs",
+        f"{shown['quit']} leaves; {shown['tour']} shows this again",
     )
 
 
 def _acting(shown: dict[str, str], abilities: Abilities) -> str:
     if not abilities.refusal("clock"):
-        return f"{shown['play']} plays it, {shown['replay-turn']} goes on by a turn"
+        return f"{shown['play']} plays it, {shown['replay-turn']} goes to the next turn"
     if abilities.refusal("steer"):
-        return f"{shown['follow']} follows what happens, {shown['group']} compares a group's trials"
+        return (
+            f"{shown['follow']} follows running trials, {shown['group']} compares a group's trials"
+        )
     if abilities.reviewed:
         return f"{shown['pause']} pauses a trial, {shown['review']} reviews a step before training"
-    return f"{shown['pause']} pauses a trial, {shown['stop']} ends and verifies it"
+    return f"{shown['pause']} pauses a trial, {shown['stop']} stops and verifies it"

@@ -1,4 +1,4 @@
-"""The lines at the edges: status on top, summary in small windows, keys at the bottom."""
+"""The lines at the edges: status and trial head on top, a summary in small windows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from tbtui.journal.vocabulary import RunPhase
+from tbtui.server_status import ServerStatus
 from tbtui.ui.drawing.charts import reward_bins
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, clip, clock_time, level, number, rate
@@ -27,17 +28,16 @@ from tbtui.view.current import active_seconds, attempts, tallies
 from tbtui.view.curves import STALENESS, held_out_rates
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.needs import Need, NeedKind, needs
-from tbtui.view.server import ServerView
 from tbtui.view.tasks import dataset_name
+from tbtui.view.times import in_words, step_wait
 from tbtui.view.waiting import doing, duration, retry_wait, stage, verb_words, waiting_for
-from tbtui.view.waits import in_words, step_wait
 
 _KEYS: dict[NeedKind, str] = {"review": "review", "trial": "pause", "paused": "pause-run"}
 """Ids of the keys that meet a need."""
 
 
 def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -> list[Span]:
-    """`review waits · V`, with the key that opens it; `said` are the needs that the line tells of
+    """`review waits · V`, with the key that opens it; `said` are the needs that the line shows
     elsewhere. The review's own screen tells of it."""
     from tbtui.ui.context import ScopedScreen
 
@@ -78,7 +78,7 @@ class Line(Pane, can_focus=False):
 
 
 class StatusLine(Line):
-    """What the run does, and what it is waiting for."""
+    """Shows what the run does and waits for."""
 
     def key(self, frame: Frame) -> Hashable:
         return (
@@ -176,7 +176,7 @@ class Summary(Line):
     EVERY = 2 * MOMENT
 
     class Chosen(Message):
-        """Somebody wants to see more of a line, by its number from 0."""
+        """A click asked for more of a line, by its number from 0."""
 
         def __init__(self, line: int) -> None:
             super().__init__()
@@ -250,9 +250,9 @@ class Summary(Line):
         else:
             spans += [(now.activity, palette.text), ("  ", None)]
         spans += [(f"{now.in_flight}", palette.text), (" in flight  ", palette.muted)]
-        oldest = now.server.oldest_at if now.server is not None else None
+        oldest = now.age(now.server.oldest_sec, frame.now) if now.server is not None else None
         if oldest is not None:
-            spans += [("oldest ", palette.muted), (clock_time(frame.now - oldest), palette.text)]
+            spans += [("oldest ", palette.muted), (clock_time(oldest), palette.text)]
             spans.append(("  ", None))
         elif now.p50_sec is not None:
             spans += [("p50 ", palette.muted), (number(now.p50_sec), palette.text)]
@@ -265,7 +265,7 @@ class Summary(Line):
             right = [(f"{tokens:,.0f}", palette.text), (" tok/s ", palette.muted)]
         return split_row(width, spans, right)
 
-    def _server(self, frame: Frame, server: ServerView) -> list[Span]:
+    def _server(self, frame: Frame, server: ServerStatus) -> list[Span]:
         glyph = server_glyph(server, frame.palette)
         spans: list[Span] = [(f"{glyph.char} {server.words}", glyph.style)]
         if server.held_up:
@@ -274,7 +274,7 @@ class Summary(Line):
 
 
 class TrialHead(Line):
-    """Which trial this is and how it stands."""
+    """Shows which trial this is, and its state."""
 
     def key(self, frame: Frame) -> Hashable:
         known = frame.selected is not None or self._missing(frame)
@@ -328,7 +328,7 @@ class TrialHead(Line):
         return [split_row(width, left, right, palette.on_surface)]
 
     def _missing(self, frame: Frame) -> str:
-        """Why nothing is known of the trial."""
+        """Say why the trial is unknown."""
         run = frame.run
         if run.behind or not run.opened:
             return reading_on(frame)
@@ -336,9 +336,9 @@ class TrialHead(Line):
             begins, _ = run.replay.span(frame.opened)
             if frame.now < begins:
                 return f"this trial begins at {clock_time(begins - run.replay.playback.start)}"
-        return "this trial is no longer kept"
+        return "this trial is no longer in memory"
 
 
 def reading_on(frame: Frame) -> str:
-    """How far the journal has been read."""
+    """Say how far the journal has been read."""
     return f"reading the journal, {frame.run.progress():.0%}"

@@ -1,4 +1,4 @@
-"""The curves: pass rates on one axis, and what else says how training goes."""
+"""Curves by step: pass rates on one axis, and training's signals."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def at_k(state: RunState) -> str:
 
 
 def _known(state: RunState) -> list[Signal]:
-    """The signals that the run has, without a staleness that is always none."""
+    """Return the signals that the run has, without a staleness that is always none."""
     return [
         signal
         for signal in SIGNALS
@@ -119,7 +119,7 @@ def _head(frame: Frame, width: int) -> Strip:
 
 
 def _pass_rates(frame: Frame, width: int, height: int) -> list[Strip]:
-    """Without axes: three labels on the left, the last step below."""
+    """Draw without axes: three labels on the left, the last step below."""
     state, palette = frame.state, frame.palette
     series = pass_rate_series(state, palette)
     chart = max(1, height - 2)
@@ -136,7 +136,7 @@ def _pass_rates(frame: Frame, width: int, height: int) -> list[Strip]:
 
 
 def _in_words(frame: Frame) -> list[Span]:
-    """What else the latest evaluation and step say, each where it is known."""
+    """Return the latest evaluation's and step's other figures, as far as known."""
     state, palette = frame.state, frame.palette
     known: list[list[Span]] = []
     if words := at_k(state):
@@ -164,7 +164,7 @@ def _line(signal: Signal, frame: Frame, width: int) -> Strip:
 
 
 def _large(frame: Frame, width: int, height: int) -> list[Strip]:
-    """Every chart with its axes: the pass rates above, the signals side by side below."""
+    """Draw every chart with its axes: the pass rates above, the signals side by side below."""
     state, palette = frame.state, frame.palette
     known = _known(state)[: width // _SIDE_BY_SIDE]
     upper = height - 1 - (max(6, (height - 1) * 2 // 5) if known else 0)
@@ -219,12 +219,12 @@ def _latest(signal: Signal, state: RunState) -> str:
 
 
 def _points(state: RunState, signal: Signal) -> Points:
-    """What is drawn of a signal: a curve of rounding alone would look like one that moves."""
+    """Return a signal's points without rounding errors, which would look like movement."""
     return tuple((step, _exact(value)) for step, value in points(state, signal.metric))
 
 
 def _exact(value: float) -> float:
-    """The value; zero, where it is rounding alone."""
+    """Return the value; zero where it is rounding error alone."""
     return 0.0 if abs(value) < _NOTHING else value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual import events
@@ -15,7 +16,6 @@ from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import clip_name, clock_time, rate, wrap
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
-from tbtui.ui.panes.tiles import GLYPH, NARROWEST, TileLayout, tile_layout
 from tbtui.ui.textual_seam import cropped
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
 from tbtui.view.current import Tally, active_seconds, tallies
@@ -23,6 +23,56 @@ from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.listing import ORDER_WORDS
 from tbtui.view.state import TrialView
 from tbtui.view.waiting import doing, retry_wait, verb_words
+
+NARROWEST = 24
+"""Columns of a tile that shows more than its glyph and label."""
+GLYPH = 3
+"""Cells of a tile before its label."""
+_LABELS_ALONE = 14
+"""Columns of a tile that has no room but for its glyph and label: only where the others would
+not fit."""
+_TALLEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TileLayout:
+    """Equal tiles, row by row."""
+
+    columns: int
+    width: int
+    """A tile's width, with the gap to its right."""
+    height: int
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Column and row of a tile's upper left cell."""
+        return index % self.columns * self.width, index // self.columns * self.height
+
+
+def tile_layout(count: int, width: int, height: int, label: int = 0) -> TileLayout:
+    """The columns that show the most of `count` terminals; one-line tiles when they are many,
+    narrow ones when they are very many.
+
+    `label` are the cells that the longest label needs: it is cut only where that lets all tiles
+    be seen at once.
+    """
+    roomy = min(NARROWEST, GLYPH + label + 1)
+    best: tuple[float, TileLayout] | None = None
+    for columns in range(1, max(1, min(count, width // _LABELS_ALONE)) + 1):
+        rows = -(-max(1, count) // columns)
+        tile = TileLayout(columns, width // columns, max(1, min(_TALLEST, height // rows)))
+        if tile.width < NARROWEST and columns > 1 and tile.height > 1:
+            continue
+        # A tile of one line shows a little of the terminal beside its label.
+        lines = tile.height - 1 if tile.height > 1 else 0.4
+        worth = min(tile.width, 72) * lines
+        if tile.height * rows > max(1, height):
+            # Some have to be scrolled to: the fewer the better.
+            worth = (0.001 if tile.width >= roomy else 0.0001) * columns
+        if best is None or worth > best[0]:
+            best = (worth, tile)
+    assert best is not None
+    return best[1]
+
 
 _WORTH_SHOWING = 8
 """Columns below which a command beside a label is not worth showing."""
@@ -35,7 +85,7 @@ def _is_bare_prompt(line: str) -> bool:
 
 
 def _label(trial: TrialView) -> str:
-    """Its own, with which attempt it is and what was decided about it."""
+    """Return the trial's label, with its attempt and the decisions on it."""
     label = trial.label if trial.attempt == 1 else f"{trial.label} #{trial.attempt}"
     if trial.excluded:
         return f"{label} {LEFT_OUT_MARK}"
@@ -43,7 +93,7 @@ def _label(trial: TrialView) -> str:
 
 
 def _room(right: Sequence[Span], width: int) -> int:
-    """Cells that a tile of this width has for its label beside what stands at its right end."""
+    """Return the cells for a tile's label, beside what stands at its right end."""
     taken = sum(len(text) for text, _ in right)
     return width - GLYPH - (taken + 1 if taken else 0)
 
@@ -63,14 +113,14 @@ class TrialGrid(Pane):
     EVERY = MOMENT
 
     class Selected(Message):
-        """Somebody chose another trial."""
+        """Another trial was chosen."""
 
         def __init__(self, trial: str) -> None:
             super().__init__()
             self.trial = trial
 
     class Opened(Message):
-        """Somebody clicked on the selected trial."""
+        """The selected trial was clicked."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
@@ -91,7 +141,7 @@ class TrialGrid(Pane):
         if order := ORDER_WORDS[frame.listing.order]:
             title += f" · {order}"
         if self._unseen:
-            title += f" · {self._unseen} ended since ({frame.keys.name_of('follow')} follows)"
+            title += f" · {self._unseen} ended meanwhile ({frame.keys.name_of('follow')} follows)"
         return title
 
     def _counts(self, frame: Frame) -> str:
@@ -152,7 +202,7 @@ class TrialGrid(Pane):
                 self.refresh(Region(x, y - round(self.scroll_y), layout.width, layout.height))
 
     def _count_unseen(self, frame: Frame) -> None:
-        """Trials that ended since somebody chose one, and so stopped to follow."""
+        """Count the trials that ended since following was stopped."""
         chosen = frame.selected.trial if frame.selected is not None else None
         if frame.following or chosen != self._seen_with:
             self._seen, self._seen_with = frame.state.trials_finished, chosen
@@ -160,13 +210,11 @@ class TrialGrid(Pane):
 
     def _show_nothing(self, frame: Frame, size: Size) -> None:
         palette = frame.palette
-        words = (
-            "no trials yet" if frame.state.started_at is not None else "the engine is being started"
-        )
+        words = "no trials yet" if frame.state.started_at is not None else "starting the engine"
         hint = f"the run is {frame.state.phase}: {frame.state.phase_detail or 'about 6 s'}"
         if frame.listing.filter:
             words = f"no trial matches {frame.listing.filter.in_words}"
-            hint = f"they appear when there are any; {frame.keys.name_of('overview')} shows all"
+            hint = f"those that start appear here; {frame.keys.name_of('overview')} shows all"
         elif frame.state.status is not None:
             words, hint = "the run is over", "no trial was started"
         key = (words, hint, size, palette.name)
@@ -222,24 +270,24 @@ class TrialGrid(Pane):
     ) -> Strip:
         palette = frame.palette
         glyph = trial_glyph(trial, palette)
-        quiet = palette.muted if trial.phase != "queued" else palette.faint
+        dim = palette.muted if trial.phase != "queued" else palette.faint
         label = _label(trial)
         left: list[Span] = [
             (f" {glyph.char} ", glyph.style),
-            (label, palette.text if trial.live and trial.phase != "queued" else quiet),
+            (label, palette.text if trial.live and trial.phase != "queued" else dim),
         ]
         right: list[Span] = []
         if trial.pending:
             right.append((f"{verb_words(trial.pending)}… ", palette.attention))
         if trial.turn:
-            right.append((f"t{trial.turn} ", quiet))
+            right.append((f"t{trial.turn} ", dim))
         if trial.reward is not None and 0 < trial.reward < 1:
             # The glyph tells all from nothing, not what lies between.
             right.append((f"{rate(trial.reward)} ", palette.reward(trial.reward)))
         if trial.started_at is not None:
-            right.append((f"{clock_time(active_seconds(trial, frame.now))} ", quiet))
+            right.append((f"{clock_time(active_seconds(trial, frame.now))} ", dim))
         if left_time := self._left(trial, frame):
-            right.append((f"{left_time} ", quiet))
+            right.append((f"{left_time} ", dim))
         if wait := retry_wait(trial, frame.now):
             right.append((f"{wait} ", palette.attention))
         fewest = 1 if width >= NARROWEST - 1 else 0
@@ -275,7 +323,7 @@ class TrialGrid(Pane):
         if screen is None:
             words = doing(trial) if trial.phase != "queued" else "queued"
             if trial.live and trial.phase == "setup":
-                words = "the sandbox is being made"
+                words = "creating the sandbox"
             first = row(width, (f" {words}", palette.faint), base=palette.on_surface)
             return [first] + [row(width, base=palette.on_surface)] * (height - 1)
         blank = row(width, base=palette.terminal)
@@ -317,7 +365,7 @@ class TrialGrid(Pane):
         )
 
     def visible_trials(self) -> list[str]:
-        """The trials whose tiles can be seen now."""
+        """Return the trials whose tiles are visible."""
         layout = self._layout_now
         if layout.height < 2:
             # One-line tiles show no terminal.

@@ -1,4 +1,4 @@
-"""The row of keys at the bottom, and the line in which words of a filter or search are typed."""
+"""The row of keys at the bottom, and the box in which a filter or search is typed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from tbtui.ui.command_rules import keys_that_work
 from tbtui.ui.context import app_of
 from tbtui.ui.drawing.rows import Span, split_row
 from tbtui.ui.input.abilities import perform
-from tbtui.ui.input.keymap import KeyTable
-from tbtui.ui.input.keys import Key, Scope
+from tbtui.ui.input.keys import Key, KeyTable, Scope
 from tbtui.ui.panes.bars import Line
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.textual_seam import Columns, Painted
@@ -26,7 +25,7 @@ from tbtui.ui.theme.palette import Palette
 
 
 class WordsLine(Columns):
-    """A box for words, and a label that stays in sight while some are typed."""
+    """A text box with a label."""
 
     def __init__(self, label: str, box: Input) -> None:
         super().__init__()
@@ -39,14 +38,14 @@ class WordsLine(Columns):
 
 
 def filter_line(words: str, placeholder: str) -> WordsLine:
-    """Make the line for a filter, with the words that it has by now."""
+    """Make the line for a filter that has these words already."""
     box = Input(words, placeholder=placeholder, id="filter", max_length=100, select_on_focus=False)
     return WordsLine("filter", box)
 
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """How a screen's box of words is left without them."""
+    """How to leave a screen's text box and discard its text."""
 
     key: str
     """Id of the screen's own key for it."""
@@ -70,7 +69,7 @@ class KeyBar(Line):
     EVERY = 1
 
     def __init__(self, id: str, *scopes: Scope, back: WayBack | None = None) -> None:
-        """`back`: out of the screen's box of words, if it has one."""
+        """`back` leaves the screen's text box, if it has one."""
         super().__init__(id)
         self._scopes = scopes
         self._back = back
@@ -133,7 +132,7 @@ def _cells(key: Key) -> int:
 
 
 def _that_fit(keys: list[Key], room: int) -> set[str]:
-    """The ids of the keys that fit, by their rank."""
+    """Return the ids of the keys that fit, by rank."""
     chosen: set[str] = set()
     # Of one rank, a screen's own go before those that every screen has.
     for key in sorted(keys, key=lambda key: (key.bar, key.scope == "everywhere")):
@@ -165,7 +164,7 @@ class KeyLine(Painted):
         back: WayBack | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """`back`: out of the screen's box of words, if it has one. `labels`: id of a key -> what
+        """`back` leaves the screen's text box, if it has one. `labels`: id of a key -> what
         it does here, where that isn't what the table says."""
         super().__init__(id=id)
         self._back = back

@@ -1,4 +1,4 @@
-"""What every pane is: rows of Strips, built again only when what they show has changed."""
+"""The base of every pane: rows of Strips, rebuilt only when what they show has changed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.drawing.text import visible
-from tbtui.ui.input.keymap import KeyTable
-from tbtui.ui.input.keys import bindings
+from tbtui.ui.input.keys import KeyTable, bindings
 from tbtui.ui.runs import LiveRun
 from tbtui.ui.textual_seam import RowsView, cropped
 from tbtui.ui.theme.palette import Palette
@@ -30,7 +29,7 @@ is drawn at the same beats everywhere, and so tells of the same moment."""
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """All that a pane may draw from at one moment."""
+    """Everything that panes draw from, at one moment."""
 
     run: LiveRun
     outlook: Outlook
@@ -76,7 +75,7 @@ class Pane(RowsView, can_focus=True):
     """Drawn at every nth beat, of ten a second."""
 
     class TitleClicked(Message):
-        """Somebody clicked on the title."""
+        """The title was clicked."""
 
         def __init__(self, pane: Pane) -> None:
             super().__init__()
@@ -104,7 +103,7 @@ class Pane(RowsView, can_focus=True):
         raise NotImplementedError
 
     def show(self, frame: Frame) -> None:
-        """Draw the frame, if anybody can see it and it differs from the last one."""
+        """Draw the frame, if the pane is visible and its content has changed."""
         size = self.scrollable_content_region.size
         if not self.display or not size:
             return
@@ -150,7 +149,7 @@ class Pane(RowsView, can_focus=True):
         return cropped(self._rows[index], 0, self.size.width).apply_style(self._ground)
 
     def reveal(self, line: int) -> None:
-        """Scroll no more than it takes to show a row."""
+        """Scroll as little as shows a row."""
         top, height = round(self.scroll_y), self.scrollable_content_region.height
         if line < top:
             self.move_to(line)
@@ -158,8 +157,8 @@ class Pane(RowsView, can_focus=True):
             self.move_to(line - height + 1)
 
     def move_to(self, top: float) -> None:
-        """Let this row be the topmost, as far as there are rows below; also of those that have
-        been added since the last layout."""
+        """Scroll so that this row is the topmost, as far as there are rows below, those added since
+        the last layout among them."""
         self.scroll_to(y=top, animate=False, force=True)
 
     def place_of(self, event: events.MouseEvent) -> Offset | None:
@@ -185,7 +184,7 @@ class Pane(RowsView, can_focus=True):
 
     @property
     def contents(self) -> str:
-        """The text that is copied of it, and read in a pager."""
+        """The text to copy, and to open in a pager."""
         return self.text
 
     @property
@@ -202,14 +201,14 @@ class GrowingPane(Pane):
     """
 
     class Released(Message):
-        """It was scrolled away from what it followed."""
+        """The pane was scrolled away from its end."""
 
         def __init__(self, pane: GrowingPane) -> None:
             super().__init__()
             self.pane = pane
 
     class Returned(Message):
-        """Somebody wants to see what is newest."""
+        """The newest content was asked for."""
 
         def __init__(self, pane: GrowingPane) -> None:
             super().__init__()
@@ -228,12 +227,12 @@ class GrowingPane(Pane):
         """It scrolls by itself, which means nothing."""
 
     def count(self, frame: Frame) -> int:
-        """How many of what it is made of there have been so far: turns, notes."""
+        """Return how many items (turns, notes) there have been so far."""
         raise NotImplementedError
 
     @property
     def at_newest(self) -> bool:
-        """Whether it is scrolled to where it may follow."""
+        """Whether it is scrolled to its end, where it follows."""
         return round(self.scroll_y) >= self._end
 
     @property
@@ -242,7 +241,7 @@ class GrowingPane(Pane):
         return rows if self.newest_row is None else min(rows, self.newest_row)
 
     def to_newest(self) -> None:
-        """Scroll to what came last."""
+        """Scroll to the newest item."""
         self.move_to(self._end)
 
     def show(self, frame: Frame) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Hashable, Iterator
 
 from textual.strip import Strip
 
-from tbtui.journal.costs import dollars
+from tbtui.journal.figures import dollars
 from tbtui.journal.vocabulary import TrialPhase
 from tbtui.ui.drawing.rows import Span, pair, reason, row, split_row
 from tbtui.ui.drawing.text import clock_time, number, short_count, wrap
-from tbtui.ui.panes.gpu_rows import gpu_rows
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
-from tbtui.ui.panes.server_rows import TABLE_WIDTH, server_rows
+from tbtui.ui.panes.server_rows import TABLE_WIDTH, gpu_rows, server_rows
 from tbtui.ui.theme.glyphs import SETUP_MARK
 from tbtui.view.server import PolicyLostView, PolicyView
 from tbtui.view.state import RunState
@@ -21,7 +20,7 @@ from tbtui.view.waiting import new_policy
 _WIDEST = 66
 """A number that stands far from its name is hard to read."""
 _ROOMY_WIDTH = 30
-_EMPTY = "once the policy is loaded: its queue and latencies, workers, sandboxes and GPUs"
+_EMPTY = "once the policy is loaded: queue, latencies, workers, sandboxes and GPUs"
 _SANDBOX_UP = frozenset(
     {
         TrialPhase.MODEL,
@@ -123,7 +122,7 @@ def _sampling(now: PolicyView, frame: Frame, width: int) -> Iterator[Strip]:
 
 
 def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
-    """Tokens and money of the finished steps and evaluations: where a server may be paid."""
+    """Rows of the tokens and cost of finished steps and evaluations."""
     state, palette = frame.state, frame.palette
     usd = state.totals.get("cost/total_usd")
     on_server = state.policy_now is not None and state.policy_now.server is not None
@@ -140,7 +139,7 @@ def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
         if forecast is not None and state.status is None:
             yield pair(width, palette, "by the end, about", (dollars(forecast), palette.text))
     elif state.totals and state.policy == "tinker":
-        # Something has been consumed, and nobody could say for how much.
+        # Something has been consumed, at an unknown price.
         yield pair(width, palette, "cost", ("unknown: no prices", palette.muted))
     if not on_server:
         return
@@ -150,7 +149,7 @@ def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
 
 
 def _up(frame: Frame, width: int) -> Iterator[Strip]:
-    """Workers and sandboxes, of how many there may be."""
+    """Rows of workers and sandboxes, with their limits."""
     state, palette = frame.state, frame.palette
     if state.workers:
         yield pair(
@@ -179,7 +178,7 @@ def _of(frame: Frame, count: int, most: object) -> list[Span]:
 
 
 def _sandboxes(state: RunState) -> tuple[int, int]:
-    """How many are up and how many are being set up; a trial at work has one."""
+    """Return how many sandboxes are up and how many are being created."""
     phases = [trial.phase for trial in state.live_trials()]
     return sum(phase in _SANDBOX_UP for phase in phases), phases.count(TrialPhase.SETUP)
 

@@ -34,7 +34,7 @@ _CONTEXT = 14
 
 @dataclass(slots=True)
 class Spread:
-    """Which siblings lie side by side, and which of them and which turn is chosen."""
+    """The siblings side by side, and the chosen sibling and turn."""
 
     names: list[str] = field(default_factory=list)
     chosen: int = 0
@@ -44,7 +44,7 @@ class Spread:
     """The leftmost sibling that can be seen."""
 
     def columns(self, width: int) -> list[tuple[int, int]]:
-        """Index and width of each sibling that can be seen; the chosen one is among them."""
+        """Index and width of each visible sibling, the chosen one among them."""
         count = max(1, min(len(self.names), width // _NARROWEST))
         self.first = min(max(self.first, self.chosen - count + 1), self.chosen)
         self.first = max(0, min(self.first, len(self.names) - count))
@@ -67,7 +67,7 @@ class SiblingsPane(GrowingPane):
     BINDINGS = bindings("siblings")
 
     class Opened(Message):
-        """Somebody wants to see the chosen sibling."""
+        """The chosen sibling is to be opened."""
 
     def __init__(self, id: str, spread: Spread) -> None:
         super().__init__(id)
@@ -77,7 +77,7 @@ class SiblingsPane(GrowingPane):
         self._read: dict[str, Hashable] = {}
         """Sibling -> how it stood when its transcript was read."""
         self._version = 0
-        """Of what was read."""
+        """Grows with every transcript that was read."""
         self._rewound = 0
         """How often its run had gone back in time by then."""
         self._starts: list[int] = []
@@ -91,7 +91,7 @@ class SiblingsPane(GrowingPane):
         return sum(map(len, self.cells))
 
     def read_on(self, frame: Frame, members: Sequence[TrialView]) -> None:
-        """Read on what the siblings have done."""
+        """Read the siblings' new events."""
         if frame.run.rewound != self._rewound:
             self._rewound = frame.run.rewound
             self._restart()
@@ -133,7 +133,7 @@ class SiblingsPane(GrowingPane):
             title += f" · siblings {seen[0][0] + 1}–{seen[-1][0] + 1} of {len(names)}"
         parts = first_divergence(self.cells)
         if parts is not None:
-            title += f" · they part at turn {parts + 1}"
+            title += f" · they diverge at turn {parts + 1}"
         return title
 
     def key(self, frame: Frame) -> Hashable:
@@ -142,7 +142,7 @@ class SiblingsPane(GrowingPane):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
         if not self.turns:
-            return [row(width, (" when the first of them has had a turn", palette.faint))]
+            return [row(width, (" once one of them has finished a turn", palette.faint))]
         self.spread.turn = min(self.spread.turn, self.turns - 1)
         columns = self.spread.columns(width)
         fits = (height - 2 * _OPEN) // (2 * self.turns) - 1
@@ -191,7 +191,7 @@ class SiblingsPane(GrowingPane):
         return self._blocks[key]
 
     def _difference(self, frame: Frame, index: int, place: int) -> _Difference | None:
-        """Of the turn in which a sibling parts from another one."""
+        """Return the difference in the turn at which a sibling diverges from another."""
         cell = self.cells[index][place]
         if cell.against is None or cell.where == "answer":
             return None
@@ -203,7 +203,7 @@ class SiblingsPane(GrowingPane):
         at = first_difference(pieces, [piece for piece, _ in frame.run.tokens(other.sample)])
         if at is None:
             return None
-        piece, logprob = mine[at] if at < len(mine) else ("(it ends here)", 0.0)
+        piece, logprob = mine[at] if at < len(mine) else ("(ends here)", 0.0)
         return _Difference(at, "".join(pieces[max(0, at - _CONTEXT) : at]), piece, logprob)
 
     def action_choose(self, siblings: int, turns: int) -> None:
@@ -215,7 +215,7 @@ class SiblingsPane(GrowingPane):
         self.redraw()
 
     def action_divergence(self) -> None:
-        """To the next turn in which a sibling parts from the others; round and round."""
+        """Go to the next turn at which a sibling diverges, cyclically."""
         places = sorted(
             (place, index)
             for index, cells in enumerate(self.cells)
@@ -248,7 +248,7 @@ class SiblingsPane(GrowingPane):
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """Where two completions differ first."""
+    """The first difference of two completions."""
 
     token: int
     before: str
@@ -265,14 +265,14 @@ def _block(
     difference: _Difference | None,
 ) -> list[Strip]:
     turn, parts = cell.turn, cell.against is not None
-    quiet = palette.faint if cell.repeated else None
+    dim = palette.faint if cell.repeated else None
     body, chosen = width - 1, most == _OPEN
     mark = "≠" if parts else "=" if cell.alike > 1 else " "
     said = turn.plan or turn.analysis or turn.text or "…"
     heading: list[Span] = [
         (f" {mark}", palette.attention if parts else palette.faint),
         (f" {turn.turn} ", palette.accent if chosen else palette.muted),
-        (said.split("\n", 1)[0], quiet or (palette.strong if chosen else palette.text)),
+        (said.split("\n", 1)[0], dim or (palette.strong if chosen else palette.text)),
     ]
     if here:
         heading = [(text, None) for text, _ in heading]
@@ -280,15 +280,15 @@ def _block(
     if parts and cell.where == "action" and difference is not None:
         rows.append(_difference_row(difference, palette, body))
     if chosen and turn.analysis:
-        rows += _text(turn.analysis, quiet or palette.muted, body, "   ", most)
+        rows += _text(turn.analysis, dim or palette.muted, body, "   ", most)
     if turn.error:
-        rows += _text(turn.error, quiet or palette.bad, body, " ✗ ", most)
-    rows += _commands(turn, quiet or palette.accent, body, most)
+        rows += _text(turn.error, dim or palette.bad, body, " ✗ ", most)
+    rows += _commands(turn, dim or palette.accent, body, most)
     if turn.task_complete:
-        rows.append(row(body, (" ✓ says that the task is complete", quiet or palette.good)))
+        rows.append(row(body, (" ✓ declares the task complete", dim or palette.good)))
     if parts and cell.where == "answer":
-        rows.append(row(body, (" ≠ the answer differs", palette.attention)))
-    rows += _text(turn.observation.strip("\n"), quiet or palette.muted, body, " │ ", most)
+        rows.append(row(body, (" ≠ different answer", palette.attention)))
+    rows += _text(turn.observation.strip("\n"), dim or palette.muted, body, " │ ", most)
     if chosen:
         rows.append(row(body))
     return [Strip.join([each, Strip.blank(width - body)]) for each in rows]
@@ -318,7 +318,7 @@ def _commands(turn: TurnView, style: Style, width: int, most: int) -> list[Strip
 
 
 def _text(text: str, style: Style, width: int, lead: str, most: int) -> list[Strip]:
-    """At most so many rows; of longer texts the end, which tells what came of it."""
+    """Return at most so many rows; of longer texts the end."""
     if not text:
         return []
     # No more is looked at than can be shown.

@@ -53,7 +53,7 @@ _LAST = 6
 
 
 class TaskPane(Pane):
-    """The cursor moves over the rows; kinds open and close. A chosen row filters the grid."""
+    """The tree of tasks; kinds fold and unfold. A chosen row filters the grid."""
 
     BINDINGS = bindings("tasks")
 
@@ -83,7 +83,7 @@ class TaskPane(Pane):
         self._order = preferences.tree_order
 
     class Chosen(Message):
-        """Only the trials of this data set, kind or task are wanted; of none of them: all."""
+        """The grid is to show the trials of this data set, kind or task; None: all."""
 
         def __init__(self, kind: str = "", task: str = "", dataset: str = "") -> None:
             super().__init__()
@@ -112,7 +112,7 @@ class TaskPane(Pane):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
         if not frame.state.tasks:
-            return [row(width, (" when the tasks are read", palette.faint))]
+            return [row(width, (" once the tasks are read", palette.faint))]
         # Numbers far from their names are hard to follow.
         width = min(width, _WIDEST)
         self._tree = []
@@ -155,7 +155,7 @@ class TaskPane(Pane):
         return rows
 
     def _lead(self, node: DatasetView | KindView | TaskView) -> str:
-        """What stands before its name."""
+        """Return what stands before a row's name."""
         # Below one of several data sets everything stands further in.
         deep = "  " if node.dataset else ""
         match node:
@@ -202,7 +202,7 @@ class TaskPane(Pane):
         ]
 
     def _few_numbers(self, node: DatasetView | KindView | TaskView, frame: Frame) -> list[Span]:
-        """Without headings. What infrastructure has ended stands in place of the trend."""
+        """Return figures without headings; lost trials stand in place of the trend."""
         palette, value, flakes = frame.palette, node.recent_rate, node.flake_rate
         spans: list[Span] = [
             (f"{_live(node) or '':>3} ", palette.accent),
@@ -235,7 +235,7 @@ class TaskPane(Pane):
         self.action_move(-len(self._tree))
 
     def action_choose(self) -> None:
-        """Show only this row's trials in the grid; those of the only data set are all."""
+        """Show only this row's trials in the grid."""
         if not self._tree:
             return
         match self._tree[self._cursor].node:
@@ -292,7 +292,7 @@ def _held_out(node: DatasetView | KindView | TaskView) -> float | None:
 
 
 def _live(node: DatasetView | KindView | TaskView) -> int:
-    """Of the only data set another line has them."""
+    """Return the row's live trials; those of an only data set stand elsewhere."""
     return 0 if isinstance(node, DatasetView) and not node.dataset else node.live
 
 
@@ -303,7 +303,7 @@ def _seconds(node: DatasetView | KindView | TaskView, state: RunState) -> float 
 
 
 def _is_chosen(node: DatasetView | KindView | TaskView, frame: Frame) -> bool:
-    """The grid shows the trials of this row alone."""
+    """Whether the grid shows this row's trials alone."""
     wanted = frame.listing.filter
     match node:
         case KindView():

@@ -28,12 +28,12 @@ _CURSOR = Style(reverse=True)
 
 
 class TerminalPane(Pane):
-    """Shows the part of the screen where something happens: the rows down to the last used one."""
+    """Shows the active part of a terminal: the rows down to the last used one."""
 
     EVERY = 1
 
     class Scrubbed(Message):
-        """Somebody wants to see an earlier moment (-1), a later one (1), or now (0)."""
+        """An earlier moment (-1), a later one (1) or now (0) was asked for."""
 
         def __init__(self, direction: int) -> None:
             super().__init__()
@@ -61,7 +61,7 @@ class TerminalPane(Pane):
         self._scrub(1, event)
 
     def _scrub(self, direction: int, event: events.MouseEvent) -> None:
-        """Where one can look back, what was above is what was before."""
+        """Scroll back in time, where that is possible."""
         if self.scrub is not None:
             event.stop()
             self.post_message(self.Scrubbed(direction))
@@ -130,7 +130,7 @@ class TerminalPane(Pane):
         screen = self._screen
         if screen is None:
             words = (
-                doing(trial) if not trial.live else "its terminal opens when the sandbox is made"
+                doing(trial) if not trial.live else "its terminal opens once the sandbox is ready"
             )
             lines = [f" {line}" for line in wrap(trial.reason or words, width - 2)]
             return [row(width, (line, palette.muted)) for line in lines[:height]]

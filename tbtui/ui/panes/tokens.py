@@ -1,4 +1,4 @@
-"""Tokens of one completion, coloured by how much each surprised the policy."""
+"""Tokens of one completion, coloured by negative log-probability."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tbtui.ui.panes.pane import Frame, GrowingPane
 from tbtui.ui.theme.palette import HEAT_LEVELS, Palette
 
 _BOUNDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.2, 1.8, 2.5, 3.5, 5.0)
-"""Upper ends of the buckets, in nats of surprise (minus log-probability)."""
-SURPRISING = 1.8
+"""Upper ends of the buckets, of the negative log-probability, in nats."""
+UNLIKELY = 1.8
 """Nats: the policy gave the token less than a sixth of the probability."""
 _IN_SPAN = Style(underline=True, bold=True)
-_AS_IDS = "Ids alone: the model's tokenizer was not where this was recorded; the notes say which."
+_AS_IDS = "Ids only: the model's tokenizer was missing where this was recorded; see the notes."
 _TAB = "⇥"
 _RETURN = "⏎"
 
@@ -32,7 +32,7 @@ Token = tuple[str, float]
 
 
 def heat_level(logprob: float) -> int:
-    """0 (sure) to 11 (surprised)."""
+    """Return the bucket of a log-probability: 0 (likely) to 11 (unlikely)."""
     return bisect_right(_BOUNDS, -logprob)
 
 
@@ -75,20 +75,20 @@ def flow(tokens: Sequence[Token], width: int) -> list[list[Piece]]:
     return rows
 
 
-def surprising(tokens: Sequence[Token]) -> list[int]:
-    """Return the places of the surprising tokens."""
-    return [index for index, (_, logprob) in enumerate(tokens) if -logprob >= SURPRISING]
+def unlikely_tokens(tokens: Sequence[Token]) -> list[int]:
+    """Return the places of the unlikely tokens."""
+    return [index for index, (_, logprob) in enumerate(tokens) if -logprob >= UNLIKELY]
 
 
 class TokenPane(GrowingPane):
     """Shows the completion it is given; in the cockpit the newest of the selected trial, until
-    somebody scrolls in it or puts the cursor on a token."""
+    it is scrolled or the cursor is put on a token."""
 
     BINDINGS = bindings("tokens")
     EVERY = 1
 
     class Pointed(Message):
-        """Somebody has put the cursor on a token."""
+        """The cursor was put on a token."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
@@ -127,7 +127,7 @@ class TokenPane(GrowingPane):
         return self.cursor is None and round(self.scroll_y) == 0
 
     def to_newest(self) -> None:
-        """Scroll to the beginning of the newest completion, where one reads on."""
+        """Scroll to the beginning of the newest completion."""
         if self.cursor is None:
             self.move_to(0)
 
@@ -136,9 +136,9 @@ class TokenPane(GrowingPane):
         super().action_newest()
 
     def jump(self, direction: int) -> bool:
-        """Move the cursor to the next surprising token; False when there is no further one."""
+        """Move the cursor to the next unlikely token; False when there is no further one."""
         here = self.cursor
-        places = surprising(self.tokens)[::direction]
+        places = unlikely_tokens(self.tokens)[::direction]
         further = [place for place in places if here is None or (place - here) * direction > 0]
         if further:
             self.place(further[0])
@@ -153,7 +153,7 @@ class TokenPane(GrowingPane):
             self.post_message(self.Pointed())
 
     def reveal_token(self, token: int) -> None:
-        """After the rows have been laid out."""
+        """Scroll to the cursor's token once the rows have been laid out."""
         self.call_after_refresh(self._reveal_token, token)
 
     def _reveal_token(self, token: int) -> None:
@@ -163,7 +163,7 @@ class TokenPane(GrowingPane):
                 break
 
     def action_move(self, tokens: int) -> None:
-        """The cursor moves by tokens, from the first one when there was none."""
+        """Move the cursor by tokens; without one, start at the first."""
         if self.tokens:
             self.place(0 if self.cursor is None else self.cursor + tokens)
             self.redraw()
@@ -183,7 +183,7 @@ class TokenPane(GrowingPane):
 
     @property
     def contents(self) -> str:
-        """What the policy has written."""
+        """The policy's text."""
         return "".join(text for text, _ in self.tokens)
 
     def title(self, frame: Frame) -> str:
@@ -209,7 +209,7 @@ class TokenPane(GrowingPane):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
         if not self.tokens:
-            hint = "what the policy writes, coloured by its surprise"
+            hint = "the policy's tokens, coloured by negative log-probability"
             return [row(width, (f" {hint}", palette.faint))]
         if self._flow[:2] != (self._sample, width):
             self._flow = (self._sample, width, flow(self.tokens, width - 2))
@@ -219,11 +219,11 @@ class TokenPane(GrowingPane):
         return [self._legend(palette, width), *rows]
 
     def _legend(self, palette: Palette, width: int) -> Strip:
-        surprises = [-logprob for _, logprob in self.tokens]
-        mean = sum(surprises) / len(surprises)
-        scale: list[Span] = [(" sure ", palette.muted)]
+        costs = [-logprob for _, logprob in self.tokens]
+        mean = sum(costs) / len(costs)
+        scale: list[Span] = [(" likely ", palette.muted)]
         scale += [(" ", style) for style in palette.heat]
-        scale += [(" surprised", palette.muted)]
+        scale += [(" unlikely", palette.muted)]
         if self.cursor is not None:
             text, logprob = self.tokens[self.cursor]
             chance = 2.718281828459045**logprob
@@ -236,8 +236,8 @@ class TokenPane(GrowingPane):
             where = [
                 ("mean ", palette.muted),
                 (number(mean), palette.text),
-                (" · most ", palette.muted),
-                (number(max(surprises)), palette.text),
+                (" · max ", palette.muted),
+                (number(max(costs)), palette.text),
                 (" nats ", palette.muted),
             ]
         return split_row(width, scale, where)

@@ -1,4 +1,4 @@
-"""What there is to know of one trial: its time, its group, its attempts, what was asked of it."""
+"""One trial: time, group, attempts and commands; and its verdict, with the verifier's output."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from textual.strip import Strip
 
 from tbtui.ui.drawing.charts import stacked
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clock_time, number, wrap
+from tbtui.ui.drawing.text import clock_time, number, visible_lines, wrap
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SPENDING_MARKS, trial_glyph
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.current import active_seconds, attempts, siblings
 from tbtui.view.estimate import remaining_sec, time_left
-from tbtui.view.spending import breakdown
 from tbtui.view.state import Spending, TrialView
+from tbtui.view.times import breakdown
+from tbtui.view.transcript import Transcript
 from tbtui.view.waiting import doing, duration, retry_wait, verb_words
 
 _COLUMN = 20
@@ -62,7 +63,7 @@ def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
 
 
 def spending_rows(seconds: dict[Spending, float], palette: Palette, width: int) -> list[Strip]:
-    """A stacked bar, and below it what its parts mean, with seconds."""
+    """Return a stacked bar, and below it the legend, in seconds."""
     if not seconds:
         return []
     bar: list[Span] = [(" ", None)]
@@ -86,7 +87,7 @@ def spending_rows(seconds: dict[Spending, float], palette: Palette, width: int) 
 
 
 def _seconds(value: float) -> str:
-    """A tenth is all that matters here, and no part of the bar is nothing."""
+    """Return seconds to a tenth; never zero for a part of the bar."""
     return f"{max(0.1, value):.1f}s" if value < 60 else duration(value)
 
 
@@ -146,7 +147,7 @@ def _attempts(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     wait = retry_wait(chain[-1], frame.now)
     if len(chain) == 1 and not wait and trial.successor is None:
         return []
-    hint = f"  {frame.keys.name_of('attempt')} goes round"
+    hint = f"  {frame.keys.name_of('attempt')} shows the next"
     rows = [row(width, (" attempts", palette.muted), (hint, palette.faint))]
     for each in chain:
         glyph = trial_glyph(each, palette)
@@ -173,7 +174,7 @@ def _commands(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     given = [each for each in frame.state.commands if each.target == trial.trial]
     if not given:
         return []
-    rows = [row(width, (" asked of it", palette.muted))]
+    rows = [row(width, (" commands", palette.muted))]
     for each in reversed(given[-8:]):
         mark, style = {
             None: ("…", palette.attention),
@@ -193,3 +194,80 @@ def _commands(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
             )
         )
     return rows
+
+
+_MOST_ROWS = 5000
+
+
+class VerdictPane(Pane):
+    """Outcome and reason, verdict and reward, and the verifier's output."""
+
+    EVERY = 2
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self.transcript = Transcript()
+
+    def title(self, frame: Frame) -> str:
+        finished = self.transcript.finished
+        if finished is None:
+            return "verdict"
+        return f"verdict · verified in {number(finished.seconds.verifying)} s"
+
+    def key(self, frame: Frame) -> Hashable:
+        trial = frame.selected
+        counts = trial and (trial.reward, trial.relabelled)
+        # Not its seq alone: reading anew may end at the same event.
+        return id(self.transcript), self.transcript.finished is None, counts
+
+    @property
+    def contents(self) -> str:
+        finished = self.transcript.finished
+        if finished is None:
+            return ""
+        return f"{finished.outcome}: {finished.reason}\n\n{finished.verifier_output}"
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, trial, finished = frame.palette, frame.selected, self.transcript.finished
+        if finished is None:
+            return [row(width, (" the outcome and the verifier's output", palette.faint))]
+        glyph = trial_glyph(trial, palette) if trial is not None else None
+        outcome = finished.outcome.replace("_", " ")
+        none = "–"
+        # What counts may be another reward than the verifier's.
+        reward = finished.reward if trial is None else trial.reward
+        relabelled = trial is not None and trial.relabelled
+        rows = [
+            split_row(
+                width,
+                [
+                    (f" {glyph.char} " if glyph else " ", glyph.style if glyph else None),
+                    (outcome, palette.strong),
+                ],
+                [
+                    ("verdict ", palette.muted),
+                    (none if finished.verdict is None else number(finished.verdict), palette.text),
+                    ("  reward ", palette.muted),
+                    (none if reward is None else number(reward), palette.reward(reward)),
+                    (RELABELLED_MARK if relabelled else "", palette.accent),
+                    (" ", None),
+                ],
+                palette.on_raised,
+            )
+        ]
+        reason = " ".join(finished.reason.split())
+        rows.extend(
+            row(width, ("   ", None), (part, palette.text)) for part in wrap(reason, width - 4)
+        )
+        output = finished.verifier_output.strip("\n")
+        if not output.strip():
+            rows.append(row(width, ("   the verifier wrote nothing", palette.faint)))
+            return rows
+        for line in visible_lines(output):
+            for part in wrap(line, width - 4) if line else [""]:
+                if len(rows) >= _MOST_ROWS:
+                    shows = frame.keys.name_of("pager")
+                    rows.append(row(width, (f" │ … {shows} shows all", palette.faint)))
+                    return rows
+                rows.append(row(width, (" │ ", palette.faint), (part, palette.muted)))
+        return rows

@@ -16,16 +16,15 @@ from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, TYPIST_MARK
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.state import INFRASTRUCTURE
 from tbtui.view.transcript import PERSON, Transcript, TurnView
 
 if TYPE_CHECKING:
     from tbtui.journal.events import AgentCommand
 
 _MOST_ROWS = 200
-"""Of one text; the rest is counted."""
+"""The most rows of one text; the rest is counted."""
 _THINKING_ROWS = 5
-"""Of thinking that is folded: an answer should not have to be looked for below it."""
+"""Rows of folded thinking: an answer should not have to be looked for below it."""
 _EVERY_ROW = (" │ ", " ┊ ")
 """Marks that every row of a text bears."""
 _CACHED_WIDTH = 64
@@ -39,7 +38,7 @@ class TurnPane(GrowingPane):
     EVERY = MOMENT
 
     class Chosen(Message):
-        """Another turn, or one of its commands."""
+        """Another turn or command was chosen."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
@@ -69,7 +68,7 @@ class TurnPane(GrowingPane):
         rows: list[Strip] = []
         self._starts, self._commands = [], []
         if not self.transcript.turns:
-            return [row(width, (" when the policy is asked for the first time", palette.faint))]
+            return [row(width, (" after the policy's first answer", palette.faint))]
         for index, turn in enumerate(self.transcript.turns):
             self._starts.append(len(rows))
             chosen = index == self.chosen
@@ -139,7 +138,7 @@ class TurnPane(GrowingPane):
         self.post_message(self.Chosen())
 
     def point(self, index: int, command: int | None = None) -> None:
-        """Choose a turn, as another cursor does; sends no message."""
+        """Choose a turn without sending a message."""
         self.chosen, self.command, self.follow = index, command, False
 
     def step_command(self, direction: int) -> bool:
@@ -232,7 +231,7 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
 
 
 def _thinking(turn: TurnView, palette: Palette, width: int, opens: str) -> list[Strip]:
-    """What the model thought before it answered: read last, so folded and quiet.
+    """What the model thought before it answered: read last, so folded and muted.
 
     `opens`: the key that opens it; empty where it is open.
     """
@@ -276,7 +275,7 @@ def _seen(turn: TurnView, palette: Palette, width: int) -> list[Strip]:
     """Rows of a turn after its commands."""
     rows: list[Strip] = []
     if turn.task_complete:
-        rows.extend(_text("says that the task is complete", palette.good, width, " ✓ "))
+        rows.extend(_text("declares the task complete", palette.good, width, " ✓ "))
     if turn.observation:
         rows.extend(_text(turn.observation.strip("\n"), palette.muted, width, " │ "))
         times = f"model {number(turn.model_seconds)} s · terminal {number(turn.command_seconds)} s"
@@ -291,7 +290,7 @@ def _verdict(transcript: Transcript, palette: Palette, width: int) -> Iterable[S
     style = palette.reward(finished.reward)
     if finished.reward is not None:
         glyph = "✓" if finished.reward >= 1 else "✗" if finished.reward <= 0 else "◐"
-    elif finished.outcome in INFRASTRUCTURE:
+    elif finished.outcome.infrastructure:
         glyph = "!"
     else:
         glyph, style = ("–" if finished.outcome == "cancelled" else LEFT_OUT_MARK), palette.muted

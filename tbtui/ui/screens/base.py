@@ -1,4 +1,4 @@
-"""What screens of panes share: they draw frames, and say when the window is too small."""
+"""The base of screens made of panes: draws frames, enlarges panes, checks the window's size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.widgets import Static
 from tbtui.ui.context import ScopedScreen, run_app_of
 from tbtui.ui.input.keys import CLOCKED
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane, Redraw
-from tbtui.ui.panes.transport import TransportLine
+from tbtui.ui.panes.timeline import TransportLine
 from tbtui.ui.textual_seam import Ground, Rows
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SMALLEST = (60, 16)
 
 
 class LiveScreen(ScopedScreen, Ground):
-    """A screen of panes. Number keys bring one of `PANES` in full, 0 the overview."""
+    """A screen of panes. Number keys enlarge one of `PANES`, 0 shows all."""
 
     PANES: ClassVar[dict[int, tuple[str, ...]]] = {}
     """Ids of the panes that each number shows."""
@@ -35,7 +35,7 @@ class LiveScreen(ScopedScreen, Ground):
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {}
     """Container id -> ids of its panes. A container without a visible pane is hidden."""
     trial: str | None = None
-    """The trial that this screen is about, which keys are meant for; None: the selected one."""
+    """The trial that this screen shows and keys act on; None: the selected one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class LiveScreen(ScopedScreen, Ground):
                 Content(
                     f"tbtui needs {SMALLEST[0]} columns and {SMALLEST[1]} rows;\n"
                     f"this window has {size.width} and {size.height}.\n"
-                    "Make it larger: the run goes on meanwhile."
+                    "Enlarge it; the run goes on meanwhile."
                 )
             )
         every = {pane for panes in self.COLUMNS.values() for pane in panes}

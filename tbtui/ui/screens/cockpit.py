@@ -1,4 +1,4 @@
-"""The cockpit: everything that happens in the run, at one look."""
+"""The cockpit: the overview of a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from tbtui.ui.context import app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine, Summary
 from tbtui.ui.panes.curves import CurvePane
-from tbtui.ui.panes.facts import NotesPane, TimesPane
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine, filter_line
 from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.queue import QueuePane
-from tbtui.ui.panes.rewards import RewardPane
+from tbtui.ui.panes.step import NotesPane, RewardPane, TimesPane
 from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.timeline import TimelinePane
@@ -130,7 +129,7 @@ class Cockpit(LiveScreen):
         self.post_message(Redraw())
 
     def action_back(self) -> None:
-        """From one pane to the overview; there, from some trials to all."""
+        """Go from one pane to the overview; there, clear the filter."""
         if self.full:
             self.action_full(0)
             return

@@ -1,4 +1,4 @@
-"""What people and scripts have asked of the run, and what came of it."""
+"""The commands that people and scripts gave in this run, and their results."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class CommandPane(GrowingPane):
         commands = frame.state.commands
         refused = sum(1 for each in commands if each.ok is False)
         if not commands:
-            return "commands given"
-        return f"commands given {len(commands)}" + (f" · {refused} refused" if refused else "")
+            return "history of commands"
+        return f"history of commands {len(commands)}" + (f" · {refused} refused" if refused else "")
 
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
@@ -51,17 +51,17 @@ class CommandPane(GrowingPane):
             verbs = " ".join(frame.keys.name_of(id) for id in _ON_A_TRIAL)
             hint = f" {verbs} on a trial, {frame.keys.name_of('pause-run')} for the whole run"
             return [
-                row(width, (" nobody has asked for anything yet", palette.muted)),
+                row(width, (" no commands yet", palette.muted)),
                 row(width, (hint, palette.faint)),
             ]
         target = min(30, max(len(each.label) for each in state.commands) + 2)
-        heads = [("when", _WHEN), ("who", _WHO), ("asked", _WHAT), ("of", target)]
+        heads = [("when", _WHEN), ("who", _WHO), ("command", _WHAT), ("target", target)]
         rows = [
             row(
                 width,
                 ("   ", None),
                 *((f"{name:<{cells}}", palette.faint) for name, cells in heads),
-                ("what came of it, and why", palette.faint),
+                ("result and reason", palette.faint),
             )
         ]
         for each in state.commands:
@@ -89,7 +89,7 @@ def _rows(each: CommandView, palette: Palette, width: int, target: int) -> list[
     rows: list[Strip] = []
     texts = [(came, palette.bad if each.ok is False else palette.muted)]
     if each.reason:
-        texts.append((f"because: {each.reason}", palette.text))
+        texts.append((f"reason: {each.reason}", palette.text))
     for text, text_style in texts:
         for part in list(wrap(text, room))[:6]:
             rows.append(row(width, *lead, (part, text_style)))

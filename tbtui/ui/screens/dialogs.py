@@ -1,8 +1,9 @@
-"""What every dialog has, and the dialogs that ask, warn and help."""
+"""The base of every dialog, and the dialogs that ask, warn, help and export."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import ClassVar, NamedTuple, override
 
 from rich.cells import cell_len
@@ -16,14 +17,17 @@ from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.strip import Strip
 from textual.style import Style as ContentStyle
-from textual.widgets import Button, Input, Static
+from textual.widgets import Button, Input, OptionList, Static
+from textual.widgets.option_list import Option
 
+from tbtui.paths import PathError, expanded
 from tbtui.ui.context import app_of
 from tbtui.ui.drawing.rows import row
 from tbtui.ui.drawing.text import visible, wrap
 from tbtui.ui.input.keys import SCOPE_TITLES, Key, Scope
-from tbtui.ui.textual_seam import BufferedScreen, Ground, Painted
+from tbtui.ui.textual_seam import BufferedScreen, Choices, Ground, Painted
 from tbtui.ui.theme.glyphs import LEGEND
+from tbtui.view.exports import ENDINGS, MEANINGS, ExportFormat, file_name
 
 HintPart = tuple[str, str]
 """A key with what it does, and the action for a click on that; empty: there is none."""
@@ -56,7 +60,7 @@ class Hint(Static):
         self._parts = parts
 
     def show_parts(self, *parts: HintPart) -> None:
-        """Show these instead."""
+        """Replace the keys shown."""
         self._parts = parts
         self._arrange()
 
@@ -105,21 +109,21 @@ _MOUSE = (
         "click",
         "Selects a trial, row, turn or token; on a reward's bar or a task, filters the trials",
     ),
-    ("again", "Opens what is selected: a double click, or in a list a second one"),
-    ("title", "A click on a pane's title shows the pane in full; one more shows all again"),
+    ("again", "Opens what is selected: a double click; in a list, a second click"),
+    ("title", "A click on a pane's title enlarges the pane; another shows all again"),
     (
         "keys",
         "Those in the last row can be clicked, and those at the foot of a dialog; a click"
         " beside a dialog leaves it",
     ),
     ("wheel", "Scrolls what is under the pointer; over a trial's terminal it goes back in time"),
-    ("drag", "Along the clock of a recorded run: to any moment of it"),
-    ("shift", "With it, your terminal selects text itself: drag, and copy as anywhere else"),
+    ("drag", "Drag along the clock of a replayed run to any moment of it"),
+    ("shift", "Hold it and drag to select text with your terminal, and copy as usual"),
 )
 
 
 class ConfirmDialog(Dialog[bool]):
-    """A question that costs something; True means yes. The way back is what `enter` does."""
+    """Asks before something costly; True means yes. `enter` means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
@@ -174,12 +178,12 @@ def _cancelled(running: int) -> str:
 
 
 class ReasonDialog(Dialog[str | None]):
-    """Asks why; the reason may be empty. None means that nothing is to be done."""
+    """Asks for a reason, which may be empty; None: do nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it alone")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "go back")]
     AUTO_FOCUS = "#reason"
 
-    def __init__(self, question: str, detail: str, hint: str = "why? (may be empty)") -> None:
+    def __init__(self, question: str, detail: str, hint: str = "reason (may be empty)") -> None:
         super().__init__()
         self._question, self._detail, self._hint = question, detail, hint
 
@@ -188,7 +192,7 @@ class ReasonDialog(Dialog[str | None]):
             yield Static(Content(visible(self._question)), id="question")
             yield Static(Content(visible(self._detail)), id="detail")
             yield Input(placeholder=self._hint, id="reason", max_length=200)
-            yield Hint(("enter  do it", "do_it"), ("esc  leave it alone", "give_up"))
+            yield Hint(("enter  confirm", "do_it"), ("esc  go back", "give_up"))
 
     def on_input_submitted(self) -> None:
         self.action_do_it()
@@ -205,7 +209,7 @@ class PlaceDialog(ReasonDialog):
 
     def __init__(self) -> None:
         super().__init__(
-            "Go to which place of the run?",
+            "Where in the run?",
             "A share of it (50%), a time since its start (1:02:03, or seconds), or the end of a "
             "step (step 12).",
             "50%, 1:02:03, step 12",
@@ -282,7 +286,7 @@ class HelpLine(NamedTuple):
 
 
 def help_text(keys: Sequence[Key]) -> str:
-    """The keys by scope, and the legend."""
+    """Return the keys by scope, and the legend."""
     lines = help_lines(keys, _HELP_WIDTH + _HEAD_WIDTH)
     return "\n".join(f"{line.head}{line.text}" for line in lines)
 
@@ -310,3 +314,75 @@ def _entry(head: str, text: str, width: int) -> Iterator[HelpLine]:
     for line in wrap(text, min(_HELP_WIDTH, max(1, width - _HEAD_WIDTH))):
         yield HelpLine(f"  {head:>6}  ", line)
         head = ""
+
+
+_FORMATS: tuple[ExportFormat, ...] = ("html", "cast", "atif", "jsonl")
+
+
+class ExportDialog(Dialog[tuple[ExportFormat, Path] | None]):
+    """Asks for a format and a new file; None: write nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "go back")]
+    AUTO_FOCUS = "#formats"
+
+    def __init__(self, trial: str, directory: Path) -> None:
+        super().__init__()
+        self._trial, self._directory = trial, directory
+        self._format: ExportFormat = _FORMATS[0]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog"):
+            yield Static(Content(visible(f"Export {self._trial}")), id="question")
+            yield Choices(
+                *(Option(Content(f"{name:<6} {MEANINGS[name]}")) for name in _FORMATS),
+                id="formats",
+                compact=True,
+            )
+            yield Input(str(self._offered(self._format)), id="path", compact=True)
+            yield Static("", id="problem")
+            keys = (
+                ("enter  write", "write"),
+                ("tab  other field", "focus_next"),
+                ("esc  go back", "give_up"),
+            )
+            yield Hint(*keys)
+
+    def _offered(self, format: ExportFormat) -> Path:
+        return self._directory / file_name(self._trial, format)
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        before, self._format = self._format, _FORMATS[event.option_index]
+        field = self.query_one("#path", Input)
+        # A path that was typed keeps its name.
+        if field.value.endswith(ENDINGS[before]):
+            field.value = field.value.removesuffix(ENDINGS[before]) + ENDINGS[self._format]
+
+    def on_option_list_option_selected(self) -> None:
+        self.action_write()
+
+    def on_input_submitted(self) -> None:
+        self.action_write()
+
+    def action_focus_next(self) -> None:
+        self.focus_next()
+
+    def action_write(self) -> None:
+        given = self.query_one("#path", Input).value.strip()
+        try:
+            path = expanded(given or self._offered(self._format))
+            if path.is_dir():
+                path = expanded(path / file_name(self._trial, self._format))
+        except PathError as error:
+            self._refuse(str(error))
+            return
+        if path.exists():
+            self._refuse(f"{path.name} exists already; choose another name")
+            return
+        self.dismiss((self._format, path))
+
+    def _refuse(self, reason: str) -> None:
+        self.query_one("#problem", Static).update(Content(visible(reason)))
+        self.query_one("#path", Input).focus()
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)

@@ -1,24 +1,218 @@
-"""One group: its trials side by side, where they part, and what each of them teaches."""
+"""One group: trials side by side, where they diverge, and each one's advantage."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
+from rich.style import Style
 from textual.app import ComposeResult
+from textual.strip import Strip
 
+from tbtui.ui.drawing.charts import bar
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import Name, clip, clock_time, number, rate, visible, wrap
 from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.bars import NOT_ABOVE_TRIALS, Line, notice
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame
-from tbtui.ui.panes.sibling_edges import GroupHead, SiblingFoot, SiblingHeads
 from tbtui.ui.panes.siblings import SiblingsPane, Spread
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.trial import TrialScreen
-from tbtui.view.current import siblings
-from tbtui.view.state import RunState, TrialView
+from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
+from tbtui.view.current import active_seconds, siblings
+from tbtui.view.review import gradient_share, group_share
+from tbtui.view.state import GroupView, RunState, TrialView
+from tbtui.view.waiting import doing
+
+_WHY = {
+    "trained": "",
+    "constant": "all rewards equal: no gradient",
+    "short": "too few scored trials: dropped",
+}
+
+
+class GroupHead(Line):
+    """Shows which group this is, and its state."""
+
+    def __init__(self, id: str, spread: Spread) -> None:
+        super().__init__(id)
+        self._spread = spread
+
+    def key(self, frame: Frame) -> Hashable:
+        return frame.state.version, tuple(self._spread.names)
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, state = frame.palette, frame.state
+        members = [state.trials[name] for name in self._spread.names if name in state.trials]
+        if not members:
+            return [row(width, (" this group is no longer in memory", palette.muted))]
+        one, dot = members[0], (" · ", palette.faint)
+        group = state.groups.get(one.group) or GroupView(one.group, one.task, one.step)
+        where = f"step {one.step}" if one.purpose == "train" else f"held out, step {one.step}"
+        left: list[Span] = [
+            (" ", None),
+            (Name(group.task), palette.strong),
+            dot,
+            (f"group of {where}", palette.muted),
+            dot,
+        ]
+        glyphs = Counter(trial_glyph(each, palette) for each in members)
+        for place, (glyph, count) in enumerate(glyphs.most_common()):
+            left.append((f"{' ' * (place > 0)}{count}{glyph.char}", glyph.style))
+        if group.disposition is not None:
+            left += [
+                dot,
+                ("baseline ", palette.muted),
+                (rate(group.baseline).strip(), palette.text),
+            ]
+        if why := _WHY.get(group.disposition or ""):
+            left += [dot, (why, palette.attention)]
+        share = group_share(one.group, state)
+        right = notice(frame, self.screen, said=NOT_ABOVE_TRIALS)
+        if share is not None:
+            step = state.step_view(one.step)
+            so_far = " so far" if step is not None and step.finished_at is None else ""
+            words = f" of the step's gradient{so_far} " if width >= 110 else " of step "
+            right += [(f"{share:.0%}", palette.strong), (words, palette.muted)]
+        return [split_row(width, left, right, palette.on_surface)]
+
+
+class _Columns(Line):
+    """One block of rows for each visible sibling."""
+
+    def __init__(self, id: str, spread: Spread) -> None:
+        super().__init__(id)
+        self._spread = spread
+
+    def key(self, frame: Frame) -> Hashable:
+        return frame.state.version, int(frame.now), self._spread.key
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        blocks = []
+        # As wide as the turns between the two, which have a scroll bar.
+        for index, cells in self._spread.columns(width - 1):
+            trial = (
+                frame.state.trials.get(self._spread.names[index]) if self._spread.names else None
+            )
+            rows = [] if trial is None else self.block(frame, trial, cells - 1, index)
+            rows += [row(cells - 1)] * (height - len(rows))
+            blocks.append([Strip.join([each, Strip.blank(1)]) for each in rows[:height]])
+        return [
+            Strip.join([*(block[line] for block in blocks), Strip.blank(1)])
+            for line in range(height)
+        ]
+
+    def block(self, frame: Frame, trial: TrialView, width: int, index: int) -> list[Strip]:
+        raise NotImplementedError
+
+
+class SiblingHeads(_Columns):
+    """Each sibling's name and state."""
+
+    def block(self, frame: Frame, trial: TrialView, width: int, index: int) -> list[Strip]:
+        palette = frame.palette
+        glyph = trial_glyph(trial, palette)
+        chosen = index == self._spread.chosen
+        label = trial.label if trial.attempt == 1 else f"{trial.label} #{trial.attempt}"
+        out = trial.left_out is not None
+        name = palette.muted + Style(strike=True) if out else palette.strong
+        left: list[Span] = [
+            (f" {glyph.char} ", glyph.style),
+            (Name(label), name),
+            (f"  {doing(trial)}", palette.muted),
+        ]
+        right: list[Span] = []
+        if trial.started_at is not None:
+            spent = clock_time(active_seconds(trial, frame.now))
+            right = [(f"t{trial.turn} {spent} ", palette.muted)]
+        if chosen:
+            left = [
+                (text, Style(strike=True) if text == label and out else None) for text, _ in left
+            ]
+            right = [(text, None) for text, _ in right]
+        return [split_row(width, left, right, palette.selected if chosen else palette.on_surface)]
+
+
+class SiblingFoot(_Columns):
+    """Reward, baseline, advantage, action tokens, and the share of the step's gradient."""
+
+    ROWS = 3
+
+    def make_room(self, members: Sequence[TrialView]) -> None:
+        """A row more, where a reason may have to be shown; below the line above it."""
+        rows = self.ROWS + any(each.relabelled for each in members)
+        self.styles.height = rows + 1
+
+    def block(self, frame: Frame, trial: TrialView, width: int, index: int) -> list[Strip]:
+        if trial.left_out is not None:
+            return self._left_out(frame, trial, width)
+        rows = self._scored(frame, trial, width)
+        if trial.relabelled and index == self._spread.chosen:
+            why = clip(visible(trial.relabel_reason), width - 16)
+            mark: Span = (f" {RELABELLED_MARK} relabelled: ", frame.palette.accent)
+            rows.insert(1, row(width, mark, (why, frame.palette.text)))
+        return rows
+
+    def _scored(self, frame: Frame, trial: TrialView, width: int) -> list[Strip]:
+        palette, state = frame.palette, frame.state
+        if trial.reward is None:
+            return [row(width, (" reward –", palette.faint))]
+        reward: list[Span] = [
+            (" reward ", palette.muted),
+            (number(trial.reward), palette.reward(trial.reward)),
+        ]
+        if trial.relabelled:
+            reward.append((f" {RELABELLED_MARK}", palette.accent))
+        if trial.advantage is None or trial.baseline is None:
+            held_out = trial.purpose == "eval"
+            later = "held out: never trained on" if held_out else "more once the group is scored"
+            return [row(width, *reward), row(width, (f" {later}", palette.faint))]
+        reward += [(" → baseline ", palette.muted), (number(trial.baseline), palette.text)]
+        advantage: list[Span] = [
+            (" advantage ", palette.muted),
+            (f"{trial.advantage:+.2f}", palette.good if trial.advantage > 0 else palette.bad),
+            (" × ", palette.muted),
+            (f"{trial.tokens or 0:,}", palette.text),
+            (" tok", palette.muted),
+        ]
+        share = gradient_share(trial, state) or 0.0
+        step = state.step_view(trial.step)
+        so_far = step is not None and step.finished_at is None
+        largest = max((gradient_share(t, state) or 0.0 for t in siblings(trial, state)), default=0)
+        room = max(1, width - (18 if so_far else 16))
+        style = palette.good if trial.advantage > 0 else palette.bad
+        pulls = split_row(
+            width,
+            [(" ", None), (bar(share / largest if largest else 0.0, room), style)],
+            [
+                (f"{share:.1%}", palette.strong),
+                (" so far" if so_far else " of step", palette.muted),
+            ],
+        )
+        if trial.advantage == 0:
+            advantage = [(" advantage 0: no gradient", palette.muted)]
+        return [row(width, *reward), row(width, *advantage), pulls]
+
+    def _left_out(self, frame: Frame, trial: TrialView, width: int) -> list[Strip]:
+        palette = frame.palette
+        mark = "!" if trial.infrastructure else LEFT_OUT_MARK
+        head: list[Span] = [
+            (f" {mark} not in the group: ", palette.muted),
+            (str(trial.left_out), palette.infrastructure if mark == "!" else palette.attention),
+        ]
+        why = trial.exclusion_reason if trial.excluded else trial.reason
+        rows = [row(width, *head)]
+        if trial.reward is not None:
+            struck = palette.muted + Style(strike=True)
+            rows.append(row(width, (" ", None), (f"reward {number(trial.reward)}", struck)))
+        rows += [row(width, (f" {line}", palette.muted)) for line in wrap(why, width - 2)]
+        return rows
 
 
 class GroupScreen(LiveScreen):
-    """A group's trials; steering keys are meant for the chosen one."""
+    """A group's trials; steering keys act on the chosen one."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("group", "siblings", "steering", "everywhere")
     BINDINGS = bindings("group", "steering")

@@ -90,7 +90,7 @@ class GuideViewer(MarkdownViewer):
             return
         page, anchor = Markdown.sanitize_location(text)
         if page != Path() and (guide_dir() / page).resolve() not in self._files:
-            self.app.notify(f"{page} is no page of the guide", severity="warning")
+            self.app.notify(f"{page} is not a page of the guide", severity="warning")
             return
         await super().go(location)
         if page != Path():

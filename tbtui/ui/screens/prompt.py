@@ -3,21 +3,194 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
+from rich.style import Style
 from textual.app import ComposeResult
+from textual.strip import Strip
 from textual.widgets import Input
 
+from tbtui.errors import UserError
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import visible
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
 from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine
-from tbtui.ui.panes.pane import Frame, Redraw
-from tbtui.ui.panes.prompt import PromptPane
+from tbtui.ui.panes.pane import Frame, Pane, Redraw
+from tbtui.ui.panes.tokens import Piece, flow
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.services import TrialToolError
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Rows
+from tbtui.ui.theme.palette import Palette
 from tbtui.view.prompt import PromptPart
+
+_MOST_HITS = 1000
+
+
+class PromptPane(Pane):
+    """Parts below headings of their own; every other token is on a darker ground."""
+
+    BINDINGS = bindings("prompt-text")
+    EVERY = 2
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self.parts: Sequence[PromptPart] = ()
+        self.sought = ""
+        self.hits: list[tuple[int, int]] = []
+        """Part and character in its text of each place that has what is sought."""
+        self.hit: int | None = None
+        self._version = 0
+        self._starts: list[int] = []
+        self._rows_of: list[list[tuple[int, int, int]]] = []
+        """For each part: first and last character of a row, and the row."""
+
+    def load(self, parts: Sequence[PromptPart]) -> None:
+        self.parts = parts
+        self._version += 1
+        self.seek(self.sought)
+
+    def seek(self, text: str) -> None:
+        """Find a text, ignoring case, and show the first match."""
+        self.sought, self.hits, self.hit = text, [], None
+        self._version += 1
+        if not text:
+            return
+        wanted = text.lower()
+        for index, part in enumerate(self.parts):
+            said = shown_text(part).lower()
+            at = said.find(wanted)
+            while at >= 0 and len(self.hits) < _MOST_HITS:
+                self.hits.append((index, at))
+                at = said.find(wanted, at + len(wanted))
+        if self.hits:
+            self.step(1)
+
+    def step(self, direction: int) -> None:
+        """Go to the next match or the previous one, cyclically."""
+        if not self.hits:
+            return
+        if self.hit is None:
+            self.hit = 0 if direction > 0 else len(self.hits) - 1
+        else:
+            self.hit = (self.hit + direction) % len(self.hits)
+        self.call_after_refresh(self._reveal_hit)
+
+    def step_part(self, direction: int) -> None:
+        top = round(self.scroll_y)
+        starts = [s for s in self._starts if (s > top if direction > 0 else s < top)]
+        if starts:
+            to = starts[0] if direction > 0 else starts[-1]
+            self.scroll_to(y=min(to, self.max_scroll_y), animate=False)
+
+    def action_scroll(self, rows: int) -> None:
+        self.scroll_to(y=round(self.scroll_y) + rows, animate=False)
+
+    def _reveal_hit(self) -> None:
+        if self.hit is None or not self._rows_of:
+            return
+        part, at = self.hits[self.hit]
+        for first, last, line in self._rows_of[part]:
+            if first <= at < last:
+                self.reveal(line)
+                return
+
+    def title(self, frame: Frame) -> str:
+        count = sum(len(part.ids) for part in self.parts)
+        if not self.sought:
+            return f"{count:,} tokens"
+        if not self.hits:
+            return f"{count:,} tokens · no match: {self.sought}"
+        of = f"{len(self.hits):,}" + "+" * (len(self.hits) == _MOST_HITS)
+        return f"{count:,} tokens · {(self.hit or 0) + 1} of {of}: {self.sought}"
+
+    def key(self, frame: Frame) -> Hashable:
+        return self._version, self.hit
+
+    @property
+    def contents(self) -> str:
+        return "".join(
+            "".join(part.pieces) if part.pieces is not None else part.text for part in self.parts
+        )
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette = frame.palette
+        rows: list[Strip] = []
+        self._starts, self._rows_of = [], []
+        for index, part in enumerate(self.parts):
+            self._starts.append(len(rows))
+            rows.append(_heading(part, palette, width))
+            rows_of: list[tuple[int, int, int]] = []
+            self._rows_of.append(rows_of)
+            marks = self._marks(index)
+            said = 0
+            pieces = part.pieces if part.pieces is not None else (part.text,)
+            for line in flow([(piece, 0.0) for piece in pieces], width - 2):
+                spans: list[Span] = [(" ", None)]
+                first = said
+                for piece in line:
+                    spans += _spans(piece, said, part, marks, palette)
+                    said += len(piece.text)
+                rows_of.append((first, max(said, first + 1), len(rows)))
+                rows.append(row(width, *spans))
+        return rows
+
+    def _marks(self, part: int) -> list[tuple[int, int, bool]]:
+        """First and last character of what was found in a part, and whether it is the place."""
+        size = len(self.sought)
+        return [
+            (at, at + size, number == self.hit)
+            for number, (where, at) in enumerate(self.hits)
+            if where == part
+        ]
+
+
+def shown_text(part: PromptPart) -> str:
+    """Return the text as the pane shows it, without the marks of line ends and tabs."""
+    text = "".join(part.pieces) if part.pieces is not None else part.text
+    return "\n".join(visible(line.replace("\t", "⇥")) for line in text.split("\n"))
+
+
+def _heading(part: PromptPart, palette: Palette, width: int) -> Strip:
+    whose = "the policy" if part.origin == "sampled" else "given"
+    style = palette.accent if part.origin == "sampled" else palette.strong
+    count = len(part.ids)
+    right: list[Span] = [(f"{count:,} token{'s' * (count != 1)} ", palette.muted)]
+    if part.pieces is None:
+        right.insert(0, ("its text as the agent wrote it · ", palette.attention))
+    return split_row(width, [(f" turn {part.turn} · {whose}", style)], right, palette.on_raised)
+
+
+def _spans(
+    piece: Piece,
+    start: int,
+    part: PromptPart,
+    marks: Sequence[tuple[int, int, bool]],
+    palette: Palette,
+) -> list[Span]:
+    """A token's part on one row, which begins at the part's character `start`."""
+    style: Style = palette.accent if part.origin == "sampled" else palette.text
+    if piece.token % 2 and part.pieces is not None:
+        style = style + palette.on_raised
+    end = start + len(piece.text)
+    spans: list[Span] = []
+    said = start
+    # They don't overlap: both their ends are in order.
+    for first, last, here in marks[bisect_right(marks, start, key=lambda mark: mark[1]) :]:
+        if first >= end:
+            break
+        first, last = max(first, said), min(last, end)
+        spans.append((piece.text[said - start : first - start], style))
+        found = palette.selected if here else style + _FOUND
+        spans.append((piece.text[first - start : last - start], found))
+        said = last
+    spans.append((piece.text[said - start :], style))
+    return spans
+
+
+_FOUND = Style(reverse=True)
 
 
 class PromptScreen(LiveScreen):
@@ -61,9 +234,9 @@ class PromptScreen(LiveScreen):
         tools = await asyncio.to_thread(self.tools)
         try:
             whole = await asyncio.to_thread(tools.prompt, frame.run.directory, parts)
-        except TrialToolError as error:
+        except UserError as error:
             self.notify(
-                f"{error}. What is new in each turn is shown as the agent wrote it.",
+                f"{error}. Each turn's new text is shown as the agent wrote it.",
                 title="Not token by token",
                 severity="warning",
                 markup=False,
@@ -91,7 +264,7 @@ class PromptScreen(LiveScreen):
         self.query_one(PromptPane).step_part(direction)
 
     def action_back(self) -> None:
-        """Out of the search first."""
+        """Leave the search, then the screen."""
         line = self.query_one(WordsLine)
         if line.display:
             self.query_one("#filter", Input).value, line.display = "", False

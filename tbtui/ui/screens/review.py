@@ -1,28 +1,36 @@
-"""A step before it is trained: what is odd, what would be trained, and what is to become of it."""
+"""A step before it is trained: its suspicions, what would be trained, and the decisions on it."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, Static
 
+from tbtui.journal.review_rule import Rule, When, rule_toml
 from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.context import run_app_of
+from tbtui.ui.drawing.text import visible, visible_lines
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame, Redraw
-from tbtui.ui.panes.review import ReviewGroups
-from tbtui.ui.panes.reviewed_trials import ReviewedTrials
+from tbtui.ui.panes.review import ReviewedTrials, ReviewGroups
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.ui.selection import ReviewCursor
-from tbtui.view.review import ReviewView
-from tbtui.view.reviewed import reviewed_groups
-from tbtui.view.state import RunState
+from tbtui.view.review import reviewed_groups
+from tbtui.view.state import ReviewView, RunState, TrialView
 
 
 class ReviewScreen(LiveScreen):
-    """Groups above, the chosen one's trials below; what is decided goes to the engine."""
+    """Groups above, the chosen group's trials below."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("review", "deciding", "everywhere")
     BINDINGS = bindings("review", "deciding")
@@ -33,7 +41,7 @@ class ReviewScreen(LiveScreen):
         super().__init__()
         self._cursor = ReviewCursor()
         self._step: int | None = None
-        """Which of several open reviews somebody chose; None: the one that is trained first."""
+        """The chosen one of several open reviews; None: the one that is trained first."""
         self._begun: int | None = None
         """The review that was shown last."""
         self._read: tuple[object, ...] = ()
@@ -65,7 +73,7 @@ class ReviewScreen(LiveScreen):
         super().show(frame, beat)
 
     def _begin(self, review: ReviewView | None) -> None:
-        """A review that is seen for the first time begins at what is odd."""
+        """Begin a review that is new here at its first suspect trial."""
         if review is not None and review.step != self._begun:
             self._begun = review.step
             self._cursor.begin()
@@ -96,7 +104,7 @@ class ReviewScreen(LiveScreen):
 
     def action_suspect(self) -> None:
         if not self._cursor.next_suspect() and self.review is not None:
-            self.notify("Nothing is odd about these trials.", markup=False, timeout=2)
+            self.notify("None of these trials is suspect.", markup=False, timeout=2)
         self.post_message(Redraw())
 
     def action_open(self) -> None:
@@ -141,3 +149,147 @@ class ReviewScreen(LiveScreen):
         review, trial = self.review, self._cursor.trial
         if review is not None and trial is not None:
             run_app_of(self).decisions.always(review.step, trial)
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelling:
+    """A reward and the reason; None undoes an earlier one."""
+
+    reward: float | None
+    reason: str
+
+
+class RelabelDialog(Dialog[Relabelling | None]):
+    """Asks for a reward and a reason; None: do nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "go back")]
+    AUTO_FOCUS = "#reward"
+
+    def __init__(self, trial: TrialView) -> None:
+        super().__init__()
+        self._trial = trial
+
+    def compose(self) -> ComposeResult:
+        trial = self._trial
+        verdict = "gave none" if trial.verdict is None else f"said {trial.verdict:g}"
+        back = " Leave the reward empty to undo yours." if trial.relabelled else ""
+        reward = "" if trial.reward is None else f"{trial.reward:g}"
+        with Vertical(id="dialog"):
+            yield Static(Content(visible(f"Another reward for {trial.label}?")), id="question")
+            yield Static(
+                Content(
+                    f"The verifier {verdict}, which stays recorded; training uses yours.{back}"
+                ),
+                id="detail",
+            )
+            yield Input(reward, placeholder="reward, such as 0, 0.5 or 1", id="reward")
+            yield Input(
+                visible(trial.relabel_reason),
+                placeholder="reason (shown in the run's history)",
+                id="reason",
+                max_length=200,
+            )
+            yield Static(id="problem")
+            yield Hint(
+                ("enter  confirm", ""), ("tab  other field", ""), ("esc  go back", "give_up")
+            )
+
+    def on_input_changed(self) -> None:
+        self.query_one("#problem", Static).update("")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        reward = self.query_one("#reward", Input)
+        reason = self.query_one("#reason", Input)
+        text = reward.value.strip()
+        if not text and self._trial.relabelled:
+            self.dismiss(Relabelling(None, ""))
+        elif (value := _finite(text)) is None:
+            self._refuse(reward, "the reward must be a number" if text else "which reward?")
+        elif not reason.value.strip():
+            # Typed in the first line, enter goes on to the second.
+            asked = event.input is reason
+            self._refuse(reason, "a reason is needed" if asked else "")
+        else:
+            self.dismiss(Relabelling(value, reason.value.strip()))
+
+    def _refuse(self, line: Input, problem: str) -> None:
+        line.focus()
+        self.query_one("#problem", Static).update(Content(problem))
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)
+
+
+def _finite(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+class RuleDialog(Dialog[Rule | None]):
+    """Shows the rule before it is written; None: write none."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,y", "write", "write it"),
+        Binding("t", "task", "task"),
+        Binding("o", "outcome", "outcome"),
+        Binding("escape,n,q", "give_up", "go back"),
+    ]
+
+    def __init__(self, rule: Rule, file: Path) -> None:
+        """`rule` is as narrow as it can be: of this task and outcome."""
+        super().__init__()
+        self._narrow = self._rule = rule
+        self._file = file
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog"):
+            yield Static(Content("Always accept trials like this?"), id="question")
+            yield Static(id="rule")
+            yield Static(
+                Content(
+                    visible(
+                        f"It goes to the end of {self._file}, applies from the next review on, "
+                    )
+                    + "and this trial is accepted now."
+                ),
+                id="detail",
+            )
+            yield Hint()
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        lines = visible_lines(rule_toml(self._rule).strip("\n"))
+        self.query_one("#rule", Static).update(Content("\n".join(lines)))
+        task = "every task" if self._rule.when.task else "this task alone"
+        outcome = "every outcome" if self._rule.when.outcome else "this outcome alone"
+        self.query_one(Hint).show_parts(
+            ("enter  write", "write"),
+            ("esc  go back", "give_up"),
+            (f"t  {task}", "task"),
+            (f"o  {outcome}", "outcome"),
+        )
+
+    def action_task(self) -> None:
+        """Toggle the rule between this task alone and every task."""
+        when = self._rule.when
+        self._use(replace(when, task=() if when.task else self._narrow.when.task))
+
+    def action_outcome(self) -> None:
+        """Toggle the rule between this outcome alone and every outcome."""
+        when = self._rule.when
+        self._use(replace(when, outcome=() if when.outcome else self._narrow.when.outcome))
+
+    def _use(self, when: When) -> None:
+        self._rule = replace(self._rule, when=when)
+        self._show()
+
+    def action_write(self) -> None:
+        self.dismiss(self._rule)
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)

@@ -1,30 +1,163 @@
-"""Looks for a text in the transcripts of runs."""
+"""Searches the transcripts of runs."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
+from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import Input
 
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.search import Hit, search
-from tbtui.ui.drawing.text import visible
+from tbtui.journal.search import MOST, Hit, search
+from tbtui.ui.drawing.rows import Span, row
+from tbtui.ui.drawing.text import clip_name, visible
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine
-from tbtui.ui.panes.hits import HitsPane
 from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine
-from tbtui.ui.panes.pane import Redraw
+from tbtui.ui.panes.pane import Frame, Pane, Redraw
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.textual_seam import Rows
+from tbtui.ui.theme.palette import Palette
+
+
+class HitsPane(Pane):
+    """A row for each match; `enter` opens the trial at its turn."""
+
+    BINDINGS = bindings("hits")
+    EVERY = 1
+
+    class Opened(Message):
+        def __init__(self, hit: Hit) -> None:
+            super().__init__()
+            self.hit = hit
+
+    def __init__(self, id: str, *, one_run: bool) -> None:
+        super().__init__(id)
+        self._one_run = one_run
+        self.text_sought = ""
+        self.hits: list[Hit] = []
+        self.share = 1.0
+        """The share of the runs that has been searched."""
+        self.troubles: list[str] = []
+        """Why runs can't be looked through."""
+        self._by_run: Counter[RunDirectory] = Counter()
+        self._chosen = 0
+
+    def begin(self, text: str) -> None:
+        """Begin a new search."""
+        self.text_sought, self.hits, self._chosen, self.troubles = text, [], 0, []
+        self._by_run.clear()
+        self.share = 0.0 if text else 1.0
+
+    def take(self, hits: Sequence[Hit], share: float, trouble: str) -> None:
+        """Add what was found; `trouble` says why a run can't be searched."""
+        self.hits.extend(hits)
+        self._by_run.update(hit.run for hit in hits)
+        self.share = share
+        if trouble:
+            self.troubles.append(trouble)
+
+    def title(self, frame: Frame) -> str:
+        if not self.text_sought:
+            return "found"
+        count = f"{len(self.hits)}"
+        if max(self._by_run.values(), default=0) >= MOST:
+            # There may be more.
+            count = f"the first {count}" if self._one_run else f"{count}, at most {MOST} of a run"
+        looking = f" · searching, {self.share:.0%}" if self.share < 1 else ""
+        return f"found {count}{looking}"
+
+    def key(self, frame: Frame) -> Hashable:
+        return self.text_sought, len(self.hits), self.share, self._chosen, len(self.troubles)
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette = frame.palette
+        if not self.text_sought:
+            return [
+                row(
+                    width,
+                    (
+                        " searches model output, typed commands, terminals and verifier output",
+                        palette.faint,
+                    ),
+                )
+            ]
+        # Below what was found, whose rows have its numbers.
+        troubles = [row(width, (f" ! {visible(each)}", palette.bad)) for each in self.troubles]
+        if not self.hits:
+            text = " no match" if self.share >= 1 else " no match yet"
+            return [row(width, (text, palette.faint)), *troubles]
+        run_width = 0 if self._one_run else min(20, max(len(h.run.name) for h in self.hits) + 1)
+        label_width = min(24, max(len(hit.label) for hit in self.hits) + 1)
+        return [
+            _row(hit, palette, width, run_width, label_width, chosen=index == self._chosen)
+            for index, hit in enumerate(self.hits)
+        ] + troubles
+
+    def action_move(self, rows: int) -> None:
+        if self.hits:
+            self._chosen = min(len(self.hits) - 1, max(0, self._chosen + rows))
+            self.reveal(self._chosen)
+            self.redraw()
+
+    def action_newest(self) -> None:
+        self.action_move(len(self.hits))
+
+    def action_oldest(self) -> None:
+        self.action_move(-len(self.hits))
+
+    def action_open(self) -> None:
+        if self.hits:
+            self.post_message(self.Opened(self.hits[self._chosen]))
+
+    def on_click(self, event: events.Click) -> None:
+        at = self.place_of(event)
+        if at is not None and at.y < len(self.hits):
+            again = at.y == self._chosen
+            self._chosen = at.y
+            if again:
+                self.action_open()
+            self.redraw()
+
+
+def _row(
+    hit: Hit, palette: Palette, width: int, run_width: int, label_width: int, *, chosen: bool
+) -> Strip:
+    turn = "verdict" if hit.turn is None else f"t{hit.turn} {hit.where}"
+    spans: list[Span] = [(" ", None)]
+    if run_width:
+        spans.append((f"{clip_name(hit.run.name, run_width - 1):<{run_width}}", palette.muted))
+    spans += [
+        (f"{clip_name(hit.label, label_width - 1):<{label_width}}", palette.text),
+        (f"s{hit.step:<4}", palette.muted),
+        (f"{turn:<12}", palette.muted),
+    ]
+    room = width - sum(len(text) for text, _ in spans)
+    before, found, after = (
+        visible(part.replace("\n", " ").replace("\r", ""))
+        for part in (hit.before, hit.found, hit.after)
+    )
+    # What was found stays in sight, with a third of the room before it.
+    lead = max(0, min(cell_len(before), room // 3))
+    spans += [
+        (before[len(before) - lead :] if lead else "", palette.muted),
+        (found, palette.attention),
+        (after, palette.muted),
+    ]
+    return row(width, *spans, base=palette.on_raised if chosen else None)
+
 
 _PAUSE_SEC = 0.25
-"""After the last key that was typed."""
+"""How long after the last key a search begins."""
 _SHORTEST = 2
 
 
@@ -38,7 +171,7 @@ class SearchScreen(LiveScreen):
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {"list": ("hits",)}
 
     class Wanted(Message):
-        """This place is to be shown."""
+        """This match is to be shown."""
 
         def __init__(self, hit: Hit) -> None:
             super().__init__()

@@ -12,18 +12,19 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from tbtui.errors import UserError
 from tbtui.ui.context import app_of
 from tbtui.ui.drawing.text import visible
-from tbtui.ui.library import LibraryError, SavedSet, Start, TaskLibrary
+from tbtui.ui.library import SavedSet, Start, TaskLibrary
 from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.ui.task_choice import TaskChoice
 from tbtui.ui.textual_seam import Choices
 
 
 class SetNameDialog(Dialog[str | None]):
-    """What the selection is to be called; None: leave it."""
+    """Asks for a set's name; None: save nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "go back")]
     AUTO_FOCUS = "#name"
 
     def __init__(self, tasks: int, name: str) -> None:
@@ -41,8 +42,8 @@ class SetNameDialog(Dialog[str | None]):
                 max_length=64,
                 compact=True,
             )
-            save = ("enter  save it, in place of one of that name", "save")
-            yield Hint(save, ("esc  leave it", "give_up"))
+            save = ("enter  save it; replaces a set of that name", "save")
+            yield Hint(save, ("esc  go back", "give_up"))
 
     def on_input_submitted(self) -> None:
         self.action_save()
@@ -55,10 +56,10 @@ class SetNameDialog(Dialog[str | None]):
 
 
 class LoadSetDialog(Dialog[tuple[Literal["load", "delete"], SavedSet] | None]):
-    """The saved sets; deleting asks for the same key once more."""
+    """Lists the saved sets; deleting one takes the same key twice."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,o", "give_up", "leave it"),
+        Binding("escape,q,o", "give_up", "go back"),
         Binding("x,delete", "delete", "delete"),
     ]
     AUTO_FOCUS = "#sets"
@@ -92,15 +93,15 @@ class LoadSetDialog(Dialog[tuple[Literal["load", "delete"], SavedSet] | None]):
             self.dismiss(("delete", self._sets[at]))
             return
         self._doomed = at
-        delete = (f"x  delete @{visible(self._sets[at].name)} for good", "delete")
+        delete = (f"x  again deletes @{visible(self._sets[at].name)}", "delete")
         self.query_one(Hint).show_parts(delete, _LEAVE)
 
     def action_give_up(self) -> None:
         self.dismiss(None)
 
 
-_LEAVE = ("esc  leave it", "give_up")
-_HINT = (("enter  select its tasks", "load"), ("x  delete it", "delete"), _LEAVE)
+_LEAVE = ("esc  go back", "give_up")
+_HINT = (("enter  select its tasks", "load"), ("x  delete", "delete"), _LEAVE)
 
 
 def _line(saved: SavedSet) -> Content:
@@ -172,12 +173,12 @@ class TaskSets:
         chosen = self._browser.choice.chosen()
         try:
             await self._browser.ask(lambda: self._library.save_set(name, chosen))
-        except LibraryError as error:
+        except UserError as error:
             self._notify(str(error), severity="error")
             return False
         self.name = name
         self._browser.say()
-        self._notify(f"Saved: tasks=@{name} means these {len(chosen)}.")
+        self._notify(f"Saved: tasks=@{name} stands for these {len(chosen)}.")
         return True
 
     def offer(self) -> None:
@@ -186,12 +187,12 @@ class TaskSets:
     async def _offer(self) -> None:
         try:
             sets = await self._browser.ask(self._library.sets)
-        except LibraryError as error:
+        except UserError as error:
             self._notify(str(error), severity="error")
             return
         if not sets:
             saves = self._key("library-save")
-            self._notify(f"No set is saved yet: {saves} saves the selection as one.")
+            self._notify(f"No sets yet: {saves} saves the selection as one.")
             return
         self._browser.app.push_screen(LoadSetDialog(sets), self._chosen)
 
@@ -210,12 +211,12 @@ class TaskSets:
     async def _delete(self, name: str) -> None:
         try:
             await self._browser.ask(lambda: self._library.delete_set(name))
-        except LibraryError as error:
+        except UserError as error:
             self._notify(str(error), severity="error")
             return
         if self.name == name:
             self._browser.selection_changed()
-        self._notify(f"@{name} is deleted; the selection stays.")
+        self._notify(f"@{name} deleted; the selection stays.")
 
     def start(self) -> None:
         """Start a run that trains on the selection, which is saved before if it has no name."""
@@ -230,7 +231,7 @@ class TaskSets:
             return
         try:
             start = await self._browser.ask(lambda: self._library.start(name))
-        except LibraryError as error:
+        except UserError as error:
             self._notify(str(error), severity="error")
             return
         self._start(start)

@@ -12,14 +12,14 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from tbtui.errors import UserError
 from tbtui.ui.context import ScopedScreen, app_of
 from tbtui.ui.drawing.rows import Span
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.input.keys import Scope, bindings
-from tbtui.ui.library import LibraryError, Preview, Start, TaskLibrary
+from tbtui.ui.library import Preview, Start, TaskLibrary
 from tbtui.ui.panes.key_bar import KeyLine, WayBack, WordsLine
-from tbtui.ui.panes.library_tree import LibraryTree
-from tbtui.ui.panes.task_preview import TABS, TaskPreview
+from tbtui.ui.panes.library import TABS, LibraryTree, TaskPreview
 from tbtui.ui.screens.base import SMALLEST
 from tbtui.ui.screens.task_sets import TaskSets
 from tbtui.ui.task_choice import TaskChoice, term_value, with_term
@@ -113,24 +113,24 @@ class TaskBrowser(ScopedScreen):
     async def _load(self) -> None:
         try:
             entries = await self.ask(self._library.entries)
-        except LibraryError as error:
+        except UserError as error:
             self._tree.empty = visible(str(error))
             self._tree.refresh()
             self._pane.show_note("")
             return
         self.choice.load(entries)
-        self._tree.empty = f"no task is left: {self._name_of('library-back')} takes the search back"
+        self._tree.empty = f"no task matches: {self._name_of('library-back')} clears the search"
         self._changed()
         try:
             self.choice.records = await self.ask(self._library.records)
-        except LibraryError as error:
-            self.notify(str(error), title="What was recorded can't be read", severity="warning")
+        except UserError as error:
+            self.notify(str(error), title="Past runs can't be read", severity="warning")
             return
         self.choice.search(self.choice.query)
         self._changed()
         try:
             self.choice.obstacles = await self.ask(self._library.obstacles)
-        except LibraryError as error:
+        except UserError as error:
             text = visible(str(error))
             self.notify(text, title="Trials can't run on this machine", severity="warning")
             return
@@ -140,7 +140,7 @@ class TaskBrowser(ScopedScreen):
         await asyncio.sleep(_SETTLE_SEC)
         try:
             preview = await self.ask(lambda: self._library.preview(id))
-        except LibraryError as error:
+        except UserError as error:
             self._pane.show_note(visible(str(error)))
             return
         if len(self._previews) >= _PREVIEWS:
@@ -149,11 +149,11 @@ class TaskBrowser(ScopedScreen):
         self._show_current()
 
     def _show_current(self) -> None:
-        """What is under the cursor, and its files as soon as they are read."""
+        """Show the task under the cursor, and its files once they are read."""
         row = self._tree.current
         if row is None or row.level != "task":
             count = len(row.ids) if row is not None else 0
-            opens = f"{self._name_of('library-unfold')} opens them"
+            opens = f"{self._name_of('library-unfold')} unfolds them"
             self._pane.show_note(f"{count} tasks; {opens}" if count else "")
             return
         (id,) = row.ids
@@ -167,7 +167,7 @@ class TaskBrowser(ScopedScreen):
     # Showing
 
     def _changed(self) -> None:
-        """The rows have changed."""
+        """Handle a change of rows."""
         self._tree.settle()
         self._show_current()
         self.say()
@@ -186,7 +186,7 @@ class TaskBrowser(ScopedScreen):
         if broken := self._library.defects():
             title.append((f" · {broken} are broken", palette.attention))
         if unfit := len(choice.obstacles):
-            title.append((f" · {unfit} not for this machine", palette.infrastructure))
+            title.append((f" · {unfit} can't run on this machine", palette.infrastructure))
         if choice.query_error:
             title.append((f" · {visible(choice.query_error)}", palette.bad))
         self._write("#library-title", title)
@@ -232,7 +232,7 @@ class TaskBrowser(ScopedScreen):
         self.selection_changed()
 
     def selection_changed(self, name: str = "") -> None:
-        """The selection is another one; it is that of the saved set `name`."""
+        """Handle a change of selection, to that of the saved set `name`."""
         self._sets.name = name
         if "is:selected" in self.choice.query:
             self.choice.search(self.choice.query)
@@ -260,7 +260,7 @@ class TaskBrowser(ScopedScreen):
         self._tree.focus()
 
     def action_cycle(self, term: Literal["difficulty", "kind", "pass", "size", "is"]) -> None:
-        """The next value of a term of the search; after the last one none."""
+        """Set a term of the search to its next value; after the last, none."""
         values: list[str | None] = [None, *self.choice.values(term)]
         now = term_value(self.choice.query, term)
         at = values.index(now) if now in values else 0

@@ -8,30 +8,29 @@ from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 
+from tbtui.errors import UserError
 from tbtui.ui.context import ScopedScreen, run_app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame, GrowingPane, Pane, Redraw
 from tbtui.ui.panes.terminal import TerminalPane
-from tbtui.ui.panes.tokens import TokenPane, surprising
-from tbtui.ui.panes.trial_facts import TrialFactsPane
+from tbtui.ui.panes.tokens import TokenPane, unlikely_tokens
+from tbtui.ui.panes.trial_facts import TrialFactsPane, VerdictPane
 from tbtui.ui.panes.turns import TurnPane
-from tbtui.ui.panes.verdict import VerdictPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.services import TrialToolError
 from tbtui.ui.terminal.recordings import Scrub
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Columns
-from tbtui.view.command_tokens import command_tokens
 from tbtui.view.current import attempts
 from tbtui.view.exports import ExportFormat
+from tbtui.view.transcript import command_tokens
 
 _COPIED = {"terminal": "the terminal", "turns": "the turn", "tokens": "the tokens"}
 
 
 class TrialScreen(LiveScreen):
-    """Follows the newest turn until somebody chooses another.
+    """Follows the newest turn until another is chosen.
 
     Whichever of terminal, turns and tokens is moved, the other two go along: the terminal shows
     the moment at which the chosen turn or command had had its effect, the tokens are that turn's.
@@ -54,7 +53,7 @@ class TrialScreen(LiveScreen):
     }
 
     def __init__(self, trial: str = "", turn: int | None = None) -> None:
-        """Without `trial`, `open_at` says what it is about before it is shown."""
+        """Show this trial; without one, call `open_at` before it is shown."""
         super().__init__()
         self.open_at(trial, turn)
         self._version = -1
@@ -65,12 +64,12 @@ class TrialScreen(LiveScreen):
         self._frame: Frame | None = None
         """The last one shown."""
         self._at: float | None = None
-        """The moment that somebody has moved the terminal to; None: the chosen turn's."""
+        """The moment that the terminal was moved to; None: the chosen turn's."""
         self._moves: int | None = None
-        """How often somebody had moved the clock of a recorded run."""
+        """How often the clock of a recorded run had been moved."""
 
     def open_at(self, trial: str, turn: int | None = None) -> None:
-        """With `turn` it opens at that turn of the main agent, not at the newest."""
+        """Show a trial, at a turn of the main agent or else at the newest."""
         self.trial: str = trial
         self._turn = turn
 
@@ -174,7 +173,7 @@ class TrialScreen(LiveScreen):
         self.post_message(Redraw())
 
     def on_token_pane_pointed(self) -> None:
-        """The turn stays, and the command that the token is in is its chosen one."""
+        """Choose the command that the token is in."""
         turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
         turn = turns.turn
         if turn is None or tokens.cursor is None:
@@ -186,7 +185,7 @@ class TrialScreen(LiveScreen):
         self.post_message(Redraw())
 
     def on_growing_pane_released(self, event: GrowingPane.Released) -> None:
-        """What is being read in the tokens is not taken away by the next turn."""
+        """Stop following, so that the next turn doesn't replace what is being read."""
         if isinstance(event.pane, TokenPane):
             self.query_one(TurnPane).follow = False
 
@@ -233,7 +232,7 @@ class TrialScreen(LiveScreen):
         self.post_message(Redraw())
 
     def _scrub_to(self, at: float, end: float) -> None:
-        """`end`: when the trial was heard of last."""
+        """Show a moment of the terminal; `end`: the time of the trial's last event."""
         frame, turns = self._frame, self.query_one(TurnPane)
         trial = frame.state.trials.get(self.trial) if frame is not None else None
         if at >= end:
@@ -248,8 +247,8 @@ class TrialScreen(LiveScreen):
         self._at = None
         turns.follow, turns.command = True, None
 
-    def action_surprise(self, direction: Literal[-1, 1]) -> None:
-        """Go to the next surprising token, of this turn or of another; after the last the first."""
+    def action_unlikely(self, direction: Literal[-1, 1]) -> None:
+        """Go to the next unlikely token, of this turn or another, cyclically."""
         turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
         if tokens.jump(direction):
             self.post_message(Redraw())
@@ -257,7 +256,7 @@ class TrialScreen(LiveScreen):
         count = len(turns.transcript.turns)
         for distance in range(1, count + 1):
             index = (turns.chosen + direction * distance) % count
-            if places := self._surprising(index):
+            if places := self._unlikely(index):
                 turns.point(index)
                 self._at = None
                 if self._frame is not None:
@@ -265,13 +264,13 @@ class TrialScreen(LiveScreen):
                 tokens.place(places[0] if direction > 0 else places[-1])
                 self.post_message(Redraw())
                 return
-        self.notify("No token of this trial was surprising.", markup=False, timeout=2)
+        self.notify("The policy found no token of this trial unlikely.", markup=False, timeout=2)
 
-    def _surprising(self, index: int) -> list[int]:
+    def _unlikely(self, index: int) -> list[int]:
         sample = self.query_one(TurnPane).transcript.turns[index].sample
         if sample is None or self._frame is None:
             return []
-        return surprising(self._frame.run.tokens(sample))
+        return unlikely_tokens(self._frame.run.tokens(sample))
 
     def action_thinking(self) -> None:
         turns = self.query_one(TurnPane)
@@ -301,7 +300,7 @@ class TrialScreen(LiveScreen):
             run_app_of(self).action_open_group()
 
     def action_attempt(self) -> None:
-        """Go round the attempts at this trial's place."""
+        """Show the next attempt at this trial, cyclically."""
         if self._attempts:
             here = self._attempts.index(self.trial)
             self.app.switch_screen(TrialScreen(self._attempts[(here + 1) % len(self._attempts)]))
@@ -315,7 +314,7 @@ class TrialScreen(LiveScreen):
         turn = self.query_one(TurnPane).turn
         if turn is None or turn.sample is None:
             self.notify(
-                "The prompt of this turn is recorded once the policy has answered, where it tells.",
+                "This turn's prompt isn't recorded: no answer yet, or no report by the policy.",
                 markup=False,
                 timeout=3,
             )
@@ -345,10 +344,10 @@ class TrialScreen(LiveScreen):
             self.notify(problem, severity="warning", markup=False)
 
     def action_export(self) -> None:
-        from tbtui.ui.screens.export import ExportDialog
+        from tbtui.ui.screens.dialogs import ExportDialog
 
         if self.tools is None:
-            self.notify("Not from here: tbtui export does it.", markup=False)
+            self.notify("Not available here: tbtui export does it.", markup=False)
             return
         self.app.push_screen(ExportDialog(self.trial, Path.cwd()), self._export)
 
@@ -363,7 +362,7 @@ class TrialScreen(LiveScreen):
         tools = await asyncio.to_thread(self.tools)
         try:
             await asyncio.to_thread(tools.export, run, self.trial, format, path)
-        except TrialToolError as error:
+        except UserError as error:
             self.app.notify(str(error), title="Not exported", severity="error", markup=False)
         else:
             self.app.notify(str(path), title="Exported", timeout=8, markup=False)

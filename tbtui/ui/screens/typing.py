@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
+from types import MappingProxyType
 from typing import ClassVar, override
 
 from textual import events
@@ -10,18 +11,90 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
 
-from tbtui.journal.typed import Typed, to_arguments
+from tbtui.journal.typed import MAX_TYPED_BYTES, MAX_TYPED_PARTS, Typed, to_arguments
 from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.context import app_of, run_app_of
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.input.keys import Scope, bindings
-from tbtui.ui.input.typed_keys import commands, pasted, typed_key
 from tbtui.ui.panes.bars import TrialHead
 from tbtui.ui.panes.pane import Frame, Redraw
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.theme.glyphs import TYPIST_MARK
 from tbtui.view.state import CommandView, RunState
+
+_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "enter": "Enter",
+        "tab": "Tab",
+        "backspace": "BSpace",
+        "escape": "Escape",
+        "space": "Space",
+        "up": "Up",
+        "down": "Down",
+        "left": "Left",
+        "right": "Right",
+        "home": "Home",
+        "end": "End",
+        "insert": "IC",
+        "delete": "DC",
+        "pageup": "PPage",
+        "pagedown": "NPage",
+        "at": "@",
+        "backslash": "\\",
+        "right_square_bracket": "]",
+        "left_square_bracket": "[",
+        "circumflex_accent": "^",
+        "underscore": "_",
+        "slash": "/",
+        **{f"f{number}": f"F{number}" for number in range(1, 13)},
+    }
+)
+_MODIFIERS: Mapping[str, str] = MappingProxyType({"ctrl": "C-", "alt": "M-", "shift": "S-"})
+
+
+def typed_key(key: str, character: str | None) -> Typed | None:
+    """Translate one key; None: there is nothing that tmux could send.
+
+    `key` and `character` are those of Textual's event.
+    """
+    if character is not None and character.isprintable():
+        return Typed("text", character)
+    *modifiers, name = key.split("+")
+    if (key, name) in (("shift+tab", "tab"), ("ctrl+at", "at")):
+        return Typed("key", "BTab" if name == "tab" else "C-Space")
+    plain = _NAMES.get(name, name if len(name) == 1 and "!" <= name <= "~" else "")
+    if not plain or not set(modifiers) <= _MODIFIERS.keys():
+        return None
+    return Typed("key", "".join(_MODIFIERS[modifier] for modifier in modifiers) + plain)
+
+
+def pasted(text: str) -> Iterator[Typed]:
+    """Split a paste into parts that each fit into a command."""
+    # An escape sequence could end the brackets around it, and no person means to paste one.
+    text = "".join(char for char in text if char in "\n\r\t" or char.isprintable())
+    text = text.encode(errors="ignore").decode()
+    most = MAX_TYPED_BYTES if text.isascii() else MAX_TYPED_BYTES // 4
+    for start in range(0, len(text), most):
+        yield Typed("paste", text[start : start + most])
+
+
+def commands(parts: list[Typed]) -> Iterator[list[Typed]]:
+    """Pack parts into as few commands as hold them; text beside text is joined."""
+    batch: list[Typed] = []
+    size = 0
+    for part in parts:
+        length = len(part.text.encode())
+        if (batch and size + length > MAX_TYPED_BYTES) or len(batch) == MAX_TYPED_PARTS:
+            yield batch
+            batch, size = [], 0
+        if batch and part.kind == batch[-1].kind == "text":
+            batch[-1] = Typed("text", batch[-1].text + part.text)
+        else:
+            batch.append(part)
+        size += length
+    if batch:
+        yield batch
 
 
 class TypingPane(TerminalPane):
@@ -52,7 +125,7 @@ class TypingPane(TerminalPane):
             return ""
         if self.open:
             return f"{TYPIST_MARK} you type in {trial.label} · {self._release} gives it back"
-        return f"{trial.label} is yours when its turn ends · {self._release} calls it off"
+        return f"{trial.label} is yours once its turn ends · {self._release} calls it off"
 
     def key(self, frame: Frame) -> Hashable:
         return super().key(frame), self.open
@@ -94,8 +167,8 @@ _LOOK_BUDGET_SEC = 0.005
 
 
 class TypingScreen(LiveScreen):
-    """Goes by what the journal says: it opens when the trial is taken over, and leaves by itself
-    when that was refused, or when the trial is somebody else's again."""
+    """Follows the journal: it opens when the trial is taken over, and leaves by itself
+    when that was refused, or when another client has the trial."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("typing",)
     BINDINGS = bindings("typing")
@@ -174,7 +247,7 @@ class TypingScreen(LiveScreen):
         )
 
     def action_give_back(self) -> None:
-        """Before it is taken over that calls it off, and the trial goes on."""
+        """Give the trial back, or call the take-over off if it isn't taken over yet."""
         verb: CommandVerb = "give_back" if self.typing else "resume"
         run_app_of(self).steering.submit(verb, self.trial, self._label)
 

@@ -30,7 +30,7 @@ _WINDOW = 64 * 1024
 """Bytes of a recording that a screen is drawn from after a jump: many screens full."""
 
 _WIDEST, _HIGHEST = 1000, 500
-"""Of a terminal, whatever a recording says."""
+"""The most cells of a terminal, whatever a recording says."""
 
 _TIME = re.compile(rb"\[\s*(\d+(?:\.\d+)?)\s*,")
 _ALTERNATE = re.compile(rb"\\u001b\[\?(?:1049|1047|47)([hl])")
@@ -43,7 +43,7 @@ class ReadLimit:
 
     at: float
     started_at: float
-    """Of the recording, where it doesn't say so itself."""
+    """The start of the recording, where it doesn't say so itself."""
 
 
 class Recording:
@@ -195,7 +195,7 @@ def _within(size: int, most: int) -> int:
 
 
 def _offset_after(data: mmap.mmap, low: int, high: int, until: float) -> int:
-    """Where the first line later than `until` begins, or one shortly before it."""
+    """Return where the first line later than `until` begins, or one shortly before it."""
     while high - low > _CHUNK:
         middle = (low + high) // 2
         line = data.find(b"\n", middle) + 1
@@ -217,14 +217,14 @@ def _last_switch(data: mmap.mmap, start: int, end: int) -> bytes:
 
 
 class Recordings:
-    """The recordings that somebody looks at, within a time budget."""
+    """The recordings on the screen, read within a time budget."""
 
     def __init__(self, run: RunDirectory, monotonic: Callable[[], float]) -> None:
         self._run = run
         self._monotonic = monotonic
         self._open: OrderedDict[str, Recording] = OrderedDict()
         self._next = 0
-        """Whose turn it is in the round-robin."""
+        """The recording whose turn it is in the round-robin."""
 
     def screen(self, trial: str) -> Emulator | None:
         recording = self._open.get(trial)
@@ -284,7 +284,7 @@ class Recordings:
 
 
 BUDGET_SEC = 0.05
-"""Of reading at once: the rest comes with the next frames."""
+"""Seconds of reading at once: the rest comes with the next frames."""
 _APART_SEC = 0.05
 """Output closer together than this is seen as one change."""
 _OUTPUT = re.compile(rb'^\[\s*(\d+(?:\.\d+)?)\s*,\s*"o"', re.MULTILINE)
@@ -300,7 +300,7 @@ class Scrub:
         self._recording = Recording(self._path)
         self._monotonic = monotonic
         self.started_at: float | None = None
-        """Of the recording, where it doesn't say so itself."""
+        """The start of the recording, where it doesn't say so itself."""
         self._began: float | None = None
         self._size = -1
         self._changes: list[float] = []

@@ -70,7 +70,7 @@ async def wait_for_hangup(descriptor: int) -> None:
     """
     poll = select.poll()
     poll.register(descriptor, 0)  # closed and broken are reported without being asked for
-    while not poll.poll(0):  # noqa: ASYNC110 - nobody on this side can set an event
+    while not poll.poll(0):  # noqa: ASYNC110 - no event can be set for it
         await asyncio.sleep(_LOOK_SEC)
 
 
@@ -94,13 +94,13 @@ def page(app: App[int], text: str) -> str:
 
     Signals that are meant for the pager don't reach the app.
     """
-    import shlex  # for the first frame nobody needs it
+    import shlex  # not needed for the first frame
 
     wanted = os.environ.get("PAGER", "")
     try:
         command = shlex.split(wanted) or ["less"]
     except ValueError as error:
-        return f"PAGER is {wanted}: {str(error).lower()}; set it to another one"
+        return f"PAGER is {wanted}: {str(error).lower()}; set it to another program"
     try:
         with app.suspend():
             # Ignored, not handled: a handler's loop would stop the run when the pager has ended.
@@ -117,9 +117,9 @@ def page(app: App[int], text: str) -> str:
             finally:
                 signal.signal(signal.SIGINT, before)
     except SuspendNotSupported:
-        return "no pager here: this terminal can't be handed over"
+        return "no pager: this terminal can't be handed to another program"
     except OSError as error:
-        return f"{command[0]}: {error.strerror}; set PAGER to another one"
+        return f"{command[0]}: {error.strerror}; set PAGER to another program"
     return ""
 
 

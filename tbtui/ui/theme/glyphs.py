@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.style import Style
 
 from tbtui.journal.vocabulary import TrialPhase
+from tbtui.server_status import ServerStatus
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.server import ServerView
 from tbtui.view.state import Spending, TrialView
 
 HELD_OUT_MARK = "◇"
@@ -39,17 +39,17 @@ LEGEND: tuple[tuple[str, str], ...] = (
     ("…", "waiting for the model"),
     ("▶", "acting"),
     ("‖", "paused at the end of a turn"),
-    (TYPIST_MARK, "a person types in its terminal, or has typed there"),
+    (TYPIST_MARK, "a person types, or has typed, in its terminal"),
     ("❄", "frozen within a turn, its processes stopped"),
     (VERIFYING_MARK, "being verified"),
     ("✓", "solved"),
     ("◐", "solved in part"),
     ("✗", "failed"),
-    ("!", "infrastructure: no reward, never counted as failed"),
+    ("!", "infrastructure failed: no reward, never counted as a failed trial"),
     ("–", "cancelled"),
-    (LEFT_OUT_MARK, "left out of training: by a person, or masked by its outcome"),
-    (f"✗{SUSPECT_MARK}", "under review: something is odd about the reward"),
-    (f"✓{RELABELLED_MARK}", "relabelled: somebody gave it another reward than the verifier"),
+    (LEFT_OUT_MARK, "not trained on: excluded by a person, or masked by its outcome"),
+    (f"✗{SUSPECT_MARK}", "under review: a suspect reward"),
+    (f"✓{RELABELLED_MARK}", "relabelled: a person overrode the verifier's reward"),
     (HELD_OUT_MARK, "held out: never trained on"),
     (UNFIT_MARK, "can't be used in this environment"),
     (ALARM_MARK, "an alarm: training looks wrong; the notes say why"),
@@ -102,7 +102,7 @@ def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
             return Glyph(char, palette.muted)
 
 
-def server_glyph(server: ServerView, palette: Palette) -> Glyph:
+def server_glyph(server: ServerStatus, palette: Palette) -> Glyph:
     """The one character that says how the policy's server stands."""
     if server.state == "active":
         return Glyph("●", palette.good)

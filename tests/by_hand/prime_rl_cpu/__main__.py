@@ -27,9 +27,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tbtui.engines.prime_rl.toml_text import toml_text
+from tbtui.config.toml import toml_text
 from tbtui.policies.local.export import export
-from tbtui.policies.local.shipped import SHIPPED
+from tbtui.policies.local.tokenizer import SHIPPED
 from tests.by_hand.prime_rl_cpu.record import record
 
 HERE = Path(__file__).parent
@@ -57,7 +57,7 @@ _STOP_SEC = 20.0
 def chat_template() -> str:
     """The embedded model's, with Terminus-2's screens in the plain form that it reads.
 
-    As `tbtui.policies.local.terminus.normalise` does, as far as Jinja's text methods go.
+    As `tbtui.policies.local.renderer.normalise` does, as far as Jinja's text methods go.
     """
     steps = [
         "{% set c = m['content'] %}",

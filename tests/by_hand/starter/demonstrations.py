@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tbtui.policies.local.terminus import (
+from tbtui.policies.local.renderer import (
     CONFIRM_HEADING,
     CONFIRM_QUESTION,
     ERRORS_HEADING,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from tbtui.policies.local.terminus import PROMPT
+from tbtui.policies.local.renderer import PROMPT
 
 Tree = dict[str, str | None]
 """Paths relative to /app -> contents; None for a directory."""

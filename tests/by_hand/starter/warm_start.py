@@ -23,9 +23,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from tbtui.policies.local.checkpoint_file import Checkpoint, write_checkpoint
 from tbtui.policies.local.gradient import TrainingSequence, loss_and_gradient
+from tbtui.policies.local.learner import AdamW
 from tbtui.policies.local.model import Array, ModelConfig, Parameters, Rotary
-from tbtui.policies.local.optimizer import AdamW
-from tbtui.policies.local.terminus import (
+from tbtui.policies.local.renderer import (
     CONFIRM_HEADING,
     CONFIRM_QUESTION,
     ERRORS_HEADING,

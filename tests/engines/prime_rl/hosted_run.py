@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tbtui.engines.events_of import issued
-from tbtui.engines.prime_rl.plugin.trial_log import TrialLog, trial_name
+from tbtui.engines.prime_rl.plugin.trial_log import TrialLog, trial_name, turn_sampled
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,
@@ -61,7 +61,7 @@ class HostedRun:
         wanted = SampleWanted(
             trial=self.name, request=number, turn=number, messages=(), purpose=purpose
         )
-        self._log.sampled(wanted, Completion(number, said, False, 5, 3), 4.0)
+        self._log.append(turn_sampled(wanted, Completion(number, said, False, 5, 3), 4.0))
         if purpose != "turn":
             return
         self._log.append(

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from tbtui.config import ConfigError, RunConfig, parse_settings, settings
-from tbtui.engines.prime_rl.settings_problems import prime_rl_problems
-from tbtui.engines.prime_rl.settings_table import FATES
+from tbtui.config.toml import toml_text
+from tbtui.engines.prime_rl.config_checks import prime_rl_problems
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN, prime_rl_config
-from tbtui.engines.prime_rl.toml_text import toml_text
 from tbtui.resources import tasks_dir as bundled_tasks
 
 from .known_keys import unknown_keys
@@ -146,11 +145,11 @@ def at(document: Any, key: str) -> Any:
     return document
 
 
-def test_the_table_has_every_setting_once() -> None:
-    assert set(FATES) == set(settings())
-    assert set(OTHERS) == {name for name, fate in FATES.items() if fate.keys}
+def test_every_mapping_is_tested_below() -> None:
+    mappings = {name: setting.prime_rl for name, setting in settings().items()}
+    assert set(OTHERS) == {name for name, mapping in mappings.items() if mapping.keys}
     assert set(WITHOUT_A_PLACE) == {
-        name for name, fate in FATES.items() if not (fate.keys or fate.ours)
+        name for name, mapping in mappings.items() if not (mapping.keys or mapping.ours)
     }
 
 
@@ -158,8 +157,8 @@ def test_the_table_has_every_setting_once() -> None:
 def test_a_setting_with_a_place_is_found_there(name: str) -> None:
     plain = prime_rl_config(config_of(*OTHERS[name][:-1]))
     asked = prime_rl_config(config_of(*OTHERS[name]))
-    changed = [key for key in FATES[name].keys if at(plain, key) != at(asked, key)]
-    assert changed == list(FATES[name].keys)
+    keys = settings()[name].prime_rl.keys
+    assert [key for key in keys if at(plain, key) != at(asked, key)] == list(keys)
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_PLACE)
@@ -167,7 +166,7 @@ def test_a_setting_without_one_is_refused_or_remarked_by_name(name: str) -> None
     config = config_of(WITHOUT_A_PLACE[name])
     told = [p for p in prime_rl_problems(config) if p.text.startswith((f"{name}:", f"{name}="))]
     assert told
-    assert FATES[name].level in [problem.level for problem in told]
+    assert settings()[name].prime_rl.level in [problem.level for problem in told]
     if any(problem.level == "error" for problem in told):
         with pytest.raises(ConfigError):
             prime_rl_config(config)
@@ -282,31 +281,6 @@ def test_the_file_says_the_same_as_the_tables() -> None:
     assert tomllib.loads(toml_text(document)) == document
     assert list(unknown_keys(document)) == []
     assert at(document, "orchestrator.train.source[].env.agent.harness.id") == PLUGIN
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {},
-        {"a": {}, "b": {"c": {}}, "d": {"e": {"f": 1}}},
-        {"a": [{"b": [{"c": 1}, {}]}, {"d": {"e": [1, 2]}}], "f": []},
-        {"text": '"\\\n\t\x7f\x00 é 😀', "a key": {"an.other": 1}, "": 0},
-        {"numbers": [1e-05, float("inf"), -3, True], "mixed": [1, {"a": {"b": []}}, [{}]]},
-    ],
-)
-def test_any_toml_is_written_as_it_was_read(document: dict[str, Any]) -> None:
-    assert tomllib.loads(toml_text(document)) == document
-
-
-def test_what_a_terminal_might_obey_is_escaped() -> None:
-    text = toml_text({"a\u202eb": ["\x9b2J", {"c": "\u2028"}]})
-    assert all(each.isprintable() for each in text.splitlines())
-    assert tomllib.loads(text) == {"a\u202eb": ["\x9b2J", {"c": "\u2028"}]}
-
-
-def test_no_value_is_no_toml() -> None:
-    with pytest.raises(TypeError, match="NoneType"):
-        toml_text({"a": None})
 
 
 def test_chosen_tasks_are_written_by_name(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tbtui.config import ConfigError, parse_settings
+from tbtui.config.toml import toml_text
 from tbtui.engines.prime_rl.migrate import migrate
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN, prime_rl_config
-from tbtui.engines.prime_rl.toml_text import toml_text
 
 SEED = """
 inference_gpu_ids = [0]

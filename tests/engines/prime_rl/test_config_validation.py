@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.config.toml import toml_text
 from tbtui.engines.prime_rl.migrate import migrate
 from tbtui.engines.prime_rl.settings_to_toml import prime_rl_config
-from tbtui.engines.prime_rl.toml_text import toml_text
 from tbtui.engines.prime_rl.validate import CHECKOUT_VARIABLE, CLASSES, Validation, validate
 
 from .known_keys import unknown_keys

@@ -18,7 +18,7 @@ pytest.importorskip("verifiers", reason="verifiers is not installed: the extra `
 
 from tbtui.engines.prime_rl.plugin.host import NOT_REPEATED
 from tbtui.engines.prime_rl.plugin.trial_log import FOLDER
-from tbtui.engines.prime_rl.watch.hosted_state import HostedState, pairs
+from tbtui.engines.prime_rl.watch.plugin_logs import PluginTrial, pairs
 from tbtui.engines.prime_rl.watch.records import Trace, read_records
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandVerb, TrialFinished, TrialPhase, TurnSampled
@@ -161,7 +161,7 @@ async def test_a_pause_that_is_taken_back(
     pause = await steered.ask("pause", trial)
     resume = await steered.ask("resume", trial)
     assert await steered.answer(pause) == (False, f"{trial}: taken back by ada")
-    assert await steered.answer(resume) == (True, f"{trial} goes on")
+    assert await steered.answer(resume) == (True, f"{trial} is running")
     model.gate.set()
     assert (await rollout).reward == 1.0
 
@@ -185,7 +185,7 @@ async def test_freeze_stops_a_command_in_the_middle(
     [
         ("stop", "stopped", ""),
         ("cancel", "cancelled", f"; {NOT_REPEATED}"),
-        ("retry", "given up for another attempt", f"; {NOT_REPEATED}"),
+        ("retry", "given up for a fresh attempt", f"; {NOT_REPEATED}"),
     ],
 )
 async def test_what_a_person_ends(
@@ -279,7 +279,7 @@ async def test_summaries_are_calls_of_their_own(
     sampled = [event for event in steered.events() if isinstance(event, TurnSampled)]
     assert [event.purpose for event in sampled] == purposes
     # The trace has the same calls in the same order: its tokens would be those of the turns.
-    state = HostedState()
+    state = PluginTrial()
     for event in sampled:
         state.follow(event, 0.0)
     (record,), _ = read_records(Trace, [trace.model_dump_json(exclude_none=True).encode()])

@@ -17,7 +17,7 @@ from verifiers.v1.utils.loaders import (
 )
 
 from tbtui.catalog.tasks import CatalogError
-from tbtui.engines.prime_rl.plugin.environment import HarborEnvironment
+from tbtui.engines.prime_rl.plugin.harness import HarborEnvironment
 from tests.engines.prime_rl.tasks import make_task
 
 ID = "tbtui-harbor"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.engines.prime_rl.watch.run import WatchOptions, prepare_watch, watch
-from tbtui.engines.prime_rl.watch.token_text import (
+from tbtui.engines.prime_rl.watch.turns import (
     NoTokenizerError,
     TokenText,
     token_text,
@@ -21,7 +21,7 @@ from tbtui.journal.events import Noted, TrialTraced, TurnSampled
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import ids_as_text, only_ids
-from tbtui.policies.local.shipped import TOKENIZER
+from tbtui.policies.local.tokenizer import TOKENIZER
 from tbtui.view.prompt import prompt_parts
 
 ARCHIVE = Path(__file__).parents[1] / "prime_rl_recorded" / "run.tar.xz"

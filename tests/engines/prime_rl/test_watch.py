@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import zstandard
 
+from tbtui.engines.prime_rl.watch.recorder import Savepoint
 from tbtui.engines.prime_rl.watch.run import PreparedWatch, WatchOptions, prepare_watch, watch
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint
 from tbtui.journal.events import (
     CheckpointSaved,
     EvalFinished,
@@ -28,7 +28,6 @@ from tbtui.journal.events import (
     RunPhase,
     RunPhaseChanged,
     RunStarted,
-    ServerMeasured,
     StepFinished,
     StepStarted,
     TrialFinished,
@@ -39,6 +38,7 @@ from tbtui.journal.events import (
     TurnSampled,
 )
 from tbtui.journal.reader import JournalReader
+from tbtui.server_status import ServerStatus
 
 from .recorded_run import BEGIN, LAYOUTS, RecordedRun, append
 from .watching import Watching
@@ -453,7 +453,7 @@ def test_no_progress_is_told_with_what_is_waited_for(
 def test_a_stall_is_told_with_what_the_server_says(run: RecordedRun, watching: Watching) -> None:
     run.launch()
     run.ready()
-    server = ServerMeasured(
+    server = ServerStatus(
         state="active",
         reason="",
         since=0,

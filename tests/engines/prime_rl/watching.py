@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tbtui.console import HumanLines
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory
-from tbtui.engines.prime_rl.watch.recorder import Recorder
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint
+from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
+from tbtui.engines.prime_rl.watch.source import SourceDirectory
 from tbtui.engines.prime_rl.watch.watcher import Watcher
 from tbtui.journal.events import AnyEvent
 from tbtui.journal.reader import JournalReader

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tbtui.config import ConfigError, parse_settings
-from tbtui.engines.gpus.nvml import LocalGpus
+from tbtui.engines.gpus import LocalGpus
 from tbtui.engines.make_run import prepare
 from tbtui.engines.prime_rl.launch import checkout as checkouts
 from tbtui.engines.prime_rl.launch.checkout import commit_warnings, find_checkout
@@ -38,7 +38,7 @@ def refusal(place: Place, *settings: str) -> str:
 def test_where_prime_rl_is_has_to_be_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRIME_RL_DIR")
     assert "prime_rl_dir: Prime-RL is not found; clone " in refusal(place)
-    assert "no checkout of Prime-RL (it isn't there)" in refusal(place, "prime_rl_dir=nowhere")
+    assert "no checkout of Prime-RL (no such directory)" in refusal(place, "prime_rl_dir=nowhere")
     empty = place.root / "empty"
     empty.mkdir()
     line = refusal(place, f"prime_rl_dir={empty}")
@@ -58,7 +58,7 @@ def test_the_pair_of_commits_is_compared(place: Place, monkeypatch: pytest.Monke
     found = find_checkout(place.config())
     assert found.verifiers == found.pinned_verifiers == git(verifiers, "rev-parse", "HEAD")[:7]
     (warning,) = commit_warnings(found)
-    assert f"at {found.commit}: known here is 559b447 with verifiers a60a606" in warning
+    assert f"at {found.commit}: tbtui knows 559b447 with verifiers a60a606" in warning
     monkeypatch.setattr(checkouts, "KNOWN_PAIRS", {found.commit: found.verifiers})
     assert list(commit_warnings(found)) == []
     git(verifiers, "commit", "--quiet", "--allow-empty", "-m", "two")
@@ -66,7 +66,7 @@ def test_the_pair_of_commits_is_compared(place: Place, monkeypatch: pytest.Monke
     assert "git submodule update --init --recursive" in warning
     shutil.rmtree(place.checkout / ".git")
     (warning,) = commit_warnings(find_checkout(place.config()))
-    assert "Git can't tell its commit" in warning
+    assert "Git does not know its commit" in warning
 
 
 def test_a_port_that_is_taken_is_named_with_its_owner(place: Place) -> None:

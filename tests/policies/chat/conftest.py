@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.policies.chat import Thinking, make_renderer
+from tbtui.policies.base import Thinking
+from tbtui.policies.chat.make import make_renderer
 from tbtui.policies.chat.template import TemplateRenderer
 from tests.policies.chat.chat_models import Make, write_model
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tbtui.policies.base import Message, PolicyError
-from tbtui.policies.chat import make_renderer
+from tbtui.policies.chat.make import make_renderer
 from tbtui.policies.chat.template import ChatTemplate, TemplateRenderer
 from tbtui.policies.chat.vocabulary import Vocabulary
 from tests.policies.chat.chat_models import NAMES, Make, write_model
@@ -319,7 +319,7 @@ def test_names_that_are_no_renderer() -> None:
 
 def test_a_renderer_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_renderer.py").write_text(
-        "from tbtui.policies.chat.embedded import EmbeddedRenderer\n"
+        "from tbtui.policies.local.renderer import EmbeddedRenderer\n"
         "class Own(EmbeddedRenderer):\n"
         "    def __init__(self, tokenizer, thinking):\n"
         "        super().__init__()\n"
@@ -349,7 +349,7 @@ def test_the_embedded_models_renderer() -> None:
 def test_nothing_is_written_to_the_screen(folder: Path) -> None:
     directory = write_model("hybrid", folder)
     code = (
-        "from tbtui.policies.chat import make_renderer;"
+        "from tbtui.policies.chat.make import make_renderer;"
         f"make_renderer('template', {str(directory)!r}, 'keep')"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

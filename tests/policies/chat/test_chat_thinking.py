@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from tbtui.algorithm.segments import Call, merge
 from tbtui.policies.base import Answer, Message, PolicyError
-from tbtui.policies.chat import make_renderer
+from tbtui.policies.chat.make import make_renderer
 from tbtui.policies.chat.template import TemplateRenderer
 from tests.policies.chat.chat_models import Make, write_model
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tbtui.policies.base import Answer, Message, PolicyError
-from tbtui.policies.chat import ChatRenderer, make_renderer
+from tbtui.policies.base import Answer, ChatRenderer, Message, PolicyError
+from tbtui.policies.chat.make import make_renderer
 from tests.policies.chat.chat_models import write_model
 
 _ASK = [Message("user", "list the files")]

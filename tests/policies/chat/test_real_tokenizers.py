@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from tbtui.policies.base import Message
-from tbtui.policies.chat import Thinking, make_renderer
+from tbtui.policies.base import Message, Thinking
+from tbtui.policies.chat.make import make_renderer
 from tbtui.policies.chat.template import TemplateRenderer
 
 _FOLDER = os.environ.get("TBTUI_TOKENIZERS")

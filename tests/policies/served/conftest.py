@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
-from tbtui.policies.vllm import VllmPolicy, VllmSettings
+from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
 from tests.policies.served.server import VllmServer
 
 MakePolicy = Callable[..., Awaitable[VllmPolicy]]
@@ -35,14 +35,14 @@ async def make_policy(vllm_server: VllmServer) -> AsyncIterator[MakePolicy]:
     """Makes a started policy on the server; all are closed in the end."""
     made: list[VllmPolicy] = []
 
-    async def make(**settings: Any) -> VllmPolicy:
+    async def make(log: IO[bytes] | None = None, **settings: Any) -> VllmPolicy:
         given: dict[str, Any] = {
             "model_name": "starter",
             "base_url": vllm_server.url,
             "renderer": "embedded",
             **settings,
         }
-        policy = VllmPolicy(VllmSettings(**given))
+        policy = VllmPolicy(VllmSettings(**given), log)
         made.append(policy)
         await policy.start()
         return policy

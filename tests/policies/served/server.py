@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 
 from tbtui.policies.base import Sample, SampleRequest
 from tbtui.policies.local.client import LocalPolicy
-from tbtui.policies.local.shipped import TOKENIZER
+from tbtui.policies.local.tokenizer import TOKENIZER
 from tests.tinker_server.faults import Faults
 from tests.tinker_server.samplers import PrefixCache
 from tests.tinker_server.server import DroppingProtocol

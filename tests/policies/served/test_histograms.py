@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from tbtui.policies.vllm.histograms import Histogram, HistogramWindow, added_up
+from tbtui.policies.vllm.metrics import Histogram, HistogramWindow, added_up
 
 # The example of ClickHouse's quantilePrometheusHistogram, which follows PromQL's.
 PUBLISHED = Histogram({0.0: 6, 0.5: 11, 1.0: 14, inf: 19})

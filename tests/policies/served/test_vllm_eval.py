@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.config import ConfigError, parse_settings
-from tbtui.engines.honoured import contradictions
+from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.engines.request import request_run
 from tbtui.journal.events import AnyEvent, EvalFinished, TrialQueued, TurnSampled
 from tbtui.journal.rundir import RunDirectory
@@ -112,16 +112,16 @@ async def test_what_the_server_does_not_have_ends_the_run_with_a_line(
 
 def test_settings_of_a_vllm_server_are_checked_before_anything_starts() -> None:
     evaluated = ["policy=vllm", "model_name=x", "max_steps=0"]
-    assert not contradictions(parse_settings(evaluated))
+    assert not grpo_problems(parse_settings(evaluated))
     for settings, text in (
         (["policy=vllm", "model_name=x", "max_steps=1"], "can only be evaluated"),
         (["policy=vllm", "model_name=x", "n_epochs=1"], "can only be evaluated"),
         ([*evaluated, "checkpoint=x"], "checkpoint=x: a vLLM server has the weights"),
-        ([*evaluated, "tinker_base_url=x"], "tinker_base_url: policy=vllm asks a vLLM server"),
-        ([*evaluated, "eval_temperature=0.5"], "eval_temperature=0.5: a vLLM server tells"),
+        ([*evaluated, "tinker_base_url=x"], "tinker_base_url: policy=vllm asks no Tinker server"),
+        ([*evaluated, "eval_temperature=0.5"], "eval_temperature=0.5: a vLLM server returns"),
         (["vllm_base_url=x"], "vllm_base_url: policy=local asks no vLLM server"),
     ):
-        (problem, *_) = contradictions(parse_settings(settings))
+        (problem, *_) = grpo_problems(parse_settings(settings))
         assert text in problem.text
 
 

@@ -14,8 +14,9 @@ from tbtui.policies.base import (
     PolicyRefusedError,
     SampleRequest,
 )
-from tbtui.policies.vllm import VllmPolicy, VllmSettings, connection
-from tbtui.policies.vllm.errors import status_error
+from tbtui.policies.vllm import connection
+from tbtui.policies.vllm.connection import status_error
+from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
 from tests.policies.served.conftest import MakePolicy
 from tests.policies.served.server import VllmServer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 
 from tbtui.policies.base import (
     ContextOverflowError,
-    InferenceStatus,
     LossSettings,
     Message,
     OptimSettings,
@@ -21,10 +21,11 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
-from tbtui.policies.local.shipped import SHIPPED
+from tbtui.policies.local.tokenizer import SHIPPED
 from tbtui.policies.vllm import policy as policy_module
 from tbtui.policies.vllm.metrics import read_metrics
 from tbtui.policies.vllm.policy import VllmPolicy
+from tbtui.server_status import ServerStatus
 from tests.policies.served.conftest import MakePolicy
 from tests.policies.served.server import VllmServer
 
@@ -65,6 +66,23 @@ async def test_it_samples_what_the_embedded_policy_does(make_policy: MakePolicy)
     assert status.sampled_tokens == sum(len(s.completion_ids) for s in there)
     assert status.server is not None
     assert (status.server.state, status.server.prompt_tokens) == ("active", 0)
+
+
+async def test_what_libraries_log_goes_to_the_policys_log(
+    make_policy: MakePolicy,
+    vllm_server: VllmServer,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """And not to the terminal, where Hugging Face's would write that it asks again."""
+    hugging_face = logging.getLogger("huggingface_hub.utils._http")
+    with (tmp_path / "policy.log").open("ab") as log:
+        policy = await make_policy(log=log)
+        assert policy.info.address == vllm_server.url
+        hugging_face.warning("Retrying in 1s [Retry 1/5].")
+        await policy.close()
+    assert "Retrying in 1s" in (tmp_path / "policy.log").read_text()
+    assert capfd.readouterr() == ("", "")
 
 
 async def test_the_models_own_distribution_is_asked_for(
@@ -181,7 +199,7 @@ async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
     assert first is not None
     assert (first.kv_cache_use, first.preemptions, first.latencies) == (0.25, 3, ())
     vllm_server.served.first_tokens = (8, 10, 10)
-    await until(lambda: of_inference(policy) != first)
+    await until(lambda: (now := of_inference(policy)) is not None and bool(now.latencies))
     later = of_inference(policy)
     assert later is not None
     (latency,) = later.latencies
@@ -193,10 +211,10 @@ async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
     assert of_inference(policy) is None
 
 
-def of_inference(policy: VllmPolicy) -> InferenceStatus | None:
+def of_inference(policy: VllmPolicy) -> ServerStatus | None:
     server = policy.status().server
     assert server is not None
-    return server.inference
+    return server if server.is_vllm else None
 
 
 def test_metrics_are_read_or_not_there() -> None:

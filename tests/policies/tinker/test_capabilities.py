@@ -15,9 +15,8 @@ from tbtui.policies.tinker.capabilities import (
     Abilities,
     ask_server,
     ask_training,
-    context_limit,
 )
-from tbtui.policies.tinker.settings import TinkerSettings
+from tbtui.policies.work import context_limit
 from tests.policies.tinker.toy import Toy, refusal
 from tests.tinker_server.server import TinkerServer, serving
 from tests.tinker_server.service import ServedModel
@@ -27,7 +26,7 @@ UNKNOWN = Abilities("toy", None)
 
 
 async def asked(toy: Toy, loss: LossName = "importance_sampling") -> Abilities:
-    return await ask_training(toy.client, UNKNOWN, TinkerSettings("toy", loss=loss))
+    return await ask_training(toy.client, UNKNOWN, loss)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -92,7 +91,7 @@ async def test_a_server_that_fails() -> None:
 
 
 async def test_a_server_that_stops_at_what_it_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tbtui.policies.tinker.probe._PATIENCE_SEC", 0.05)
+    monkeypatch.setattr("tbtui.policies.tinker.capabilities._PATIENCE_SEC", 0.05)
 
     class Stuck(Toy):
         def forward(self, data: object, loss_fn: str, *rest: object) -> object:  # type: ignore[override]
@@ -145,9 +144,9 @@ async def test_a_server_that_does_not_say_which_models_it_has(status: int) -> No
     abilities = await ask_server(rest(error=refusal(status, "what?")), "m")
     assert abilities.context_limit is None
     assert abilities.notes == ("the Tinker server doesn't say which models it has",)
-    assert context_limit(abilities, 2048) == 2048
+    assert context_limit(None, 2048, "m", "the Tinker server") == 2048
     with pytest.raises(PolicyError) as caught:
-        context_limit(abilities, None)
+        context_limit(None, None, "m", "the Tinker server")
     assert str(caught.value) == (
         "context_limit: the Tinker server doesn't say how long a context m has; set it"
     )
@@ -171,8 +170,7 @@ async def test_of_a_real_server(server: TinkerServer) -> None:
         asking = tinker.RestClient(base_url=server.url, api_key="tml-test")
         abilities = await ask_server(asking, "starter")
         assert abilities.context_limit
-        assert context_limit(abilities, None) == abilities.context_limit
-        assert context_limit(abilities, 100) == 100
+        assert context_limit(abilities.context_limit, 100, "starter", "the Tinker server") == 100
         for name, what in (("frozen", "train"), ("mute", "sample from")):
             with pytest.raises(PolicyError) as caught:
                 await ask_server(asking, name)
@@ -182,7 +180,7 @@ async def test_of_a_real_server(server: TinkerServer) -> None:
             )
         client = await service.create_lora_training_client(base_model="starter")
         for loss in LOSSES:
-            found = await ask_training(client, abilities, TinkerSettings("starter", loss=loss))
+            found = await ask_training(client, abilities, loss)
             assert found.native_losses == {loss} - {"dro"}
             assert found.reduction == "sum"
             assert len(found.notes) == (loss == "dro")

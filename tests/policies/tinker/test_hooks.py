@@ -12,7 +12,6 @@ import pytest
 import tinker
 from tinker.lib.public_interfaces import service_client
 
-from tbtui.policies.base import ServerState, ServerStatus
 from tbtui.policies.meter import RequestMeter, StateSource
 from tbtui.policies.tinker.hooks import (
     watch_beginning,
@@ -22,6 +21,7 @@ from tbtui.policies.tinker.hooks import (
     watch_training,
 )
 from tbtui.policies.tinker.session import open_session
+from tbtui.server_status import ServerState, ServerStatus
 from tests.tinker_server.server import TinkerServer, serving
 
 
@@ -190,7 +190,7 @@ async def test_an_sdk_without_the_hooks_makes_the_state_unknown(
     monkeypatch.delattr(service_client, "QueueStateLogger")
     with watch_creation(meter):
         assert meter.status().state == "unknown"
-        assert "doesn't tell of the making of training clients" in meter.status().reason
+        assert "doesn't report the making of training clients" in meter.status().reason
     monkeypatch.undo()
     bare = Bare()
     watch_connection(meter, bare)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.policies.tinker import TinkerSettings
+from tbtui.policies.tinker.training_run import TinkerSettings
 from tests.by_hand.tinker_report import examine, main
 from tests.tinker_server.server import TinkerServer
 

@@ -21,7 +21,7 @@ from tinker.types import LossFnType, RequestErrorCategory
 from tbtui.policies.base import Datum, LossSettings, Message, OptimSettings, SampleRequest
 from tbtui.policies.local.checkpoint_file import read_checkpoint
 from tbtui.policies.local.client import LocalPolicy
-from tbtui.policies.local.shipped import SHIPPED
+from tbtui.policies.local.tokenizer import SHIPPED
 from tests.policies.tinker.sdk import (
     END,
     KEY,

@@ -17,10 +17,11 @@ from tbtui.policies.base import (
     PolicyRefusedError,
 )
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker import TinkerPolicy, TinkerSettings
 from tbtui.policies.tinker.errors import policy_error
+from tbtui.policies.tinker.policy import TinkerPolicy
 from tbtui.policies.tinker.samplers import SamplerGoneError, sampling_error
 from tbtui.policies.tinker.session import open_session, server_address
+from tbtui.policies.tinker.training_run import TinkerSettings
 from tests.policies.tinker.conftest import MakePolicy
 from tests.policies.tinker.test_tinker_policy import (
     LOSS,

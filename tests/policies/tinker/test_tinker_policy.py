@@ -24,7 +24,7 @@ from tbtui.policies.base import (
     SampleRequest,
 )
 from tbtui.policies.local.client import LocalPolicy
-from tbtui.policies.tinker import TinkerPolicy
+from tbtui.policies.tinker.policy import TinkerPolicy
 from tbtui.policies.tinker.samplers import Sampler
 from tests.policies.tinker.conftest import MakePolicy
 from tests.tinker_server.server import TinkerServer
@@ -214,13 +214,12 @@ async def test_a_run_that_goes_on_makes_one_training_client(
     await train(first, sample)
     continued = await first.sample(request(first))
 
-    stored = first.status().server
-    assert stored is not None and stored.stored_bytes is not None and stored.stored_bytes > 0
+    stored = first.status().stored_bytes
+    assert stored is not None and stored > 0
 
     before = tinker_server.record.requests.copy()
     second = await make_policy(resume=tmp_path)
-    held = second.status().server
-    assert held is not None and held.stored_bytes == stored.stored_bytes
+    assert second.status().stored_bytes == stored
     await second.load(tmp_path)
     made = tinker_server.record.requests - before
     assert (made["create_model"], made["load_weights"]) == (0, 1)
@@ -326,7 +325,7 @@ async def test_reference_logprobs_of_the_hosted_service_and_of_skyrl(
     (scores,) = await Sampler(client, 0).score([data])
     assert scores.tolist() == [-0.5, -1.0]
     short: Any = _Told([-1.0])
-    with pytest.raises(PolicyError, match="told 1 log-probabilities of a sequence of 3 tokens"):
+    with pytest.raises(PolicyError, match="gave 1 log-probabilities of a sequence of 3 tokens"):
         await Sampler(short, 0).score([data])
 
 
@@ -370,7 +369,7 @@ async def test_it_closes_in_seconds_when_its_server_is_dead(
 
 
 async def test_a_policy_that_never_started_closes(tmp_path: Path) -> None:
-    from tbtui.policies.tinker import TinkerSettings
+    from tbtui.policies.tinker.training_run import TinkerSettings
 
     with (tmp_path / "log").open("ab") as log:
         policy = TinkerPolicy(TinkerSettings("starter"), log)

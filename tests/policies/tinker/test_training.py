@@ -27,7 +27,7 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.tinker.abilities import Abilities, Reduction
+from tbtui.policies.tinker.capabilities import Abilities, Reduction
 from tbtui.policies.tinker.data import answered, cross_entropy_data, masked_ones, policy_data
 from tbtui.policies.tinker.training import Training
 from tests.policies.tinker.toy import VOCABULARY, Array, Toy, log_softmax, refusal, tensor

@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 
 import psutil
 
-from tbtui.rollout.environments import bubblewrap
 from tbtui.rollout.environments.box import Box, CommandResult
+from tbtui.rollout.environments.box_start import start_box, start_bubblewrap_box
 from tbtui.rollout.environments.limits import BoxLimits, box_limits
 from tbtui.rollout.environments.plan import Bind, BoxPlan, plan_box
 from tbtui.rollout.environments.userland import BASE_ENVIRONMENT, Userland
 
 Starter = Callable[[BoxPlan, str], Awaitable[Box]]
-STARTERS: dict[str, Starter] = {"namespaces": Box.start}
+STARTERS: dict[str, Starter] = {"namespaces": start_box}
 if shutil.which("bwrap"):
-    STARTERS["bubblewrap"] = bubblewrap.start_box
+    STARTERS["bubblewrap"] = start_bubblewrap_box
 
 
 def limits(

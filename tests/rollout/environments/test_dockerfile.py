@@ -15,8 +15,7 @@ from tbtui.dockerfile import (
     words,
 )
 from tbtui.rollout.environments.build import Image, build_image, check_definition
-from tbtui.rollout.environments.packages import missing_packages, split_apt
-from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
+from tbtui.rollout.environments.userland import BASE_ENVIRONMENT, missing_packages, split_apt
 from tests.rollout.environments.boxes import running_box, sh
 
 LOG = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tbtui.rollout.environments.ledger import Ledger, reap_leftovers, state_directory
+from tbtui.rollout.environments.ledger import Ledger, state_directory
+from tbtui.rollout.environments.leftovers import reap_leftovers
 from tests.rollout.environments.boxes import family, running_box
 
 _OWNER = """

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.rollout.environments import box as box_module
-from tbtui.rollout.environments import cgroups
+from tbtui.rollout.environments import box_start, cgroups
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.cgroups import (
     CgroupHost,
@@ -19,8 +18,7 @@ from tbtui.rollout.environments.cgroups import (
     make_box_cgroup,
     remove_orphans,
 )
-from tbtui.rollout.environments.limits import MIB, RESERVED_PROCESSES, box_limits
-from tbtui.rollout.environments.report import BoxReport
+from tbtui.rollout.environments.limits import MIB, RESERVED_PROCESSES, BoxReport, box_limits
 from tbtui.rollout.environments.session_weights import autogroups
 from tests.rollout.environments.boxes import STARTERS, limits, processes_of, running_box, sh
 from tests.rollout.scripted import eventually
@@ -179,7 +177,7 @@ async def test_every_box_has_a_share_of_the_cpu() -> None:
 async def test_a_box_that_crowds_the_cpu_has_one_core_where_no_group_weighs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(box_module, "find_cgroups", lambda: CgroupHost("none", {}))
+    monkeypatch.setattr(box_start, "find_cgroups", lambda: CgroupHost("none", {}))
     cores = len(os.sched_getaffinity(0))
     async with running_box(limit=limits(processes=5 * cores + 40)) as box:
         await sh(box, f"for i in $(seq {5 * cores}); do setsid sh -c 'while :; do :; done' & done")

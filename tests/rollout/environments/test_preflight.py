@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from harbor.environments.base import BaseEnvironment
 
-from tbtui.rollout.environments.arguments import arguments
 from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
     SANDBOX_IMPORT_PATH,
     EnvironmentUnavailable,
     choose_environment,
 )
+from tbtui.rollout.environments.errors import ExtraMissing
 from tbtui.rollout.environments.kinds import (
     extra_of,
     harbor_class,
@@ -23,8 +23,7 @@ from tbtui.rollout.environments.kinds import (
     missing_import,
     require_extra,
 )
-from tbtui.rollout.environments.preflight import preflight
-from tbtui.rollout.environments.unavailable import ExtraMissing
+from tbtui.rollout.environments.preflight import arguments, preflight
 
 BROKEN = """
 from harbor.environments.base import BaseEnvironment

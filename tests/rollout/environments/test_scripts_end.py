@@ -10,7 +10,7 @@ import pytest_asyncio
 from harbor.utils.scripts import build_execution_command
 
 from tbtui.rollout.environments.box import Box
-from tbtui.rollout.environments.test_scripts import ScriptEnd, ScriptRun, script_run
+from tbtui.rollout.environments.commands import ScriptEnd, ScriptRun, script_run
 from tbtui.rollout.environments.upload import changed_file, upload_tree
 from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
 from tests.rollout.environments.boxes import STARTERS, processes_of, running_box, sh

@@ -14,9 +14,10 @@ import pytest
 from harbor.environments.base import ExecResult
 
 from tbtui.rollout import tmux_control
+from tbtui.rollout.environments.abilities import Terminals
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
-from tbtui.rollout.tmux_control import Terminals, TmuxControl, plain_tmux
+from tbtui.rollout.tmux_control import TmuxControl, plain_tmux
 from tests.rollout.environments.boxes import STARTERS, running_box, sh
 
 CAPTURE = "tmux capture-pane -p -t {}"

@@ -1,4 +1,1 @@
-"""Launching Prime-RL: its file, what it needs here, its processes, and how they end.
-
-See README.md beside this file.
-"""
+"""Launches Prime-RL: its file, what it needs on this machine, its processes, and how they end."""

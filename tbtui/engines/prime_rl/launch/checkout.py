@@ -1,4 +1,4 @@
-"""Prime-RL's repository on this machine: where it is, and of which commits."""
+"""Finds Prime-RL's repository on this machine, and its commits."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _GIT_SEC = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """Commits are short; None: Git can't tell."""
+    """Commits are short; None: Git does not know them."""
 
     directory: Path
     commit: str | None
     verifiers: str | None
-    """Checked out in `deps/verifiers`."""
+    """The commit that is checked out in `deps/verifiers`."""
     pinned_verifiers: str | None
-    """That `commit` wants there."""
+    """The one that `commit` wants there."""
 
     @property
     def programs(self) -> Path:
-        """Of the environment that `uv sync` makes."""
+        """Directory of the programs that `uv sync` installs."""
         return self.directory / ".venv" / "bin"
 
     @property
@@ -44,7 +44,7 @@ class Checkout:
         return self.programs / "rl"
 
     def environment(self) -> dict[str, str]:
-        """The variables that its programs run with, as in its activated environment."""
+        """Environment variables for its programs, as in its activated environment."""
         own = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
         path = os.pathsep.join((str(self.programs), *filter(None, [own.get("PATH")])))
         return own | {"VIRTUAL_ENV": str(self.programs.parent), "PATH": path}
@@ -54,10 +54,10 @@ class Checkout:
 
 
 def find_checkout(config: RunConfig) -> Checkout:
-    """The one that `prime_rl_dir` or `PRIME_RL_DIR` names.
+    """Find the checkout that `prime_rl_dir` or `PRIME_RL_DIR` names.
 
     Raises:
-        ConfigError: neither does, it is none, or nothing is installed in it.
+        ConfigError: neither is given, it is no checkout, or nothing is installed in it.
     """
     given = config.prime_rl_dir or os.environ.get(CHECKOUT_VARIABLE)
     if not given:
@@ -68,7 +68,7 @@ def find_checkout(config: RunConfig) -> Checkout:
         )
     directory = Path(given).expanduser().absolute()
     if not (directory / CLASSES).is_dir():
-        what = f"no {CLASSES} in it" if directory.is_dir() else "it isn't there"
+        what = f"no {CLASSES} in it" if directory.is_dir() else "no such directory"
         raise ConfigError(f"prime_rl_dir={directory}: no checkout of Prime-RL ({what})")
     checkout = Checkout(
         directory,
@@ -88,18 +88,18 @@ def find_checkout(config: RunConfig) -> Checkout:
 
 
 def commit_warnings(checkout: Checkout) -> Iterator[str]:
-    """What is to be known of its commits; each is a line."""
+    """Warnings about its commits, a line each."""
     known = ", ".join(f"{ours} with verifiers {theirs}" for ours, theirs in KNOWN_PAIRS.items())
     if checkout.commit is None:
         yield (
-            f"{checkout.directory}: Git can't tell its commit; known here is {known}, and what"
-            " another one has changed may be refused or not be seen"
+            f"{checkout.directory}: Git does not know its commit; tbtui knows {known}, and what"
+            " another one has changed may be refused or missed"
         )
         return
     if checkout.commit not in KNOWN_PAIRS:
         yield (
-            f"{checkout}: known here is {known}; settings and files that have changed since may be"
-            " refused or not be seen"
+            f"{checkout}: tbtui knows {known}; settings and files that have changed since may be"
+            " refused or missed"
         )
     wanted = checkout.pinned_verifiers
     if wanted is not None and checkout.verifiers not in (None, wanted):

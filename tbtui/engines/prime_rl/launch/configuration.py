@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.config import ConfigError, RunConfig, default_of, settings, to_json
-from tbtui.engines.honoured import Problem
+from tbtui.config.problems import Problem, require_no_errors
+from tbtui.config.toml import read_toml
+from tbtui.engines.prime_rl.config_checks import prime_rl_problems
 from tbtui.engines.prime_rl.document import Document
 from tbtui.engines.prime_rl.launch.facts import run_directory, sources, uses_plugin
 from tbtui.engines.prime_rl.migrate import migrate
-from tbtui.engines.prime_rl.settings_problems import prime_rl_problems
-from tbtui.engines.prime_rl.settings_table import FATES
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN, prime_rl_config
-from tbtui.engines.prime_rl.toml_text import read_toml
 
 _BESIDE_A_FILE = frozenset({"logs_dir", "run_name", "on_alarm", "prices"})
 """Settings that are ours, too, where Prime-RL's are in a file of its own."""
@@ -47,10 +46,7 @@ def configuration_of(config: RunConfig, file: Path | None = None) -> Configurati
     Raises:
         ConfigError: the first error of `launch_problems`, or a file that can't be used.
     """
-    problems = launch_problems(config)
-    if problems and problems[0].level == "error":
-        raise ConfigError(problems[0].text)
-    warnings = tuple(problem.text for problem in problems)
+    warnings = tuple(require_no_errors(launch_problems(config)))
     if config.prime_rl_config is None:
         return Configuration(prime_rl_config(config), (), warnings)
     toml, changes = migrate(read_toml(file or config.prime_rl_config))
@@ -100,13 +96,13 @@ def _put(document: Document, key: str, value: str, reason: str) -> None:
 
 def _beside_a_file(config: RunConfig) -> Iterator[Problem]:
     values = to_json(config)
-    for name in settings():
+    for name, setting in settings().items():
         # A run's own config.toml spells out every default, so that being given says nothing.
-        if FATES[name].ours or name in _BESIDE_A_FILE:
+        if setting.prime_rl.ours or name in _BESIDE_A_FILE:
             continue
         if getattr(config, name) == default_of(name, values):
             continue
-        keys = [key.replace("[]", "") for key in FATES[name].keys]
+        keys = [key.replace("[]", "") for key in setting.prime_rl.keys]
         where = f"set {keys[0]} there" if keys else "leave it out"
         yield Problem(
             "error", f"{name}={values[name]}: {config.prime_rl_config} is taken as it is; {where}"

@@ -19,12 +19,12 @@ _BEHIND_ROUTER = 100
 _ENVIRONMENTS_PORT = 5000
 _NCCL_PORT = 29501
 _NONE = ("None", "none", "null")
-"""What Prime-RL reads as no value, which TOML hasn't got."""
+"""Texts that Prime-RL reads as null, which TOML lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one file."""
+    """What one file says of the machine that it needs."""
 
     slurm: bool
     """It is submitted, and runs elsewhere."""
@@ -33,13 +33,13 @@ class Facts:
     ports: tuple[tuple[str, int], ...]
     """(key that says it, port) of each that has to be free here."""
     server_urls: tuple[str, ...]
-    """Of the inference engines, as far as they are known before the start."""
+    """Addresses of the inference engines, as far as they are known before the start."""
     client_port: int | None
     """Where the orchestrator looks for the inference server that is started with it; None: none
     is."""
     uses_plugin: bool
     tasks_dirs: tuple[str, ...]
-    """Of sources that use the plugin."""
+    """Task directories of the sources that use the plugin."""
     max_steps: int | None
 
     @property
@@ -107,11 +107,11 @@ def _ports(toml: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 def _server_urls(toml: Mapping[str, Any], slurm: bool) -> Iterator[str]:
     client = _table(toml, "orchestrator", "model", "client")
-    told = client.get("admin_base_url") or (
+    given = client.get("admin_base_url") or (
         None if "inference" in toml else client.get("base_url", f"http://localhost:{_SERVER_PORT}")
     )
-    if told is not None:
-        for url in [told] if isinstance(told, str) else told:
+    if given is not None:
+        for url in [given] if isinstance(given, str) else given:
             parts = urlsplit(url if "://" in str(url) else f"http://{url}")
             yield f"{parts.scheme}://{parts.netloc}"
     elif "inference" in toml and not slurm:

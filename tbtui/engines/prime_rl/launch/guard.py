@@ -1,8 +1,8 @@
 """Runs a program and leaves nothing of it: a program of its own, `python guard.py PROGRAM...`.
 
-It ends the program, with everything that it has started, when its own standard input is closed:
-when whoever started it asks for that, and when he is gone, however he went. What the program
-leaves behind when it ends by itself is ended too. Its exit status is the program's.
+It ends the program, with everything that the program has started, when its own standard input is
+closed: its parent closes it, or has ended in any way. What the program leaves behind when it ends
+by itself is ended too. Its exit status is the program's.
 
 Prime-RL's parts start sessions of their own (torchrun does for each trainer), so that a process
 group is not enough: as the subreaper of them all, this process inherits every orphan.
@@ -79,17 +79,17 @@ def _stop(program: subprocess.Popen[bytes], finished: int) -> None:
 
 
 def _end_leftovers() -> None:
-    """Every process that is left, whatever session it is in."""
+    """End every process that is left, in any session."""
     firmly = time.monotonic() + _patience(LEFTOVERS_SEC)
-    told: set[tuple[int, int]] = set()
+    signalled: set[tuple[int, int]] = set()
     while left := _living():
         now = time.monotonic()
         if now > firmly + LEFTOVERS_SEC:
-            return  # in the kernel for good: nobody can end those
+            return  # stuck in the kernel: no signal ends those
         number = signal.SIGTERM if now < firmly else signal.SIGKILL
         for process in left:
-            if (process.pid, number) not in told:
-                told.add((process.pid, number))
+            if (process.pid, number) not in signalled:
+                signalled.add((process.pid, number))
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.send_signal(number)
         time.sleep(0.05)

@@ -1,25 +1,33 @@
-"""What Prime-RL needs of this machine, asked before anything of it starts: each answer is a line.
+"""Checks what Prime-RL needs of this machine before anything of it starts: each answer is a line.
 
-What only looks at files and ports is `at_once`. What runs Prime-RL's own Python, or may wait for a
-driver, takes seconds: `questions`.
+`quick_checks` looks at files and ports. `slow_checks` runs Prime-RL's own Python and may wait for a
+driver: it takes seconds.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 
 from tbtui.config import ConfigError
-from tbtui.engines.gpus.nvml import local_gpus
+from tbtui.config.toml import toml_text
+from tbtui.engines.gpus import local_gpus
 from tbtui.engines.prime_rl.launch.checkout import Checkout, commit_warnings
 from tbtui.engines.prime_rl.launch.facts import Facts
+from tbtui.engines.prime_rl.validate import validate
+from tbtui.policies.threads import in_daemon_thread
 
 Level = Literal["ok", "warning", "error"]
 
@@ -28,7 +36,7 @@ _GB = 1_000_000_000
 _ENOUGH_FREE_GB = 50
 """A checkpoint of Prime-RL's has the trainer's whole state."""
 _BUSY = 0.1
-"""More of a GPU's memory in use than this is somebody's."""
+"""A GPU with a larger share of its memory in use is used by another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +57,8 @@ def require(findings: Sequence[Finding]) -> None:
         raise ConfigError(errors[0] + rest)
 
 
-def at_once(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
-    """What can be seen without waiting.
+def quick_checks(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
+    """Check what takes no waiting.
 
     Args:
         place: where the run's directory is or will be.
@@ -65,9 +73,9 @@ def at_once(checkout: Checkout, facts: Facts, place: Path) -> list[Finding]:
 
 
 def gpus(facts: Facts) -> list[Finding]:
-    """Whether there are as many as the file wants. May wait for the driver: not for a loop."""
+    """Whether there are as many GPUs as the file wants. Waits for the driver: not for a loop."""
     if facts.slurm:
-        return [Finding("ok", "GPUs: SLURM finds them")]
+        return [Finding("ok", "GPUs: SLURM allocates them")]
     wanted = f"{facts.gpus} wanted ({facts.train_gpus} to train, {facts.infer_gpus} to sample)"
     remedy = "give num_train_gpus and num_infer_gpus, or [deployment] of the file"
     found = local_gpus()
@@ -158,3 +166,143 @@ def _disk(place: Path) -> Finding:
             " state; free some, or give another logs_dir or a smaller keep_checkpoints",
         )
     return Finding("ok", f"disk: {free} GB free at {there}")
+
+
+LIMIT_SEC = 180.0
+_AUTO_RENDERER = "orchestrator.renderer.name='auto'"
+
+_IMPORT_PLUGIN = """
+import contextlib, json, sys
+from importlib.metadata import PackageNotFoundError, version
+def installed(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+with contextlib.redirect_stdout(sys.stderr):
+    import tbtui_harbor
+json.dump({"tbtui": installed("tbtui"), "verifiers": installed("verifiers")}, sys.stdout)
+"""
+
+
+async def slow_checks(checkout: Checkout, facts: Facts, toml: Mapping[str, Any]) -> list[Finding]:
+    """Ask Prime-RL's own environment: its plugin, its classes, its dry run. Takes seconds.
+
+    Args:
+        toml: as it would be launched.
+    """
+    here, plugin, valid = await asyncio.gather(
+        in_daemon_thread(lambda: gpus(facts), "nvml"),
+        _plugin(checkout, facts),
+        in_daemon_thread(lambda: _validated(checkout, facts, toml), "prime-rl-configs"),
+    )
+    findings = [*here, *plugin, *valid]
+    if all(finding.level != "error" for finding in findings):
+        findings += await _dry_run(checkout, toml)
+    return findings
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int | None
+    """None: none came in time."""
+    output: str
+    errors: str
+
+    @property
+    def last(self) -> str:
+        lines = (self.errors.strip() or self.output.strip()).splitlines()
+        return lines[-1].strip() if lines else "no message"
+
+
+async def _plugin(checkout: Checkout, facts: Facts) -> list[Finding]:
+    if not facts.uses_plugin:
+        text = (
+            "plugin: no source uses tbtui-harbor: trials are shown only when they are over, can't"
+            " be steered and have no terminals"
+        )
+        return [Finding("warning", text)]
+    answer = await _output_of(checkout, [str(checkout.python), "-c", _IMPORT_PLUGIN])
+    install = _install(checkout)
+    if answer.status is None:
+        return [
+            Finding("warning", f"plugin: not checked: importing it takes over {LIMIT_SEC:.0f} s")
+        ]
+    if answer.status != 0:
+        return [Finding("error", f"plugin: {checkout.python}: {answer.last}; run `{install}`")]
+    found = json.loads(answer.output)
+    own = version("tbtui")
+    findings = [Finding("ok", f"plugin: tbtui {found['tbtui']}, verifiers {found['verifiers']}")]
+    if found["tbtui"] != own:
+        text = f"plugin: tbtui {found['tbtui']} is installed there, this is {own}; run `{install}`"
+        findings.append(Finding("warning", text))
+    return findings
+
+
+def _install(checkout: Checkout) -> str:
+    repository = Path(__file__).resolve().parents[4]
+    here = (repository / "pyproject.toml").is_file()  # else this tbtui is installed, too
+    what = (
+        f"tbtui[prime-rl] @ file://{repository}" if here else f"tbtui[prime-rl]=={version('tbtui')}"
+    )
+    return f"uv pip install --python {checkout.python} '{what}'"
+
+
+def _validated(checkout: Checkout, facts: Facts, toml: Mapping[str, Any]) -> list[Finding]:
+    verdict = validate(toml, checkout.directory)
+    if verdict.by is None:
+        return [Finding("warning", f"configuration: not validated: {verdict.unchecked}")]
+    if not verdict.errors:
+        return [Finding("ok", f"configuration: valid, by {verdict.by}")]
+    return [Finding("error", _refusal(error, toml)) for error in verdict.errors]
+
+
+def _refusal(error: str, toml: Mapping[str, Any]) -> str:
+    if _AUTO_RENDERER in error:
+        model = toml.get("model", {}).get("name", "this model")
+        return (
+            f"renderer: Prime-RL chooses none for {model} by itself; give renderer=template for its"
+            " chat template, or the name of one of Prime-RL's renderers ([orchestrator.renderer]"
+            " name of a file)"
+        )
+    return f"configuration: Prime-RL refuses it: {error}"
+
+
+async def _dry_run(checkout: Checkout, toml: Mapping[str, Any]) -> list[Finding]:
+    """Run Prime-RL's dry run in a scratch directory.
+
+    With `[resume]`, even a dry run deletes what is newer than the checkpoint.
+    """
+    with tempfile.TemporaryDirectory(prefix="tbtui-prime-rl-") as scratch:
+        file = Path(scratch) / "rl.toml"
+        file.write_text(toml_text({**toml, "output_dir": scratch}))
+        answer = await _output_of(checkout, [str(checkout.rl), "@", str(file), "--dry-run"])
+    if answer.status is None:
+        return [Finding("warning", f"dry run: not over after {LIMIT_SEC:.0f} s; skipped")]
+    if answer.status != 0:
+        return [Finding("error", f"dry run: Prime-RL's launcher refuses the file: {answer.last}")]
+    return [Finding("ok", "dry run: passed")]
+
+
+async def _output_of(checkout: Checkout, program: Sequence[str]) -> _Answer:
+    process = await asyncio.create_subprocess_exec(
+        *program,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=checkout.directory,
+        env=checkout.environment(),
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(LIMIT_SEC):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        return _Answer(None, "", "")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return _Answer(
+        process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+    )

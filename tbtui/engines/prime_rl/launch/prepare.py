@@ -1,4 +1,4 @@
-"""Everything about a run of Prime-RL's that can be refused before it starts."""
+"""Prepares a launch of Prime-RL: everything that can be refused before it starts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tbtui.config import ConfigError, RunConfig, absolute, parse_settings
 from tbtui.engines.prime_rl.launch.checkout import Checkout, find_checkout
 from tbtui.engines.prime_rl.launch.configuration import Configuration, configuration_of, placed
 from tbtui.engines.prime_rl.launch.facts import Facts, run_directory
-from tbtui.engines.prime_rl.launch.preflight import Finding, at_once, require
-from tbtui.engines.prime_rl.launch.questions import questions
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory, steps_in
+from tbtui.engines.prime_rl.launch.preflight import Finding, quick_checks, require, slow_checks
+from tbtui.engines.prime_rl.watch.source import SourceDirectory, steps_in
 from tbtui.engines.request import RunRequest
 from tbtui.engines.resume import ResumeRequest
 from tbtui.errors import UserError
@@ -40,7 +39,7 @@ class PreparedLaunch:
     """As `rl` will be given it."""
     facts: Facts
     split: Split | None
-    """Of the tasks; None: a file of Prime-RL's names them."""
+    """The tasks by use; None: a file of Prime-RL's names them."""
     environment: EnvironmentChoice | None
     """In which trials run; None: a file of Prime-RL's says it, or it is elsewhere."""
     findings: tuple[Finding, ...]
@@ -54,7 +53,7 @@ class PreparedLaunch:
 
 
 def prepare_launch(request: RunRequest) -> PreparedLaunch:
-    """Make the file for `rl`, and look whether it can be run here as far as that shows at once.
+    """Make the file for `rl`, and check what takes no waiting.
 
     Raises:
         ConfigError: it can't; one line, with a remedy.
@@ -72,13 +71,13 @@ def prepare_launch(request: RunRequest) -> PreparedLaunch:
 
 
 async def check_launch(config: RunConfig) -> list[Finding]:
-    """All that a launch would be refused or warned for; nothing is written. Raises what
+    """Everything a launch would be refused or warned for. Writes nothing; raises what
     `prepare_launch` does."""
     directory = RunDirectory(config.logs_dir.absolute() / (config.run_name or "NAME"))
     prepared = _examined(config, directory, resumed=False)
     return [
         *prepared.findings,
-        *await questions(prepared.checkout, prepared.facts, prepared.toml),
+        *await slow_checks(prepared.checkout, prepared.facts, prepared.toml),
     ]
 
 
@@ -90,12 +89,12 @@ def _examined(config: RunConfig, directory: RunDirectory, *, resumed: bool) -> P
     facts = Facts.of(document.root)
     split = _tasks(config, facts, checkout)
     changes = configuration.changes
-    if config.prime_rl_config is not None:  # else nobody has written it otherwise
+    if config.prime_rl_config is not None:  # else there is nothing that it has changed
         changes += tuple(map(str, document.changes))
     findings = [
         *(Finding("ok", text) for text in changes),
         *(Finding("warning", text) for text in configuration.warnings),
-        *at_once(checkout, facts, directory.path),
+        *quick_checks(checkout, facts, directory.path),
     ]
     return PreparedLaunch(
         config,

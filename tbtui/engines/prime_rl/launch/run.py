@@ -1,4 +1,4 @@
-"""One run of Prime-RL's from the launch to its end, in our journal."""
+"""Runs Prime-RL from its launch to its end, and journals it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from tbtui.config import ConfigError, to_json
-from tbtui.engines.gpus.monitor import GpuMonitor
+from tbtui.config.toml import toml_text
+from tbtui.engines.events_of import task_records
+from tbtui.engines.gpus import GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.launch.failure import failure_of, last_line, submitted_job
-from tbtui.engines.prime_rl.launch.preflight import Finding, require
+from tbtui.engines.prime_rl.launch.preflight import Finding, require, slow_checks
 from tbtui.engines.prime_rl.launch.prepare import FILE, PreparedLaunch
-from tbtui.engines.prime_rl.launch.process import GuardedProcess
-from tbtui.engines.prime_rl.launch.questions import questions
-from tbtui.engines.prime_rl.toml_text import toml_text
-from tbtui.engines.prime_rl.watch.configuration import run_started
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.launch.process import (
+    GuardedProcess,
+    failure_of,
+    last_line,
+    submitted_job,
+)
+from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint, SavepointError
 from tbtui.engines.prime_rl.watch.run import SAVEPOINT, PreparedWatch, WatchOptions, follow
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint, SavepointError
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
+from tbtui.engines.prime_rl.watch.source import SourceDirectory, run_started
 from tbtui.engines.resume import keep_settings
-from tbtui.engines.task_records import task_records
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import Noted, RunFinished, RunPhase, RunPhaseChanged, RunStarted
@@ -37,9 +40,9 @@ LOG = "prime_rl.log"
 """In the run's `logs`: what the launcher prints."""
 _POLL_SEC = 0.25
 _SETTLE_SEC = 5.0
-"""After the launcher's end: until everything that was written has been read."""
+"""How long reading what was written may take after the launcher's end."""
 _FINISH_SEC = 120.0
-"""After the end of the training: until the launcher has ended its parts and itself."""
+"""How long the launcher may take to end its parts and itself after the training."""
 
 
 class PrimeRlRun:
@@ -51,13 +54,13 @@ class PrimeRlRun:
         self._logs = prepared.directory.path / "logs"
         self._control = PrimeRlControl(prepared.directory.path, prepared.facts.server_urls)
         self._submitted: str | None = None
-        """The SLURM job that runs elsewhere; empty: its number isn't known."""
+        """The SLURM job that runs elsewhere; empty: its number is not known."""
 
     def submit(self, command: Command) -> None:
         self._control.submit(command)
 
     async def run(self) -> RunEnd:
-        """To the end, or until cancelled; always cleans up, never raises.
+        """Run to the end, or until cancelled; always clean up, never raise.
 
         This is the one place that turns a failure into how the run ended.
         """
@@ -70,35 +73,35 @@ class PrimeRlRun:
 
     async def _journalled(self, recorder: Recorder) -> RunEnd:
         try:
-            end, told = await self._launched(recorder)
+            end, journalled = await self._launched(recorder)
         except asyncio.CancelledError as error:
             if self._submitted is not None:
                 return self._left()
-            end, told = RunEnd("interrupted", str(error) or "everything is cleaned up"), False
+            end, journalled = RunEnd("interrupted", str(error) or "everything is cleaned up"), False
         except ConfigError as error:
-            end, told = RunEnd("refused", str(error)), False
+            end, journalled = RunEnd("refused", str(error)), False
         except (SavepointError, OSError) as error:
-            end, told = RunEnd("failed", str(error)), False
+            end, journalled = RunEnd("failed", str(error)), False
         except JournalError:
             raise
         except Exception as error:
             log.exception("the run failed")
             reason = f"{type(error).__name__}: {error} (see log.txt)"
-            end, told = RunEnd("failed", reason), False
-        if not told:
+            end, journalled = RunEnd("failed", reason), False
+        if not journalled:
             status = "failed" if end.status == "refused" else end.status
             recorder.record(RunFinished(status=status, reason=end.reason))
         return end
 
     async def _launched(self, recorder: Recorder) -> tuple[RunEnd, bool]:
-        """How it ended, and whether the journal says so already."""
+        """Launch and follow it. Returns the end, and whether the journal has it already."""
         prepared = self._prepared
         self._begin(recorder)
-        await self._ask(recorder)
+        await self._check(recorder)
         before = self._source.attempt()
         process = await self._start()
         try:
-            async with _beside(GpuMonitor(recorder.record, prepared.config.gpu_hosts).run()):
+            async with _background(GpuMonitor(recorder.record, prepared.config.gpu_hosts).run()):
                 self._phase(recorder, "Prime-RL's launcher")
                 return await self._until_over(recorder, process, before)
         finally:
@@ -110,14 +113,14 @@ class PrimeRlRun:
         self._phase(recorder, "the checks of what Prime-RL needs")
         if not _has_begun(prepared):
             recorder.record(started_event(prepared))
-        _tell(recorder, prepared.findings)
+        _note(recorder, prepared.findings)
 
-    async def _ask(self, recorder: Recorder) -> None:
+    async def _check(self, recorder: Recorder) -> None:
         """Raises `ConfigError` where Prime-RL's own environment says that it can't run."""
         prepared = self._prepared
-        findings = await questions(prepared.checkout, prepared.facts, prepared.toml)
+        findings = await slow_checks(prepared.checkout, prepared.facts, prepared.toml)
         require(findings)
-        _tell(recorder, findings)
+        _note(recorder, findings)
         if prepared.resumed:
             keep_settings(prepared.directory, prepared.config)
 
@@ -175,13 +178,13 @@ class PrimeRlRun:
                 return False
             self._submitted = submitted_job(self._logs / LOG) or ""
             self._phase(recorder, f"SLURM to start the job {self._submitted}".rstrip())
-        told = ""
+        shown = ""
         while (attempt := self._source.attempt()) is None or attempt == before:
             if process.status is not None and self._submitted is None:
                 return False
             said = last_line(self._logs / LOG)
-            if said != told and self._submitted is None:
-                told = said
+            if said != shown and self._submitted is None:
+                shown = said
                 self._phase(recorder, f"Prime-RL's launcher ({said})")
             await asyncio.sleep(_POLL_SEC)
         return True
@@ -204,7 +207,7 @@ class PrimeRlRun:
         )
 
     def _ended(self, recorder: Recorder, status: int, attempt: Path | None) -> RunEnd:
-        """The launcher is gone, and the logs of its parts, if any, told no end."""
+        """The end of a launcher whose parts' logs, if any, have no end."""
         if status == 0:
             return RunEnd("finished", "Prime-RL's launcher has ended")
         failure = failure_of(self._logs / LOG, attempt, status)
@@ -213,7 +216,7 @@ class PrimeRlRun:
         return RunEnd("failed", failure.reason)
 
     def _left(self) -> RunEnd:
-        """The job goes on without us: the journal stays open for the next watcher."""
+        """The job goes on without tbtui: the journal stays open for the next watcher."""
         place = self._prepared.directory.path
         end_it = f"`scancel {self._submitted}` ends it" if self._submitted else "scancel ends it"
         return RunEnd(
@@ -226,7 +229,7 @@ class PrimeRlRun:
         recorder.record(RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail=detail))
 
 
-def _tell(recorder: Recorder, findings: Iterable[Finding]) -> None:
+def _note(recorder: Recorder, findings: Iterable[Finding]) -> None:
     for finding in findings:
         level: Literal["info", "warning", "error"]
         level = "info" if finding.level == "ok" else finding.level
@@ -244,7 +247,7 @@ def _has_begun(prepared: PreparedLaunch) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     task = asyncio.create_task(work)
     try:
         yield
@@ -255,7 +258,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def started_event(prepared: PreparedLaunch) -> RunStarted:
-    """As the file tells it, with our settings, and the tasks by use where they are ours."""
+    """The run's beginning: what the file says, tbtui's settings, and the split of its tasks."""
     changes: dict[str, object] = {
         "run": prepared.directory.name,
         "settings": _settings_of(prepared),
@@ -265,17 +268,17 @@ def started_event(prepared: PreparedLaunch) -> RunStarted:
         changes["environment_reason"] = prepared.environment.reason
     if prepared.split is not None:
         changes["tasks"] = task_records(prepared.split)
-    return _told(prepared).model_copy(update=changes)
+    return msgspec.structs.replace(_started(prepared), **changes)
 
 
 def _settings_of(prepared: PreparedLaunch) -> dict[str, Any]:
-    """Ours; beside a file of Prime-RL's they are only defaults, and what is in the file counts."""
+    """tbtui's settings; beside a file of Prime-RL's, those that the file decides are the file's."""
     settings = to_json(prepared.config)
     if prepared.config.prime_rl_config is not None:
-        told = _told(prepared).settings
-        settings |= {name: value for name, value in told.items() if name in settings}
+        in_file = _started(prepared).settings
+        settings |= {name: value for name, value in in_file.items() if name in settings}
     return settings
 
 
-def _told(prepared: PreparedLaunch) -> RunStarted:
+def _started(prepared: PreparedLaunch) -> RunStarted:
     return run_started(SourceDirectory(prepared.source), prepared.toml)

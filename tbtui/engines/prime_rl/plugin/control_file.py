@@ -1,4 +1,4 @@
-"""What people ask of trials in environment servers: a file that only grows.
+"""Commands for the trials of environment servers, in a file that only grows.
 
 `control.jsonl` in the servers' common directory holds one JSON object a line, a
 `tbtui.journal.commands.Command`:
@@ -8,10 +8,9 @@
 
 `verb` is pause, freeze, resume, stop, cancel or retry for a trial; pause, freeze or resume for
 `run`, which closes and opens the gate that new trials go through, and holds or releases those
-that run. A line without an `id` has its place in the file for one. Whoever commands appends a
-whole line with one write (`append_command`). Every server reads the file from its beginning, so
-that one that starts later finds the gate as it was left, and takes from it what concerns its own
-trials.
+that run. A line without an `id` is identified by its place in the file. A writer appends a whole
+line with one write (`append_command`). Every server reads the file from its beginning, so that one
+that starts later finds the gate as it was left, and obeys what concerns its own trials.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def append_command(directory: Path, command: Command) -> None:
-    """Ask all environment servers that use `directory`.
+    """Send a command to all environment servers that use `directory`.
 
     Raises:
         OSError: it can't be written.

@@ -1,4 +1,4 @@
-"""The model behind an OpenAI-compatible chat endpoint, as the one that a trial's agent asks."""
+"""Asks the model behind an OpenAI-compatible chat endpoint, for a trial's agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted
 
 CONNECT_SEC = 30.0
 RETRY_WAITS_SEC = (0.5, 2.0)
-"""Before each further attempt at a request that may succeed when it is repeated."""
+"""Before each further attempt at a request that failed in passing."""
 _TRANSIENT = frozenset({408, 409, 429})
 _RETRY_COUNT = "x-stainless-retry-count"
 """Verifiers answers a repeated request that it had already taken with the same turn."""
@@ -30,7 +30,7 @@ _OVERFLOWS = (
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The endpoint takes no more of this trial's requests, and that is nobody's failure."""
+    """The endpoint takes no more of this trial's requests; that is no failure."""
 
     request: int
     reason: str
@@ -49,9 +49,9 @@ class ChatEndpoint:
     """How the endpoint's message begins when it ended the trial by a limit of its own."""
 
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | Refused:
-        """Ask for the completion. Never raises for what the endpoint does; takes its time.
+        """Ask for the completion, without a time limit. Never raises for what the endpoint does.
 
-        What may pass is tried again a few times; what is wrong with the request never is.
+        Failures that may pass are tried again a few times; a refused request never is.
         """
         answer = await self._ask(wanted, attempt=0)
         for attempt, wait in enumerate(RETRY_WAITS_SEC, 1):
@@ -78,7 +78,7 @@ class ChatEndpoint:
                 f"{self.url}/chat/completions",
                 json=body,
                 headers=headers,
-                # How long a completion may take is the trial's budget's business.
+                # The trial's budget limits how long a completion may take.
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SEC),
             ) as response:
                 status, text = response.status, await response.text(errors="replace")
@@ -104,7 +104,7 @@ class ChatEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Passing:
-    """A failure that may not happen again."""
+    """A failure that may pass."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""tbtui's rollout as a verifiers harness: a Harbor trial with Terminus-2, seen and steered.
+"""tbtui's trials as a verifiers harness, and the environment that its rollouts share.
 
 verifiers gives the harness an endpoint, an OpenAI-compatible server of its own that passes model
 calls on and records them as training data. The agent's calls go there and nowhere else.
@@ -6,6 +6,7 @@ calls on and records them as training data. The agent's calls go there and nowhe
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ import verifiers.v1 as vf
 from pydantic import Field
 
 from tbtui.engines.prime_rl.plugin.endpoint import ChatEndpoint
-from tbtui.engines.prime_rl.plugin.host import HostedTask, TrialHost
+from tbtui.engines.prime_rl.plugin.host import HostedTrial, HostSettings, TrialHost
 from tbtui.engines.prime_rl.plugin.taskset import INFO, HarborTaskData
 from tbtui.engines.prime_rl.plugin.trial_log import trial_name
+from tbtui.journal.events import Purpose
+from tbtui.rollout.environments.choose import choose_environment
 from tbtui.rollout.messages import EnvironmentSpec, TrialSpec
 
 DIRECTORY_VARIABLE = "TBTUI_TRIALS_DIR"
@@ -63,13 +66,13 @@ class HarborHarnessConfig(vf.HarnessConfig):
     """Trials, their events and the control file; none: $TBTUI_TRIALS_DIR, else `tbtui-trials`."""
 
     def directory(self) -> Path:
-        """What `trials_dir` or the environment say, absolute."""
+        """The absolute path that `trials_dir` or the environment variable gives."""
         given = self.trials_dir or os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY
         return Path(given).expanduser().absolute()
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ServerResources:
     """What all rollouts of an environment server have in common."""
 
     host: TrialHost
@@ -78,7 +81,7 @@ class Shared:
     directory: Path
 
 
-SHARED: ContextVar[Shared] = ContextVar("tbtui_shared")
+RESOURCES: ContextVar[ServerResources] = ContextVar("tbtui_shared")
 """verifiers makes a harness for each rollout; the environment hands it this."""
 
 
@@ -103,11 +106,11 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
 
         Raises:
             NoEnvironmentError: `HarborEnvironment` is not around it.
-            TrialUnscoredError: there is no reward. verifiers makes it the trace's error, and
-                whoever samples drops the rollout.
+            TrialUnscoredError: there is no reward. verifiers makes it the trace's error, and the
+                orchestrator drops the rollout.
         """
-        shared = SHARED.get(None)
-        if shared is None:
+        resources = RESOURCES.get(None)
+        if resources is None:
             raise NoEnvironmentError(
                 "this harness needs its own environment beside it: name the plugin as the"
                 " taskset too, and no other environment (env.id)"
@@ -116,12 +119,12 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
         name = trial_name(str(data.name), trace.id)
         info: dict[str, Any] = {"trial": name, "reward": None}
         trace.info[INFO] = info
-        _tell(trace)
+        _notify(trace)
         spec = TrialSpec(
             trial=name,
             task_dir=Path(data.task_dir),
-            trials_dir=shared.directory / "trials",
-            environment=shared.environment,
+            trials_dir=resources.directory / "trials",
+            environment=resources.environment,
             model_name=f"prime-rl/{ctx.model}",
             max_turns=config.max_turns,
             budget_sec=config.trial_timeout_sec or data.agent_timeout_sec,
@@ -132,9 +135,9 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
             parser_name=config.parser_name,
             keep=config.keep,
         )
-        task = HostedTask(str(data.name), "eval" if data.split == "heldout" else "train")
-        model = ChatEndpoint(shared.client, endpoint, secret, ctx.model, config.max_tokens)
-        end = await shared.host.run(spec, task, model)
+        purpose: Purpose = "eval" if data.split == "heldout" else "train"
+        model = ChatEndpoint(resources.client, endpoint, secret, ctx.model, config.max_tokens)
+        end = await resources.host.run(HostedTrial(spec, str(data.name), purpose, model))
         decision, facts = end.decision, end.facts
         info |= {
             "outcome": str(decision.outcome),
@@ -142,16 +145,86 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
             "verdict": decision.verdict,
             "reward": decision.reward,
             "turns": facts.turns if facts is not None else 0,
-            "seconds": facts.seconds.model_dump() if facts is not None else {},
+            "seconds": facts.seconds.by_phase() if facts is not None else {},
         }
-        _tell(trace)
+        _notify(trace)
         if decision.reward is None:
             raise TrialUnscoredError(f"{decision.outcome}: {decision.reason}")
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-def _tell(trace: vf.Trace) -> None:
-    """Let watchers of the trace see what was added to it."""
-    # Before 0.4, and so where Prime-RL pins an earlier commit, nobody watches a trace under way.
+class HarborEnvironment(vf.SingleAgentEnv):
+    """Harbor tasks, attempted by Terminus-2 under tbtui's control.
+
+    The seed's `HarborEnvironment(tasks_dir=..., max_turns=...)` is configuration today: naming
+    the taskset brings this class and the harness along.
+
+        [orchestrator.train.source.env.taskset]
+        id = "tbtui-harbor"
+        tasks_dir = "/tasks"
+
+        [orchestrator.train.source.env.agent]
+        runtime = { type = "subprocess" }
+
+        [orchestrator.train.source.env.agent.harness]
+        id = "tbtui-harbor"
+        environment_type = "docker"
+        max_turns = 30
+
+    The seed's `tasks_dir` is the taskset's; its other arguments are the harness's, by the same
+    names: `HarborTasksetConfig` and `HarborHarnessConfig` list them.
+    """
+
+    async def start(self) -> None:
+        """Start the rollout workers.
+
+        Raises:
+            EnvironmentUnavailable: the sandboxes asked for can't be had here.
+            WorkersFailedError: no worker starts.
+            OSError: `trials_dir` can't be used.
+        """
+        self._resources: ServerResources | None = None
+        config = self.config.agent.harness or HarborHarnessConfig()
+        if not isinstance(config, HarborHarnessConfig):
+            return  # another harness attempts the tasks, in its own way
+        choice = await asyncio.to_thread(
+            choose_environment, config.environment_type, config.environment_kwargs
+        )
+        directory = config.directory()
+        repeats = any(
+            retries.max_retries for retries in (self.config.agent.retries, self.config.retries)
+        )
+        host = TrialHost(HostSettings(directory, config.n_parallel_envs, config.n_workers, repeats))
+        await host.start()
+        self._resources = ServerResources(
+            host,
+            # As many connections as there are trials.
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)),
+            EnvironmentSpec(
+                choice.type, choice.import_path, dict(choice.kwargs), config.force_build
+            ),
+            directory,
+        )
+
+    async def stop(self) -> None:
+        """End the trials and the workers, which take their sandboxes down."""
+        if self._resources is not None:
+            await self._resources.host.close()
+            await self._resources.client.close()
+
+    async def run(self, task: Any, agents: Any) -> None:
+        if self._resources is None:
+            await super().run(task, agents)
+            return
+        token = RESOURCES.set(self._resources)
+        try:
+            await super().run(task, agents)
+        finally:
+            RESOURCES.reset(token)
+
+
+def _notify(trace: vf.Trace) -> None:
+    """Show watchers of the trace what was added to it."""
+    # Before 0.4, and so where Prime-RL pins an earlier commit, a trace can't be watched.
     if hasattr(trace, "notify"):
         trace.notify()

@@ -8,33 +8,31 @@ workers. They end with the server, however that ends, and take their sandboxes d
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, override
 
-from tbtui.engines.grpo.admission import Admission, Slot
+from tbtui.engines.events_of import issued
+from tbtui.engines.grpo.pausing import running
 from tbtui.engines.prime_rl.plugin.control_file import ControlFile
 from tbtui.engines.prime_rl.plugin.endpoint import Refused
-from tbtui.engines.prime_rl.plugin.hosted_trial import HostedTrial, Model, TrialEnd
-from tbtui.engines.prime_rl.plugin.trial_log import TrialLog
+from tbtui.engines.prime_rl.plugin.trial_log import TrialLogs, turn_sampled
+from tbtui.engines.trials.admission import Admission
+from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
+from tbtui.engines.trials.running import RunningTrials
 from tbtui.journal.commands import RUN, Command
-from tbtui.journal.events import Outcome, Purpose, TrialQueued
-from tbtui.rollout.messages import (
-    Completion,
-    CompletionFailed,
-    FromWorker,
-    Heartbeat,
-    SampleWanted,
-    TrialDone,
-    TrialSpec,
-    WorkerReady,
+from tbtui.journal.events import (
+    Outcome,
+    Purpose,
+    TrialQueued,
+    TurnStarted,
 )
-from tbtui.rollout.outcome import Decision, decide, lost_with_worker
-from tbtui.rollout.pool import WorkerLostInfo, WorkerPool
+from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted, TrialSpec
+from tbtui.rollout.outcome import Decision, lost_with_worker
+from tbtui.rollout.pool import WorkerPool
 
 CONTROL_EVERY_SEC = 0.2
 WORKER_MAX_MB = 512.0
@@ -42,6 +40,12 @@ WORKER_MAX_TRIALS = 1000
 REPEATED = "verifiers repeats the rollout"
 NOT_REPEATED = "Prime-RL goes on with the rest of its group, and with other tasks for the batch"
 _SERVER_ENDED = Decision(Outcome.CANCELLED, None, None, "verifiers ended the rollout")
+
+
+class Endpoint(Protocol):
+    """The model that verifiers serves to one rollout."""
+
+    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | Refused: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,51 +60,90 @@ class HostSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class HostedTask:
-    """What a watcher is told of the task."""
+class HostedTrial:
+    """A rollout that verifiers asks for."""
 
-    name: str
+    spec: TrialSpec
+    task: str
     purpose: Purpose
+    endpoint: Endpoint
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.spec.trial, 1
+
+    @property
+    def label(self) -> str:
+        return self.spec.trial
 
 
-class TrialHost:
+@dataclass(slots=True)
+class _EndpointModel:
+    """The endpoint, as the agent of one trial asks it."""
+
+    endpoint: Endpoint
+    logs: TrialLogs
+    pool: WorkerPool
+    refused: str = ""
+    """Why the endpoint takes no more of the trial's requests."""
+
+    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | None:
+        self.logs.append(TurnStarted(trial=wanted.trial, turn=wanted.turn, purpose=wanted.purpose))
+        asked = time.monotonic()
+        answer = await self.endpoint.answer(wanted)
+        if isinstance(answer, Refused):
+            # The agent's run is over, and what it has done is judged.
+            self.refused = answer.reason
+            self.pool.control(wanted.trial, "expire", answer.reason)
+            return None
+        if isinstance(answer, Completion):
+            self.logs.append(turn_sampled(wanted, answer, time.monotonic() - asked))
+        return answer
+
+
+class TrialHost(RunningTrials[WorkerPool]):
     """At most `n_parallel` trials at once. Used on one event loop, from `start` to `close`."""
 
     def __init__(self, settings: HostSettings) -> None:
-        self._directory = settings.directory
+        self._logs = TrialLogs(settings.directory)
+        super().__init__(
+            self._logs,
+            Admission(settings.n_parallel, 0.0),
+            lambda trials: WorkerPool(
+                settings.n_workers,
+                settings.directory / "logs" / f"server-{os.getpid()}",
+                trials.on_message,
+                trials.on_worker_lost,
+                max_mb=WORKER_MAX_MB,
+                max_trials=WORKER_MAX_TRIALS,
+            ),
+            prime_rl=True,
+        )
         self._after_cancel = REPEATED if settings.repeats else NOT_REPEATED
-        self._trials: dict[str, HostedTrial] = {}
-        self._admission = Admission(settings.n_parallel, 0.0)
         self._control = ControlFile(settings.directory)
         self._following: asyncio.Task[None] | None = None
-        self._pool = WorkerPool(
-            settings.n_workers,
-            settings.directory / "logs" / f"server-{os.getpid()}",
-            lambda _, message: self._on_message(message),
-            self._on_lost,
-            max_mb=WORKER_MAX_MB,
-            max_trials=WORKER_MAX_TRIALS,
-        )
 
     async def start(self) -> None:
-        """Start the workers; the gate is as the control file has left it.
+        """Start the workers; new trials start or wait as the control file says.
 
         Raises:
             WorkersFailedError: no worker starts.
             OSError: the directory can't be used.
         """
         self._obey(self._control.poll())
-        await self._pool.start()
+        await self.pool.start()
         self._following = asyncio.create_task(self._follow(), name="control file")
 
+    @override
     async def close(self) -> None:
         """End all trials and workers."""
         if self._following is not None:
             self._following.cancel()
-        await self._pool.stop()
+        await super().close()
+        await self.pool.stop()
 
-    async def run(self, spec: TrialSpec, task: HostedTask, model: Model) -> TrialEnd:
-        """Run the trial when there is room, and tell how it ended.
+    async def run(self, hosted: HostedTrial) -> TrialEnd:
+        """Run a trial when there is room for it.
 
         Cancelled, it ends the trial; its worker takes the sandbox down.
 
@@ -108,105 +151,48 @@ class TrialHost:
             WorkersFailedError: the workers can't be kept running.
             OSError: the directory can't be used.
         """
-        loop = asyncio.get_running_loop()
-        log = TrialLog(self._directory, spec.trial)
-        trial = HostedTrial(spec.trial, model, log, loop.create_future(), loop.create_future())
-        trial.after_cancel = self._after_cancel
-        self._trials[spec.trial] = trial
-        queued = started = time.monotonic()
+        spec, trial = hosted.spec, hosted.spec.trial
+        model = _EndpointModel(hosted.endpoint, self._logs, self.pool)
+        attempt = Attempt(trial, 0, model)
+        self._logs.open(trial)
         try:
-            log.append(_queued(spec, task))
-            trial.slot = await self._admitted(trial)
-            started = time.monotonic()
-            if trial.slot is None:
-                end = TrialEnd(_by_somebody(trial, _withdrawn()), None)
-            else:
-                self._pool.start_trial(spec)
-                end = await self._ended(trial)
-            trial.finished(end, started - queued)
+            self._logs.append(_queued(hosted))
+            end = await self._unless_broken(self.run_attempt(Place(hosted), attempt, spec))
+            if model.refused and end.decision.outcome is Outcome.AGENT_TIMEOUT:
+                end = end.because(model.refused)
+            self._finish(attempt, end)
             return end
         except asyncio.CancelledError:
-            if not self._pool.withdraw(spec.trial):
-                self._pool.control(spec.trial, "cancel", _SERVER_ENDED.reason)
-            trial.finished(TrialEnd(_SERVER_ENDED, None), started - queued)
+            if not self.pool.withdraw(trial):
+                self.pool.control(trial, "cancel", _SERVER_ENDED.reason)
+            self._finish(attempt, TrialEnd(_SERVER_ENDED, None))
             raise
         except Exception as error:
-            trial.finished(TrialEnd(lost_with_worker(str(error)), None), started - queued)
+            self._finish(attempt, TrialEnd(lost_with_worker(str(error)), None))
             raise
         finally:
-            del self._trials[spec.trial]
-            for answering in trial.answering:
-                answering.cancel()
-            if trial.slot is not None:
-                trial.slot.leave()
-            log.close()
+            self._logs.close(trial)
 
-    async def _admitted(self, trial: HostedTrial) -> Slot | None:
-        """A slot, or None when the trial was withdrawn before it got one."""
-        entering = asyncio.ensure_future(self._admission.enter())
-        try:
-            await self._first_of(entering, trial.withdrawn)
-        except BaseException:
-            if entering.done():
-                entering.result().leave()
-            entering.cancel()
-            raise
-        if not trial.withdrawn.done():
-            return entering.result()
-        if entering.done():
-            entering.result().leave()
-        entering.cancel()
-        return None
+    async def _unless_broken(self, attempt: Coroutine[Any, Any, TrialEnd]) -> TrialEnd:
+        """The attempt's end; raises what goes wrong with the host meanwhile."""
+        async with running(attempt) as trial:
+            vital: list[asyncio.Future[Any]] = [self.pool.failed]
+            if self._following is not None:
+                vital.append(self._following)
+            await asyncio.wait((trial, *vital), return_when=asyncio.FIRST_COMPLETED)
+            if not trial.done():
+                for one in vital:
+                    if one.done():
+                        one.result()
+            return trial.result()
 
-    async def _ended(self, trial: HostedTrial) -> TrialEnd:
-        await self._first_of(trial.ended)
-        end = trial.ended.result()
-        return dataclasses.replace(end, decision=_by_somebody(trial, end.decision))
+    def _finish(self, attempt: Attempt, end: TrialEnd) -> None:
+        """Answer the commands that wait, and log the end; nothing may follow."""
+        trial, outcome = attempt.trial, end.decision.outcome
+        self.steering.over(trial, outcome, self._after_cancel)
+        self._logs.append(end.event(attempt, end.decision.reward))
 
-    async def _first_of(self, *awaited: asyncio.Future[Any]) -> None:
-        """Until one is done; raises what went wrong with the host meanwhile."""
-        vital = [self._pool.failed, *([self._following] if self._following else [])]
-        await asyncio.wait((*awaited, *vital), return_when=asyncio.FIRST_COMPLETED)
-        if not any(one.done() for one in awaited):
-            for one in vital:
-                if one.done():
-                    one.result()
-
-    # What workers say
-
-    def _on_message(self, message: FromWorker) -> None:
-        match message:
-            case WorkerReady() | Heartbeat():
-                return
-            case _:
-                trial = self._trials.get(message.trial)
-        if trial is None:
-            return
-        match message:
-            case SampleWanted():
-                task = asyncio.create_task(self._answer(trial, message))
-                trial.answering.add(task)
-                task.add_done_callback(_answered(trial))
-            case TrialDone():
-                trial.end(TrialEnd(decide(message.facts), message.facts))
-            case _:
-                trial.heard(message)
-
-    def _on_lost(self, lost: WorkerLostInfo) -> None:
-        for name in lost.trials:
-            if (trial := self._trials.get(name)) is not None:
-                trial.end(TrialEnd(lost_with_worker(lost.reason), None))
-
-    async def _answer(self, trial: HostedTrial, wanted: SampleWanted) -> None:
-        match await trial.answer(wanted):
-            case Refused(_, reason):
-                # The agent's run is over, and what it has done is judged.
-                trial.ended_because = reason
-                self._pool.control(trial.trial, "expire", reason)
-            case Completion() | CompletionFailed() as answer:
-                self._pool.reply(answer)
-
-    # What people ask
+    # Commands
 
     async def _follow(self) -> None:
         while True:
@@ -216,94 +202,30 @@ class TrialHost:
     def _obey(self, commands: Sequence[Command]) -> None:
         for command in commands:
             if command.target == RUN:
-                self._gate(command)
-            elif (trial := self._trials.get(command.target)) is not None:
-                self._steer(trial, command)
+                self._hold_or_release(command)
+            elif self._attempts.get(command.target) is not None:  # else another server's
+                self._logs.append(issued(command))
+                self.steering.control(command)
 
-    def _gate(self, command: Command) -> None:
+    def _hold_or_release(self, command: Command) -> None:
         """Hold or release all trials; new ones don't start meanwhile."""
-        running = [trial for trial in self._trials.values() if trial.slot is not None]
         match command.verb:
             case "pause" | "freeze" as verb:
-                self._admission.close()
-                for trial in running:
-                    self._pool.control(trial.trial, verb, "the whole run")
+                self.steering.hold(verb)
             case "resume":
-                self._admission.open()
-                for trial in running:
-                    if not trial.held:
-                        self._pool.control(trial.trial, "resume", "the whole run")
+                self.steering.release()
             case _:
                 pass  # the rest of the run is Prime-RL's
 
-    def _steer(self, trial: HostedTrial, command: Command) -> None:
-        trial.issued(command)
-        queued = trial.slot is None
-        match command.verb:
-            case "stop" | "cancel" if queued:
-                trial.ends(command)
-                if not trial.withdrawn.done():
-                    trial.withdrawn.set_result(None)
-            case "pause" | "freeze" | "resume" | "retry" as verb if queued:
-                trial.answer_command(
-                    command, False, f"{trial.trial} is still queued: nothing to {verb}"
-                )
-            case "pause" | "freeze" as verb:
-                if trial.holds(command):
-                    self._pool.control(trial.trial, verb, command.reason)
-            case "resume":
-                trial.releases(command)
-                self._pool.control(trial.trial, "resume", command.reason)
-            case "stop" | "cancel" as verb:
-                trial.ends(command)
-                self._pool.control(trial.trial, verb, command.reason)
-            case "retry":
-                trial.ends(command)
-                self._pool.control(trial.trial, "cancel", command.reason)
-            case "exclude" | "include" | "relabel" | "accept":
-                trial.answer_command(
-                    command, False, "what is trained on is Prime-RL's to say: cancel it instead"
-                )
-            case "take_over" | "type" | "give_back":
-                trial.answer_command(
-                    command,
-                    False,
-                    "trials in Prime-RL's environment servers can't be typed in: they train on"
-                    " whatever comes of them",
-                )
-            case verb:
-                trial.answer_command(command, False, f"Prime-RL's trials know no {verb}")
 
-
-def _answered(trial: HostedTrial) -> Callable[[asyncio.Task[None]], None]:
-    def answered(task: asyncio.Task[None]) -> None:
-        trial.answering.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            trial.fail(error)  # not the model's failure but ours
-
-    return answered
-
-
-def _by_somebody(trial: HostedTrial, decision: Decision) -> Decision:
-    if not trial.ended_because or decision.outcome not in (
-        Outcome.CANCELLED,
-        Outcome.AGENT_TIMEOUT,
-    ):
-        return decision
-    return dataclasses.replace(decision, reason=trial.ended_because)
-
-
-def _withdrawn() -> Decision:
-    return Decision(Outcome.CANCELLED, None, None, "taken out of the queue")
-
-
-def _queued(spec: TrialSpec, task: HostedTask) -> TrialQueued:
+def _queued(hosted: HostedTrial) -> TrialQueued:
+    spec = hosted.spec
     return TrialQueued(
         trial=spec.trial,
         label=spec.trial,
-        task=task.name,
-        group=task.name,
+        task=hosted.task,
+        group=hosted.task,
         step=0,
-        purpose=task.purpose,
+        purpose=hosted.purpose,
         budget_sec=spec.budget_sec,
     )

@@ -1,4 +1,4 @@
-"""Harbor task directories as a verifiers taskset. The reward is what tbtui's outcome table says."""
+"""Harbor task directories as a verifiers taskset. The reward is that of the trial's outcome."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HarborTasksetConfig(vf.TasksetConfig):
 
 
 class HarborTask(vf.Task[HarborTaskData, vf.State, vf.TaskConfig]):
-    """A task whose trial has been judged by the time that it is scored."""
+    """A task; its trial is judged before verifiers scores it."""
 
     @property
     def key(self) -> str:

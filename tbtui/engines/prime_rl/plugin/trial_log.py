@@ -1,4 +1,4 @@
-"""What happens in a trial, for whoever watches: one file of JSON lines for each trial.
+"""Logs what happens in each trial of an environment server, for watchers: a file of JSON lines.
 
 `events/TRIAL.jsonl` has one line an event, `{"time": SECONDS, "event": {...}}`, where `event` is
 one of the journal's (`tbtui.journal.events`) with its `kind`, from `trial_queued` to
@@ -11,7 +11,7 @@ The token ids and log-probabilities of a completion stay in verifiers: in `turn_
 them, under the id in `TRIAL__ID`.
 
 The first line has a third field, `"server": {...}`: which environment server writes the file, so
-that a reader on the same machine can tell when nothing more will come.
+that a reader on the same machine knows when nothing more will come.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from pathlib import Path
 
 import psutil
 
-from tbtui.journal.events import AnyEvent, TurnSampled
+from tbtui.journal.events import (
+    AnyEvent,
+    CommandDone,
+    CommandIssued,
+    TrialEvent,
+    TurnSampled,
+    fields_of,
+)
 from tbtui.rollout.messages import Completion, SampleWanted
 
 FOLDER = "events"
@@ -40,14 +47,14 @@ class ServerProcess:
     host: str
     pid: int
     started: float
-    """Seconds since the epoch; tells it from a later process of the same number."""
+    """Seconds since the epoch; a later process with the same number started later."""
 
     @classmethod
     def this(cls) -> ServerProcess:
         return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time())
 
     def ended(self) -> bool:
-        """Whether it is known to be over; of another machine's nothing is known."""
+        """Whether it is known to be over; False for a process of another machine."""
         if self.host != socket.gethostname():
             return False
         try:
@@ -58,7 +65,7 @@ class ServerProcess:
 
 
 def trial_name(task: str, trace: str) -> str:
-    """Of the rollout whose trace has this id: unique, and the name of files."""
+    """The name of the rollout whose trace has this id: unique, and fit for file names."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in task)
     return f"{plain}__{trace[:12]}"
 
@@ -75,34 +82,66 @@ class TrialLog:
         self._clock = clock
         self._file = (folder / f"{trial}.jsonl").open("ab", buffering=0)
         self._server: ServerProcess | None = ServerProcess.this()
-        """Until it has been told."""
+        """Until it is written."""
 
     def append(self, event: AnyEvent) -> None:
         # In ASCII: no reader can take a character of the text for the end of the line.
-        line = {"time": self._clock(), "event": event.model_dump(mode="json")}
+        line = {"time": self._clock(), "event": fields_of(event)}
         if self._server is not None:
             line["server"], self._server = asdict(self._server), None
         self._file.write(json.dumps(line).encode() + b"\n")
 
-    def sampled(self, wanted: SampleWanted, completion: Completion, seconds: float) -> None:
-        """Without what only the trainer knows."""
-        self.append(
-            TurnSampled(
-                trial=wanted.trial,
-                turn=wanted.turn,
-                purpose=wanted.purpose,
-                sample=None,
-                text=completion.text,
-                thinking=completion.thinking,
-                prompt_tokens=completion.prompt_tokens,
-                completion_tokens=completion.completion_tokens,
-                mean_logprob=None,
-                min_logprob=None,
-                stop_reason="length" if completion.truncated else "stop",
-                weights_version=None,
-                seconds=seconds,
-            )
-        )
-
     def close(self) -> None:
         self._file.close()
+
+
+class TrialLogs:
+    """Takes the events of all trials of a server, each into the log of its trial.
+
+    Events of no trial, or of one whose log is not open, are dropped. Every method raises `OSError`
+    when the disk refuses.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._logs: dict[str, TrialLog] = {}
+        self._targets: dict[str, str] = {}
+        """Command that is not answered yet -> its trial."""
+
+    def open(self, trial: str) -> None:
+        self._logs[trial] = TrialLog(self._directory, trial)
+
+    def append(self, event: AnyEvent) -> None:
+        match event:
+            case TrialEvent():
+                trial = event.trial
+            case CommandIssued():
+                trial = self._targets[event.command] = event.target
+            case CommandDone():
+                trial = self._targets.pop(event.command, "")
+            case _:
+                return
+        if (log := self._logs.get(trial)) is not None:
+            log.append(event)
+
+    def close(self, trial: str) -> None:
+        self._logs.pop(trial).close()
+
+
+def turn_sampled(wanted: SampleWanted, completion: Completion, seconds: float) -> TurnSampled:
+    """A model call, without what only the trainer knows."""
+    return TurnSampled(
+        trial=wanted.trial,
+        turn=wanted.turn,
+        purpose=wanted.purpose,
+        sample=None,
+        text=completion.text,
+        thinking=completion.thinking,
+        prompt_tokens=completion.prompt_tokens,
+        completion_tokens=completion.completion_tokens,
+        mean_logprob=None,
+        min_logprob=None,
+        stop_reason="length" if completion.truncated else "stop",
+        weights_version=None,
+        seconds=seconds,
+    )

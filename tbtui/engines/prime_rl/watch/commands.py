@@ -1,7 +1,7 @@
-"""What people ask of a run of Prime-RL's, and what came of it: each once in the journal.
+"""Journals commands on a Prime-RL run, and their results, each once.
 
-Commands travel in the plugin's control file. What comes of one on a trial stands in that trial's
-log; one on the whole run is carried out by every environment server, none of which answers.
+Commands travel in the plugin's control file. The result of one on a trial is in that trial's log;
+one on the whole run is carried out by every environment server, and none of them answers.
 """
 
 from __future__ import annotations
@@ -11,82 +11,80 @@ from pathlib import Path
 
 from tbtui.engines.events_of import issued
 from tbtui.engines.prime_rl.plugin.control_file import ControlFile
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued, Outcome, RunPaused, RunResumed
 from tbtui.journal.reader import JournalReader
+from tbtui.journal.verbs import run_refusal
 
 ANSWER_SEC = 10.0
-"""So long may an environment server take to hear of a command."""
+"""How long an environment server may take to read a command."""
 
 
-class Commands:
-    """Journals commands wherever they are met first, and refuses those that nobody hears."""
+class CommandJournal:
+    """Journals commands where they are read first; refuses those that no server takes up."""
 
     def __init__(
         self, recorder: Recorder, directory: Path | None, clock: Callable[[], float]
     ) -> None:
-        """`directory`: the environment servers' common one; None: there is none."""
+        """`directory`: what the environment servers share; None: there is none."""
         self._recorder = recorder
         self._file = ControlFile(directory) if directory is not None else None
         self._clock = clock
         self._issued: set[str] = set()
         self._done: set[str] = set()
-        self._unheard: dict[str, tuple[CommandIssued, float]] = {}
-        """On trials, with the time at which they are given up."""
-        self._heard: dict[str, CommandIssued] = {}
-        """By environment servers, and not answered yet."""
+        self._not_taken: dict[str, tuple[CommandIssued, float]] = {}
+        """Commands on trials that no server has taken up, with the time of giving up."""
+        self._taken: dict[str, CommandIssued] = {}
+        """Taken up by a server, and not answered yet."""
         self._past: set[str] = set()
-        """Answered to an earlier watcher."""
+        """Answered while an earlier watcher ran."""
         self.paused_by = ""
-        """Who paused the whole run; empty: it isn't."""
+        """Who paused the whole run; empty: it is not paused."""
         self.frozen = False
-        """The inference servers were asked to stand still, and not to go on again."""
+        """The inference servers were asked to pause, and not to resume since."""
 
     def restore(self, reader: JournalReader) -> None:
-        """Know what an earlier watcher wrote."""
+        """Restore the state that an earlier watcher journalled."""
         kinds = ("command_issued", "command_done", "run_resumed")
         holds: dict[str, CommandIssued] = {}
-        after = 0
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                match entry.event:
-                    case CommandIssued() as command:
-                        self._issued.add(command.command)
-                        self._wait(command)
-                        if command.target == RUN and command.verb in ("pause", "freeze"):
-                            holds[command.command] = command
-                    case CommandDone(command=name, ok=ok):
-                        self._over(name)
-                        hold = holds.pop(name, None)
-                        if ok and hold is not None:
-                            self.paused_by = hold.actor
-                            self.frozen |= hold.verb == "freeze"
-                    case _:
-                        self.paused_by, self.frozen = "", False
-                        holds.clear()
+        for event in journalled(reader, kinds):
+            match event:
+                case CommandIssued() as command:
+                    self._issued.add(command.command)
+                    self._wait(command)
+                    if command.target == RUN and command.verb in ("pause", "freeze"):
+                        holds[command.command] = command
+                case CommandDone(command=name, ok=ok):
+                    self._over(name)
+                    hold = holds.pop(name, None)
+                    if ok and hold is not None:
+                        self.paused_by = hold.actor
+                        self.frozen |= hold.verb == "freeze"
+                case _:
+                    self.paused_by, self.frozen = "", False
+                    holds.clear()
         # The watcher may have ended while it waited for the servers' answer.
         self.frozen |= any(hold.verb == "freeze" for hold in holds.values())
         self._past = set(self._done)
 
     def run_continues(self) -> None:
-        """Prime-RL was launched again; a pause outlasts that."""
+        """Prime-RL was launched again; a pause lasts on."""
         if self.paused_by:
             self._recorder.record(RunPaused())
 
     def issued(self, command: Command) -> None:
-        """Somebody asks for something."""
+        """A person issued a command."""
         self._record(issued(command), None)
 
-    def heard(self, event: CommandIssued, at: float) -> None:
-        """An environment server takes it up."""
+    def taken_up(self, event: CommandIssued, at: float) -> None:
+        """An environment server has taken a command up."""
         self._record(event, at)
-        if self._unheard.pop(event.command, None) is not None:
-            self._heard[event.command] = event
+        if self._not_taken.pop(event.command, None) is not None:
+            self._taken[event.command] = event
 
     def done(self, event: CommandDone, at: float | None = None) -> None:
-        """What came of it; the first answer counts."""
+        """Journal a result; the first one counts."""
         if event.command not in self._done:
             self._over(event.command)
             self._recorder.record(event, at)
@@ -95,22 +93,24 @@ class Commands:
         self.done(CommandDone(command=command, ok=ok, result=result))
 
     def over(self, trial: str, outcome: Outcome) -> None:
-        """The trial ended and nobody says what came of the commands on it."""
-        for event in (*self._heard.values(), *(event for event, _ in self._unheard.values())):
+        """Refuse the commands on a trial that ended without answering them."""
+        for event in (*self._taken.values(), *(event for event, _ in self._not_taken.values())):
             if event.target == trial:
                 self.answer(event.command, False, f"{trial} ended as {outcome} first")
 
     def read(self, live: int, *, hosts: bool) -> None:
-        """Take up what is new in the control file.
+        """Carry out what is new in the control file.
 
-        `live`: trials of the plugin's that run; `hosts`: there are some, or none of others.
+        Args:
+            live: how many of the plugin's trials run.
+            hosts: the plugin has trials, or the run has none at all.
         """
         for command in self._file.poll() if self._file is not None else ():
             self.issued(command)
             if command.target == RUN and command.id not in self._past:
                 self._run(command, live, hosts=hosts)
         now = self._clock()
-        for event, deadline in list(self._unheard.values()):
+        for event, deadline in list(self._not_taken.values()):
             if now >= deadline:
                 text = f"no environment server of tbtui's plugin runs {event.target}"
                 self.answer(event.command, False, f"{text}: nothing to {event.verb}")
@@ -118,7 +118,7 @@ class Commands:
     def _run(self, command: Command, live: int, *, hosts: bool) -> None:
         match command.verb:
             case "pause" if not hosts:
-                text = "no trial runs in tbtui's plugin, which could hold it"
+                text = "no trial runs in tbtui's plugin, so that none can be paused"
                 self.answer(command.id, False, f"{text}; Prime-RL itself has no pause")
             case "pause" | "freeze":
                 if not self.paused_by:
@@ -132,9 +132,8 @@ class Commands:
                     self._recorder.record(RunResumed())
                 self.paused_by, self.frozen = "", False
                 self.answer(command.id, True, "the run goes on")
-            case "accept":
-                text = "Prime-RL trains a batch as soon as it is complete"
-                self.answer(command.id, False, f"{text}: no step waits to be accepted")
+            case "accept" | "set" as verb:
+                self.answer(command.id, False, run_refusal(verb, prime_rl=True))
             case verb:
                 self.answer(command.id, False, f"{verb} needs a trial; to end the run, quit")
 
@@ -146,9 +145,9 @@ class Commands:
 
     def _wait(self, event: CommandIssued) -> None:
         if event.target != RUN:
-            self._unheard[event.command] = (event, self._clock() + ANSWER_SEC)
+            self._not_taken[event.command] = (event, self._clock() + ANSWER_SEC)
 
     def _over(self, command: str) -> None:
         self._done.add(command)
-        self._unheard.pop(command, None)
-        self._heard.pop(command, None)
+        self._not_taken.pop(command, None)
+        self._taken.pop(command, None)

@@ -1,13 +1,21 @@
-"""The journal of a run that is watched: events carry the time at which they happened there."""
+"""The journal of a watched run, and how far the watched directory has been read."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 
-from tbtui.engines.prime_rl.watch.token_text import Pieces
+import msgspec
+
+from tbtui.engines.prime_rl.watch.logs import Pipeline
+from tbtui.engines.prime_rl.watch.tail import Position
+from tbtui.engines.prime_rl.watch.turns import Pieces
+from tbtui.errors import UserError
 from tbtui.journal.events import AnyEvent
+from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, ids_as_text
 from tbtui.journal.writer import JournalWriter
@@ -16,14 +24,14 @@ from tbtui.journal.writer import JournalWriter
 class Recorder:
     """Appends to the journal of `directory`; every method may raise `JournalError`.
 
-    Events stand in the order in which they were learned. Prime-RL tells of a rollout when it is
-    over, so an event's time may lie before that of the event in front of it, never within the
-    same trial.
+    Events carry the time at which they happened and stand in the order in which they were read.
+    Prime-RL writes a rollout when it is over, so an event's time may lie before that of the event
+    in front of it, never within the same trial.
     """
 
     def __init__(self, directory: RunDirectory, *, continues: bool) -> None:
         self.pieces: Pieces = ids_as_text
-        """What token ids read as."""
+        """Gives the text of token ids."""
         self._at = time.time()
         self._writer = JournalWriter(directory, lambda: self._at, continues=continues)
 
@@ -37,7 +45,7 @@ class Recorder:
         return self._writer.add_sample(sample)
 
     def together(self) -> AbstractContextManager[None]:
-        """What is recorded within is there for readers, and after a crash, whole or not at all."""
+        """Make what is recorded within one transaction."""
         return self._writer.together()
 
     def forget(self, trial: str) -> None:
@@ -54,3 +62,59 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:
         self._writer.close()
+
+
+def journalled(reader: JournalReader, kinds: Sequence[str]) -> Iterator[AnyEvent]:
+    """The events of these kinds that an earlier watcher wrote, in order."""
+    after = 0
+    while entries := reader.read_kinds(kinds, after):
+        after = entries[-1].seq
+        yield from (entry.event for entry in entries)
+
+
+class SavepointError(UserError):
+    """The savepoint can't be used; the message is one line for a person."""
+
+
+class Savepoint(msgspec.Struct):
+    source: str
+    """The directory that is watched."""
+    positions: dict[str, Position] = {}
+    """By path."""
+    floor: int = 0
+    """The rollouts of earlier steps are all read, and have no positions."""
+    attempt: str | None = None
+    """Directory of the logs that were read last."""
+    pipeline: Pipeline = msgspec.field(default_factory=Pipeline)
+    """State of the parts, as those logs say."""
+    checkpoints: list[int] = []
+    """Already journalled."""
+    over: bool = False
+    """The run's end is in the journal."""
+
+    @classmethod
+    def load(cls, path: Path, source: Path) -> Savepoint:
+        """What was saved, or a fresh one for `source`.
+
+        Raises:
+            SavepointError: it is another directory's, or not a savepoint.
+        """
+        try:
+            saved = msgspec.json.decode(path.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return cls(str(source))
+        except msgspec.DecodeError as error:
+            raise SavepointError(
+                f"{path}: not a watcher's position ({error}); delete it to read all again"
+            ) from error
+        if saved.source != str(source):
+            raise SavepointError(
+                f"{path.parent}: holds the journal of {saved.source}; give another --into"
+            )
+        return saved
+
+    def save(self, path: Path) -> None:
+        """Write all of it or nothing."""
+        unfinished = path.with_suffix(".new")
+        unfinished.write_bytes(msgspec.json.encode(self))
+        unfinished.rename(path)

@@ -14,11 +14,11 @@ import msgspec
 
 
 class Record(msgspec.Struct, gc=False):
-    """Whatever is missing has its default."""
+    """Missing fields have their defaults."""
 
 
 class Span(Record):
-    """Seconds since the epoch; 0: it didn't begin or end."""
+    """Seconds since the epoch; 0: it did not begin, or not end."""
 
     start: float = 0.0
     end: float = 0.0
@@ -74,7 +74,7 @@ class Node(Record):
     mask: list[bool] = []
     """Which of the tokens were sampled."""
     logprobs: list[float | None] = []
-    """Of the sampled tokens."""
+    """One for each sampled token."""
     advantages: list[float | None] | None = None
 
 
@@ -188,7 +188,7 @@ class Episode(Record):
 
 
 class Dispatch(Record):
-    """Who a rollout in flight is; on the first line of its file."""
+    """What a rollout in flight belongs to; on the first line of its file."""
 
     kind: str = "train"
     env: str = ""
@@ -206,7 +206,7 @@ class Opening(Record):
 
 
 class Changes(Record):
-    """Fields of a trace in flight that have new values; the last delta's hold."""
+    """New values of fields of a trace in flight; the last delta's count."""
 
     timing: Timing | None = None
 
@@ -224,7 +224,7 @@ class Delta(Record):
 
 
 class Shipped(Record):
-    """What the orchestrator tells of a trace when it hands it to the trainer."""
+    """What the orchestrator records about a trace when it hands it to the trainer."""
 
     effective: bool = False
     ship: dict[str, float] = {}

@@ -1,26 +1,25 @@
-"""Reads rollouts and what became of them, in the layout of either time, into trials and steps."""
+"""Reads rollouts and what became of them, in either layout, into trials and steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tbtui.engines.prime_rl.watch.identity import trial_name
-from tbtui.engines.prime_rl.watch.layout import RolloutFile, SourceDirectory
+from tbtui.engines.prime_rl.watch.outcomes import trial_name
 from tbtui.engines.prime_rl.watch.records import Annotation, Delta, Episode, read_records
-from tbtui.engines.prime_rl.watch.sealed import SealedError
+from tbtui.engines.prime_rl.watch.source import RolloutFile, SourceDirectory
 from tbtui.engines.prime_rl.watch.steps import Steps
-from tbtui.engines.prime_rl.watch.tails import Tails
+from tbtui.engines.prime_rl.watch.tail import SealedError, Tails
 from tbtui.engines.prime_rl.watch.trials import Trials
 
 _STILL_WRITTEN = 4
-"""Directories of so many newest steps may still grow."""
+"""How many of the newest steps' directories may still grow."""
 _ROUND_BYTES = 1 << 20
 _GONE_SEC = 10.0
-"""A rollout in flight whose file is gone gets so long to appear among the finished ones."""
+"""How long a rollout whose live file is gone may take to appear among the finished ones."""
 
 
-class Rollouts:
+class RolloutReader:
     """One pass reads at most a chunk of each file."""
 
     def __init__(
@@ -29,15 +28,15 @@ class Rollouts:
         tails: Tails,
         trials: Trials,
         steps: Steps,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
         floor: int = 0,
     ) -> None:
-        """`tell` is given what a person should know, once. Of steps before `floor` all is read."""
+        """`warn` shows a person a line. Files of steps before `floor` are read already."""
         self._source = source
         self._tails = tails
         self._trials = trials
         self._steps = steps
-        self._tell = tell
+        self._warn = warn
         self.floor = floor
         """Files of earlier steps are read to their end and not written any more."""
         self._unreadable: set[Path] = set()
@@ -68,14 +67,14 @@ class Rollouts:
         read, step = 0, 0
         for file in files:
             if read > _ROUND_BYTES and file.step != step:
-                # What came of the steps so far is told first.
+                # The results of the steps so far come first.
                 self._raise_floor([each for each in files if each.step < file.step])
                 self._tails.behind = True
                 return file.step
             step = file.step
             effective = file.subset == "effective"
             if effective and (file.kind == "eval" or self._steps.is_finished(file.step)):
-                # Nothing that isn't told already.
+                # Nothing that is not journalled already.
                 continue
             # Of a step that isn't over, a watcher that starts again needs the whole batch.
             lines, behind = self._tails.read(file.path, remember=not effective)
@@ -108,7 +107,7 @@ class Rollouts:
                 lines, behind = (self._tails.read_sealed if sealed else self._tails.read)(path)
             except SealedError as error:
                 self._unreadable.add(path)
-                self._tell(f"chunk {number} of the rollouts is left out: {error}")
+                self._warn(f"chunk {number} of the rollouts is left out: {error}")
                 continue
             for episode in self._records(Episode, lines):
                 step = _arrival(episode)
@@ -163,14 +162,14 @@ class Rollouts:
     def _records[T](self, kind: type[T], lines: list[bytes]) -> list[T]:
         records, bad = read_records(kind, lines)
         if bad and not self.bad_lines:
-            self._tell(f"a line of the rollouts is no {kind.__name__.lower()}; it is left out")
+            self._warn(f"a line of the rollouts is no {kind.__name__.lower()}; it is left out")
         self.bad_lines += bad
         self.news += len(records)
         return records
 
 
 def _arrival(episode: Episode) -> int:
-    """The step at which it came back; that of its start where nobody wrote it down."""
+    """The step at which it came back; where that is not recorded, that of its start."""
     for trace in episode.traces:
         arrival = trace.info.get("arrival")
         if isinstance(arrival, dict) and isinstance(step := arrival.get("step"), int):

@@ -1,4 +1,4 @@
-"""Watches a run of Prime-RL's to its end, or until cancelled."""
+"""Watches a Prime-RL run to its end, or until cancelled."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.watch.configuration import read_configuration, trials_dir
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory, SourceError
-from tbtui.engines.prime_rl.watch.recorder import Recorder
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint
+from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
+from tbtui.engines.prime_rl.watch.source import (
+    SourceDirectory,
+    SourceError,
+    read_configuration,
+    trials_dir,
+)
 from tbtui.engines.prime_rl.watch.watcher import Watcher
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.database import JournalError
@@ -24,21 +27,19 @@ POLL_SEC = 0.25
 MEASURE_SEC = 5.0
 SAVEPOINT = "watch.json"
 
-"""Errors that are found before anything is watched; the message is one line for a person."""
-
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
     once: bool = False
     """Read what is there and leave."""
     stall_sec: float = 120.0
-    """Tell why nothing goes forward after so long."""
+    """Warn, and say why, when there has been no progress for so long."""
     server_urls: tuple[str, ...] = ()
-    """Of vLLM, for its `/metrics`."""
+    """vLLM servers whose `/metrics` are read."""
     trials_dir: Path | None = None
-    """Of our plugin's environment servers; None: as the configuration says, if it does."""
+    """Directory of the plugin's environment servers; None: what the configuration says."""
     settings: dict[str, Any] | None = None
-    """That the run goes on with, where it does; None: those that it began with."""
+    """Settings with which the run continues; None: those that it began with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class PreparedWatch:
     """There is a journal already."""
 
     def trials_dir(self) -> Path | None:
-        """Of our plugin's environment servers, as far as is known by now."""
+        """Directory of the plugin's environment servers, if it is known yet."""
         if self.options.trials_dir is not None:
             return self.options.trials_dir
         found = read_configuration(self.source)
@@ -60,11 +61,10 @@ class PreparedWatch:
 
 
 def prepare_watch(path: Path, into: Path | None, options: WatchOptions) -> PreparedWatch:
-    """Find what is to be watched and where its journal goes: `into`, or a directory of the watched
-    one's name under `runs`.
+    """Find the run to watch and the place of its journal: `into`, or its name under `runs`.
 
     Raises:
-        SourceError: `path` is no run of Prime-RL's.
+        SourceError: `path` is no Prime-RL run.
         SavepointError: `into` holds something else.
         ServerMetricsError: a URL, or the package to read the numbers with, is missing.
         RunDirectoryError: `into` can't be used.
@@ -88,8 +88,9 @@ def prepare_watch(path: Path, into: Path | None, options: WatchOptions) -> Prepa
 
 
 async def watch(prepared: PreparedWatch) -> RunEnd:
-    """Follow the run; cancelled, it leaves the journal open for the next watcher. Never raises:
-    this is the one place that turns a failure into an end.
+    """Follow the run; cancelled, leave the journal open for the next watcher. Never raises.
+
+    This is the one place that turns a failure into an end.
     """
     try:
         with Recorder(prepared.directory, continues=prepared.continues) as recorder:
@@ -107,11 +108,11 @@ async def follow(
     *,
     ends_it: bool = False,
 ) -> RunEnd:
-    """To the end of the run; what is written beside it goes through the same `recorder`.
+    """Follow the run to its end. Other writers of the journal share `recorder`.
 
     Args:
         control: carries commands out meanwhile.
-        ends_it: whoever cancels this ends the run, and with it the trials that still run then.
+        ends_it: cancelling this ends the run, and the trials that still run then.
 
     Raises:
         JournalError: the journal can't be written.
@@ -146,7 +147,7 @@ async def follow(
 
 
 def _link_recordings(directory: RunDirectory, trials_dir: Path | None) -> None:
-    """Where the plugin has its trials elsewhere, they are found in the journal's directory too."""
+    """Link the plugin's trials into the journal's directory, where they are elsewhere."""
     if trials_dir is None or directory.trials.is_symlink():
         return
     recordings = RunDirectory(trials_dir).trials

@@ -1,4 +1,4 @@
-"""vLLM's own numbers, from its `/metrics`: its queue, cache, latencies, and what it has drawn."""
+"""Reads vLLM's `/metrics`: its queue, cache, latencies and sampled tokens."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 
-from tbtui.engines.monitor import latency_measured
 from tbtui.errors import UserError
-from tbtui.journal.events import LatencyMeasured, PolicyMeasured, ServerMeasured
+from tbtui.journal.events import PolicyMeasured
 from tbtui.policies.vllm.metrics import InferenceWindow, VllmMetrics, of_all, read_metrics
+from tbtui.server_status import LatencyStatus, ServerState, ServerStatus
 
 _TIMEOUT_SEC = 5.0
 _MAX_BYTES = 16 << 20
 
 
 class ServerMetricsError(UserError):
-    """The numbers can't be read; the message is one line for a person."""
+    """The metrics can't be read; the message is one line for a person."""
 
 
 class ServerMetrics:
-    """Asks one or several servers and adds up what they say."""
+    """Asks one or several servers and adds up their figures."""
 
     def __init__(self, urls: Sequence[str], clock: Callable[[], float] = time.time) -> None:
         """`urls`: of the servers, with or without a path (`http://host:8000/v1` is one)."""
@@ -33,10 +33,10 @@ class ServerMetrics:
         self._since = 0.0
         self._window = InferenceWindow(len(self._urls))
         self._counted = VllmMetrics({}, {})
-        """As it was told last: what was counted stays counted while a server is away."""
+        """Counters as read last, kept while a server does not answer."""
 
     def measure(self) -> PolicyMeasured:
-        """Blocks for at most some seconds; a server that doesn't answer is told as such."""
+        """Ask all servers; blocks for some seconds at most. No answer is a state, not an error."""
         try:
             found = [parse(_fetch(url)) for url in self._urls]
         except ServerMetricsError as error:
@@ -45,14 +45,13 @@ class ServerMetrics:
         totals = of_all(found)
         counted = {name: n for name, n in totals.values.items() if name.endswith("_total")}
         self._counted = VllmMetrics(counted, {})
-        latencies = tuple(map(latency_measured, inference.latencies))
-        return self._measured(totals, latencies, "active", "")
+        return self._measured(totals, inference.latencies, "active", "")
 
     def _measured(
         self,
         totals: VllmMetrics,
-        latencies: tuple[LatencyMeasured, ...],
-        state: str,
+        latencies: tuple[LatencyStatus, ...],
+        state: ServerState,
         reason: str,
     ) -> PolicyMeasured:
         if state != self._state:
@@ -70,12 +69,10 @@ class ServerMetrics:
             sampled_tokens=totals.whole("generation_tokens_total"),
             p50_sec=None if whole is None else whole.p50_sec,
             p95_sec=None if whole is None else whole.p95_sec,
-            server=ServerMeasured(
+            server=ServerStatus(
                 state=state,
                 reason=reason,
                 since=self._since,
-                requests=(),
-                retries=0,
                 # vLLM counts the tokens of the prompts that it looks up in its cache.
                 prompt_tokens=totals.whole("prefix_cache_queries_total"),
                 cached_tokens=totals.whole("prefix_cache_hits_total"),
@@ -84,6 +81,18 @@ class ServerMetrics:
                 latencies=latencies,
             ),
         )
+
+
+def server_words(measured: PolicyMeasured | None) -> str:
+    """The state of the inference server, as the end of a sentence."""
+    if measured is None or measured.server is None:
+        return ""
+    if measured.server.state == "unreachable":
+        return f"; the inference server doesn't answer ({measured.server.reason})"
+    waiting = measured.in_flight - measured.running
+    use = measured.server.kv_cache_use
+    cache = "" if use is None else f", KV cache {use:.0%} full"
+    return f"; the inference server has {measured.running} running, {waiting} waiting{cache}"
 
 
 def metrics_url(url: str) -> str:
@@ -125,7 +134,7 @@ def _fetch(url: str) -> str:
 
 
 def _why(error: OSError | HTTPException) -> str:
-    """Without what urllib and the C library put around it."""
+    """The reason, without what urllib and the C library put around it."""
     if isinstance(error, URLError) and isinstance(error.reason, Exception):
         return _why(error.reason) if isinstance(error.reason, OSError) else str(error.reason)
     if isinstance(error, OSError) and error.strerror:

@@ -8,17 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbtui.algorithm.evaluation import attempts, pass_rates
-from tbtui.engines.prime_rl.watch.configuration import EvalSettings
-from tbtui.engines.prime_rl.watch.identity import Ended
-from tbtui.engines.prime_rl.watch.metrics import (
-    ORCHESTRATOR_MARK,
-    TRAINER_MARK,
-    chosen,
-    complete,
-    evaluated,
-    step_of,
-)
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial
+from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
+from tbtui.engines.prime_rl.watch.source import EvalSettings
 from tbtui.journal.events import (
     Estimate,
     EvalFinished,
@@ -31,21 +23,137 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.reader import JournalReader
 
+ORCHESTRATOR_MARK = "progress/rollouts"
+"""In the orchestrator's row of a step, which comes when the batch is handed to the trainer."""
+TRAINER_MARK = "time/forward_backward"
+"""In the trainer's last rows of a step, which come when the weights are new."""
+
+_TRAINER = {
+    "loss/mean": "optim/loss",
+    "entropy/all/mean": "optim/entropy",
+    # Prime-RL's estimate is r - 1 - log r, tbtui's half the squared gap: equal to second order.
+    "mismatch_kl/all/mean": "optim/kl_sample_train_v2",
+    "is_masked/mean": "optim/clip_fraction",
+    "optim/grad_norm": "optim/grad_norm",
+    "optim/lr": "optim/lr",
+    "perf/throughput": "perf/tokens_per_sec",
+    "perf/mfu": "perf/mfu_percent",
+    "time/forward_backward": "time/training",
+    "time/wait_for_batch": "time/sampling",
+    "time/broadcast_weights": "time/weight_update",
+}
+_ORCHESTRATOR = {
+    "progress/rollouts": "env/all/total_episodes",
+    "progress/input_tokens": "tokens/prompt",
+    "progress/output_tokens": "tokens/sampled",
+    "off_policy/mean": "async/staleness_mean",
+    "off_policy/max": "async/staleness_max",
+    "off_policy/dropped": "async/dropped_as_stale",
+    "time/wait_for_policy": "time/waiting_for_trainer",
+}
+_OF_AGENT = {
+    "reward/mean": "env/all/reward/total",
+    "is_truncated/mean": "env/all/truncated",
+    "num_turns/mean": "env/all/turns_per_episode",
+    "num_output_tokens/mean": "env/all/ac_tokens_per_episode",
+}
+_GROUPS = {
+    "solved_all": "env/all/by_group/frac_all_good",
+    "solved_none": "env/all/by_group/frac_all_bad",
+    "solved_some": "env/all/by_group/frac_mixed",
+}
+
+
+def step_of(row: Mapping[str, Any]) -> int | None:
+    """The step of a row of metrics; None: it has none. Evaluations write theirs as a float."""
+    step = row.get("step")
+    if isinstance(step, float) and step.is_integer():
+        return int(step)
+    return step if isinstance(step, int) else None
+
+
+def chosen(row: Mapping[str, Any]) -> dict[str, float]:
+    """A row's numbers under the names of tbtui's own trainer."""
+    metrics = _renamed(row, _TRAINER | _ORCHESTRATOR)
+    if ORCHESTRATOR_MARK in row:
+        metrics |= _of_agent(row)
+    if isinstance(total := row.get("time/step"), int | float):
+        # Both write it: the other times are parts of the trainer's.
+        name = "time/total" if TRAINER_MARK in row else "time/between_batches"
+        metrics[name] = float(total)
+    return metrics
+
+
+def complete(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics with the times that every step has, also where the trainer wrote none."""
+    total = metrics.get("time/total", metrics.get("time/between_batches", 0.0))
+    training = metrics.get("time/training", 0.0)
+    times = {
+        "time/total": total,
+        "time/training": training,
+        "time/sampling": max(0.0, total - training),
+    }
+    return times | metrics
+
+
+def evaluated(row: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The evaluations in a row: environment -> its scores."""
+    found: dict[str, dict[str, float]] = {}
+    for key, value in row.items():
+        if not key.startswith("eval/") or not isinstance(value, int | float):
+            continue
+        _, env, *rest = key.split("/")
+        scores = found.setdefault(env, {})
+        if rest and (rest[-1] == "policy_version" or "@" in rest[-1]):
+            scores[rest[-1]] = float(value)
+    return found
+
+
+def _renamed(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, float]:
+    return {
+        ours: float(value)
+        for theirs, ours in names.items()
+        if isinstance(value := row.get(theirs), int | float)
+    }
+
+
+def _of_agent(row: Mapping[str, Any]) -> dict[str, float]:
+    """Figures of what was trained on: those of the agent named `agent`, else of the first agent."""
+    scope, agent = _first_agent(row)
+    metrics = _renamed(row, {f"{scope}/{agent}/{key}": ours for key, ours in _OF_AGENT.items()})
+    return metrics | _renamed(
+        row, {f"train/agg/all/{agent}/{key}": ours for key, ours in _GROUPS.items()}
+    )
+
+
+def _first_agent(row: Mapping[str, Any]) -> tuple[str, str]:
+    for scope in ("train/agg/effective", "train/agg/all"):
+        start, end = f"{scope}/", "/reward/mean"
+        agents = sorted(
+            key[len(start) : -len(end)]
+            for key in row
+            if key.startswith(start) and key.endswith(end) and key.count("/") == 5
+        )
+        if agents:
+            return scope, "agent" if "agent" in agents else agents[0]
+    return "train/agg/effective", "agent"
+
+
 _REMEMBERED = 50_000
 """Finished trials that may still be handed to the trainer."""
 _ORCHESTRATOR_LEADS = 2
-"""So many steps at most is the orchestrator ahead of the trainer."""
+"""How many steps the orchestrator is ahead of the trainer, at most."""
 
 
 @dataclass(slots=True)
 class _Step:
     metrics: dict[str, float] = field(default_factory=dict)
     shipped: bool = False
-    """The orchestrator told of it."""
+    """The orchestrator has written its row."""
     trained: bool = False
-    """The trainer told of it."""
+    """The trainer has written its row."""
     at: float = 0.0
-    """When it was last told of."""
+    """Time of its last row, in seconds since the epoch."""
     rewards: list[float] = field(default_factory=list)
     unscored: int = 0
     groups: dict[str, dict[str, TrialScore]] = field(default_factory=lambda: defaultdict(dict))
@@ -61,29 +169,26 @@ class Steps:
         self._started: set[int] = set()
         self._finished: set[int] = set()
         self._groups: set[str] = set()
-        self._trials: OrderedDict[str, Ended] = OrderedDict()
-        self._evals: dict[int, list[Ended]] = defaultdict(list)
+        self._trials: OrderedDict[str, FinishedTrial] = OrderedDict()
+        self._evals: dict[int, list[FinishedTrial]] = defaultdict(list)
         self._evaluated: set[tuple[int, str]] = set()
         self._eval_settings = EvalSettings(1, 1.0)
 
     def restore(self, reader: JournalReader) -> None:
-        """Know what an earlier watcher wrote."""
+        """Restore what an earlier watcher journalled."""
         kinds = ("step_started", "group_added", "step_finished", "eval_finished")
-        after = 0
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                match entry.event:
-                    case StepStarted(step=step):
-                        self._started.add(step)
-                    case GroupAdded(group=group):
-                        self._groups.add(group)
-                    case StepFinished(step=step):
-                        self._finished.add(step)
-                    case EvalFinished(step=step, by_kind=rates):
-                        self._evaluated |= {(step, env) for env in rates}
-                    case _:
-                        pass
+        for event in journalled(reader, kinds):
+            match event:
+                case StepStarted(step=step):
+                    self._started.add(step)
+                case GroupAdded(group=group):
+                    self._groups.add(group)
+                case StepFinished(step=step):
+                    self._finished.add(step)
+                case EvalFinished(step=step, by_kind=rates):
+                    self._evaluated |= {(step, env) for env in rates}
+                case _:
+                    pass
 
     @property
     def done(self) -> int:
@@ -99,7 +204,7 @@ class Steps:
         return step in self._finished
 
     def rewind(self, step: int) -> None:
-        """Prime-RL goes on from the checkpoint of `step`: what came after it is done again."""
+        """Prime-RL resumes from the checkpoint of `step`: later steps are done again."""
         for numbers in (self._started, self._finished):
             numbers.intersection_update({n for n in numbers if n <= step})
         for number in [n for n in self._open if n > step]:
@@ -117,7 +222,7 @@ class Steps:
             event = GroupAdded(step=step, group=group, task=task, replaces="")
             self._recorder.record(event, at)
 
-    def ended(self, name: str, trial: Ended) -> None:
+    def ended(self, name: str, trial: FinishedTrial) -> None:
         if trial.purpose == "eval":
             self._evals[trial.step].append(trial)
             return
@@ -133,7 +238,7 @@ class Steps:
             step.rewards.append(trial.reward)
 
     def shipped(self, name: str, step: int, advantage: float | None) -> None:
-        """A trial is part of the batch `step`."""
+        """Count a trial to the batch `step`."""
         trial = self._trials.pop(name, None)
         if trial is None or step in self._finished:
             return
@@ -144,12 +249,12 @@ class Steps:
         )
 
     def evaluates(self, settings: EvalSettings) -> None:
-        """How the evaluations are made from here on."""
+        """Set how evaluations are made from here on."""
         self._eval_settings = settings
 
     def evaluation_begins(self, step: int, trials: int) -> None:
         if step <= max((known for known, _ in self._evaluated), default=0):
-            return  # of the past: its result has been read already
+            return  # its result has been read already
         settings = self._eval_settings
         self._recorder.record(
             EvalStarted(
@@ -161,7 +266,7 @@ class Steps:
         )
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """A row of the metrics."""
+        """Take in a row of the metrics."""
         number, at = step_of(row), row.get("time")
         if number is None:
             return
@@ -177,7 +282,7 @@ class Steps:
         step.trained |= TRAINER_MARK in row
 
     def settle(self, *, over: bool = False) -> list[int]:
-        """Finish the steps of which all is known; with `over` those too that get no more."""
+        """Finish the steps of which all is known; `over`: also those that get no more."""
         newest = max((n for n, step in self._open.items() if step.shipped), default=0)
         whole = [n for n, step in self._open.items() if step.shipped and step.trained]
         last = max(whole, default=0)

@@ -1,15 +1,18 @@
-"""Reads the lines that another process appends to a file, as they come."""
+"""Reads lines that other processes append to files, from a saved position on."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
 
 CHUNK_BYTES = 1 << 20
-"""Read at once, so that one busy file keeps nobody waiting."""
+"""Read at once, so that one busy file does not hold up the others."""
 MAX_LINE_BYTES = 256 << 20
-"""A longer line is skipped: it is no record that anybody would write."""
+"""A longer line is skipped: no record is as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Tail:
         return 0.0 if self._file is None else os.fstat(self._file).st_mtime
 
     def close(self) -> None:
-        """Let go of the file; `position` stays."""
+        """Close the file; `position` stays."""
         if self._file is not None:
             self._saved = self.position
             os.close(self._file)
@@ -118,3 +121,131 @@ class Tail:
             self._skipping = True
             self._partial.clear()
         return complete
+
+
+class SealedError(Exception):
+    """It can't be read; the message is one line for a person."""
+
+
+class SealedChunk:
+    """The lines of a `.jsonl.zst` from an offset in what it holds, in bounded pieces."""
+
+    def __init__(self, path: Path, offset: int) -> None:
+        self.path = path
+        self.offset = 0
+        """The end of the last complete line that was read, in bytes."""
+        self._skip = offset
+        self._at = 0
+        self._partial = b""
+        self._file: BinaryIO | None = None
+        self._stream: zstandard.ZstdDecompressionReader | None = None
+
+    def read(self) -> list[bytes] | None:
+        """The next lines; None at the end. Raises `SealedError` when it is corrupt."""
+        try:
+            if self._stream is None:
+                self._file = self.path.open("rb")
+                # Frames stand one behind the other, so that a reader may begin at any of them.
+                self._stream = zstandard.ZstdDecompressor().stream_reader(
+                    self._file, read_across_frames=True
+                )
+            while self._skip:
+                skipped = len(self._stream.read(min(CHUNK_BYTES, self._skip)))
+                self._skip = self._skip - skipped if skipped else 0
+                self._at += skipped
+            data = self._stream.read(CHUNK_BYTES)
+        except (OSError, zstandard.ZstdError) as error:
+            raise SealedError(f"{self.path}: can't be read ({error})") from error
+        if not data:
+            return None
+        *lines, rest = (self._partial + data).split(b"\n")
+        self._at += len(data)
+        self._partial, self.offset = rest, self._at - len(rest)
+        return lines
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = self._stream = None
+
+
+class Tails:
+    """Tails by path. `behind`: in this round, a file had more than was read of it."""
+
+    def __init__(self, positions: dict[str, Position]) -> None:
+        self._saved = dict(positions)
+        self._open: dict[Path, Tail] = {}
+        self._sealed: dict[Path, SealedChunk] = {}
+        self._whole: set[Path] = set()
+        """Sealed chunks that are read to their end."""
+        self.behind = False
+        self.skipped = 0
+        """Lines that were too long to be read."""
+
+    def read(self, path: Path, *, remember: bool = True) -> tuple[list[bytes], bool]:
+        """The next lines of a file, and whether it has more.
+
+        `remember`: a watcher that starts again goes on behind them.
+        """
+        tail = self._open.get(path)
+        if tail is None:
+            saved = self._saved.get(str(path)) if remember else None
+            tail = self._open[path] = Tail(path, saved)
+        before = tail.skipped
+        lines = tail.read()
+        self.skipped += tail.skipped - before
+        if remember and (position := tail.position) is not None:
+            self._saved[str(path)] = position
+        behind = tail.behind
+        self.behind |= behind
+        return lines, behind
+
+    def read_sealed(self, path: Path) -> tuple[list[bytes], bool]:
+        """As `read`, for a compressed chunk: it begins where reading its plain file ended.
+
+        Raises:
+            SealedError: it can't be read.
+        """
+        if path in self._whole:
+            return [], False
+        plain = path.with_suffix("")
+        saved = self._saved.get(str(path)) or self._saved.get(str(plain)) or Position(0, 0)
+        if (twin := self._open.get(plain)) is not None and twin.position is not None:
+            saved = twin.position
+            self.close(plain)
+        chunk = self._sealed.setdefault(path, SealedChunk(path, saved.offset))
+        lines = chunk.read()
+        if lines is None:
+            chunk.close()
+            del self._sealed[path]
+            self._whole.add(path)
+            return [], False
+        self._saved[str(path)] = Position(0, chunk.offset)
+        self.behind = True
+        return lines, True
+
+    def close(self, path: Path) -> None:
+        """Close it: it is not expected to grow for now."""
+        if (tail := self._open.pop(path, None)) is not None:
+            tail.close()
+
+    def forget(self, path: Path) -> None:
+        """It is not read again."""
+        self.close(path)
+        self._saved.pop(str(path), None)
+
+    def close_all(self) -> None:
+        for path in list(self._open):
+            self.close(path)
+        for chunk in self._sealed.values():
+            chunk.close()
+        self._sealed.clear()
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        return dict(self._saved)
+
+    @property
+    def modified(self) -> float:
+        """When the newest of the open files was last written; 0: there is none."""
+        return max((tail.modified for tail in self._open.values()), default=0.0)

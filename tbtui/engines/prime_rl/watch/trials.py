@@ -1,4 +1,4 @@
-"""Rollouts of Prime-RL's, finished or in flight, as trials in the journal."""
+"""Journals Prime-RL's rollouts, finished or in flight, as trials."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tbtui.engines.prime_rl.watch.hosted import HostedTrials
-from tbtui.engines.prime_rl.watch.identity import (
-    Ended,
+from tbtui.engines.prime_rl.watch.outcomes import (
+    FinishedTrial,
+    RolloutEnd,
+    end_of,
+    end_without_trace,
     identity_of,
     purpose_of,
     runs_in_plugin,
     trial_name,
 )
-from tbtui.engines.prime_rl.watch.outcomes import End, end_of, end_without_trace
-from tbtui.engines.prime_rl.watch.recorder import Recorder
+from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
+from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
 from tbtui.engines.prime_rl.watch.records import (
     Call,
     Delta,
@@ -63,45 +65,45 @@ class _Trial:
 class Trials:
     """Journals every rollout once, however often and wherever its record is met."""
 
-    def __init__(self, recorder: Recorder, hosted: HostedTrials) -> None:
-        """`hosted`: those that are told of live, by our plugin."""
+    def __init__(self, recorder: Recorder, plugin_trials: PluginTrials) -> None:
+        """`plugin_trials`: those that tbtui's plugin logs live."""
         self._recorder = recorder
-        self._hosted = hosted
+        self._plugin_trials = plugin_trials
         self._live: dict[str, _Trial] = {}
         self._seen: set[str] = set()
         """Finished ones, and those that were already there."""
         self._members: Counter[str] = Counter()
         """Trials by group."""
 
-    def restore(self, reader: JournalReader, done: int) -> list[tuple[str, Ended]]:
-        """Know what an earlier watcher wrote. Returns the trials that ended and may still be
-        handed to the trainer, when step `done` was the last one that was trained."""
-        hosted: dict[str, TrialFinished | None] = dict.fromkeys(self._hosted.restore(reader))
+    def restore(self, reader: JournalReader, done: int) -> list[tuple[str, FinishedTrial]]:
+        """Restore what an earlier watcher journalled.
+
+        Returns the trials that ended and may still be handed to the trainer, when step `done` was
+        the last one trained.
+        """
+        hosted: dict[str, TrialFinished | None] = dict.fromkeys(self._plugin_trials.restore(reader))
         queued: dict[str, TrialQueued] = {}
-        finished: list[tuple[str, Ended]] = []
-        after = 0
+        finished: list[tuple[str, FinishedTrial]] = []
         kinds = ("trial_queued", "trial_finished", "trial_traced")
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                match entry.event:
-                    case TrialQueued(trial=name) as begun:
-                        queued[name] = begun
-                        if name not in hosted:
-                            self._members[begun.group] += 1
-                    case TrialFinished(trial=name) as end if name not in hosted:
-                        self._seen.add(name)
-                        begun = queued.pop(name)
-                        if begun.step > done - _MAY_BE_SHIPPED_STEPS:
-                            finished.append((name, _restored(reader, begun, end)))
-                    case TrialFinished(trial=name) as end:
-                        hosted[name] = end
-                    case TrialTraced(trial=name) as traced if known := hosted.get(name):
-                        begun = queued.pop(name)
-                        if traced.step > done - _MAY_BE_SHIPPED_STEPS:
-                            finished.append((name, _restored_traced(begun, known, traced)))
-                    case _:
-                        pass
+        for event in journalled(reader, kinds):
+            match event:
+                case TrialQueued(trial=name) as begun:
+                    queued[name] = begun
+                    if name not in hosted:
+                        self._members[begun.group] += 1
+                case TrialFinished(trial=name) as end if name not in hosted:
+                    self._seen.add(name)
+                    begun = queued.pop(name)
+                    if begun.step > done - _MAY_BE_SHIPPED_STEPS:
+                        finished.append((name, _restored(reader, begun, end)))
+                case TrialFinished(trial=name) as end:
+                    hosted[name] = end
+                case TrialTraced(trial=name) as traced if known := hosted.get(name):
+                    begun = queued.pop(name)
+                    if traced.step > done - _MAY_BE_SHIPPED_STEPS:
+                        finished.append((name, _restored_traced(begun, known, traced)))
+                case _:
+                    pass
         for name in queued.keys() - hosted.keys():
             turns = reader.sampled(name, before=2**62)
             self._live[name] = _Trial(queued[name].step, 0, turns=turns)
@@ -109,27 +111,27 @@ class Trials:
 
     @property
     def live(self) -> Sequence[str]:
-        """Those that nobody tells of but Prime-RL."""
+        """Trials in flight that only Prime-RL writes about."""
         return tuple(self._live)
 
     @property
     def any(self) -> bool:
-        """There was one."""
+        """There was such a trial."""
         return bool(self._seen or self._live)
 
     def name(self, trace: str) -> str:
-        """Of the trial with this trace."""
-        return self._hosted.find(trace) or trial_name(trace)
+        """The name of the trial with this trace."""
+        return self._plugin_trials.find(trace) or trial_name(trace)
 
-    def episode(self, episode: Episode, step: int) -> list[tuple[str, Ended]]:
-        """A finished episode of the batch `step`: the trials that are new with it."""
+    def episode(self, episode: Episode, step: int) -> list[tuple[str, FinishedTrial]]:
+        """Journal a finished episode of the batch `step`. Returns its new trials."""
         ended = []
         for trace in episode.traces:
             # A judge's trace is no attempt at the task.
             if not trace.agent.trainable:
                 continue
-            if (name := self._hosted.find(trace.id)) is not None:
-                if (known := self._hosted.traced(name, episode, trace, step)) is not None:
+            if (name := self._plugin_trials.find(trace.id)) is not None:
+                if (known := self._plugin_trials.traced(name, episode, trace, step)) is not None:
                     ended.append((name, known))
             elif (name := trial_name(trace.id)) not in self._seen:
                 with self._recorder.together():
@@ -140,18 +142,18 @@ class Trials:
             end = end_without_trace(episode.errors)
             self._finish(name, end, 0, PhaseSeconds(), self._live[name].latest)
             who = identity_of(episode)
-            ended.append((name, Ended.of(who, step, end.outcome, end.reward, 0)))
+            ended.append((name, FinishedTrial.of(who, step, end.outcome, end.reward, 0)))
         return ended
 
     def delta(self, delta: Delta) -> None:
-        """News of a rollout in flight."""
+        """Journal what is new in a rollout in flight."""
         name = trial_name(delta.trace)
         if name in self._seen:
             return
-        hosted = self._hosted.on and runs_in_plugin(delta)
-        if hosted or self._hosted.find(delta.trace) is not None:
+        hosted = self._plugin_trials.on and runs_in_plugin(delta)
+        if hosted or self._plugin_trials.find(delta.trace) is not None:
             if delta.dispatch is not None:
-                self._hosted.dispatched(delta.trace, delta.dispatch)
+                self._plugin_trials.dispatched(delta.trace, delta.dispatch)
             return
         if delta.dispatch is not None and name not in self._live:
             self._open(name, delta.dispatch, delta.dispatch.step)
@@ -164,13 +166,13 @@ class Trials:
         self._advance(name, trial.nodes, trial.calls, trial.timing)
 
     def lost(self, name: str) -> None:
-        """Its record in flight is gone, and none of a finished one came."""
+        """End a rollout whose live record is gone without a finished one."""
         if (trial := self._live.get(name)) is not None:
             reason = "Prime-RL gave it up"
-            end = End(Outcome.CANCELLED, reason, None, None)
+            end = RolloutEnd(Outcome.CANCELLED, reason, None, None)
             self._finish(name, end, trial.turns, PhaseSeconds(), None)
 
-    def _trace(self, name: str, episode: Episode, trace: Trace, step: int) -> Ended:
+    def _trace(self, name: str, episode: Episode, trace: Trace, step: int) -> FinishedTrial:
         identity = identity_of(episode, trace)
         if name not in self._live:
             self._open(name, identity, step)
@@ -180,7 +182,7 @@ class Trials:
         end = end_of(trace)
         self._finish(name, end, trial.turns, _spent(trace.timing), _last_moment(trace.timing))
         tokens = sum(sum(node.mask) for node in trace.nodes)
-        return Ended.of(identity, step, end.outcome, end.reward, tokens)
+        return FinishedTrial.of(identity, step, end.outcome, end.reward, tokens)
 
     def _open(self, name: str, identity: Dispatch, step: int) -> None:
         self._members[identity.group] += 1
@@ -255,7 +257,7 @@ class Trials:
         trial.turns = turn.number
 
     def _finish(
-        self, name: str, end: End, turns: int, spent: PhaseSeconds, at: float | None
+        self, name: str, end: RolloutEnd, turns: int, spent: PhaseSeconds, at: float | None
     ) -> None:
         trial = self._live.pop(name)
         self._seen.add(name)
@@ -274,23 +276,23 @@ class Trials:
         self._recorder.forget(name)
 
     def _moment(self, trial: _Trial, at: float) -> float:
-        """Never before the trial's last event."""
+        """The time `at`, or that of the trial's last event if it is later."""
         trial.latest = max(trial.latest, at)
         return trial.latest
 
 
-def _restored(reader: JournalReader, begun: TrialQueued, end: TrialFinished) -> Ended:
+def _restored(reader: JournalReader, begun: TrialQueued, end: TrialFinished) -> FinishedTrial:
     turns = (entry.event for entry in reader.read_trial(begun.trial))
     tokens = sum(turn.completion_tokens for turn in turns if isinstance(turn, TurnSampled))
     # Which environment it was in is not in the journal.
-    return Ended(
+    return FinishedTrial(
         "", begun.group, begun.task, begun.purpose, begun.step, end.outcome, end.reward, tokens
     )
 
 
-def _restored_traced(begun: TrialQueued, end: TrialFinished, traced: TrialTraced) -> Ended:
+def _restored_traced(begun: TrialQueued, end: TrialFinished, traced: TrialTraced) -> FinishedTrial:
     tokens = sum(call.completion_tokens for call in traced.calls)
-    return Ended(
+    return FinishedTrial(
         "", traced.group, begun.task, begun.purpose, traced.step, end.outcome, end.reward, tokens
     )
 
@@ -301,7 +303,7 @@ def _last_moment(timing: Timing) -> float:
 
 
 def _spent(timing: Timing) -> PhaseSeconds:
-    """When it was doing what, from the spans that verifiers notes."""
+    """Seconds by phase, from the spans that verifiers records."""
     began = timing.boot.start or timing.setup.start or timing.agent.start or timing.start
     model = timing.agent.model.duration
     return PhaseSeconds(

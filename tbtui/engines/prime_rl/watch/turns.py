@@ -1,16 +1,18 @@
-"""The turns of a rollout: each model call with its tokens, from the graph of its messages."""
+"""The turns of a rollout: each model call with its tokens, and what the tokens read as."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tbtui.engines.prime_rl.watch.records import Call, Message, Node
-from tbtui.engines.prime_rl.watch.token_text import Pieces
-from tbtui.journal.samples import SampleRecord
+from tbtui.journal.samples import SampleRecord, ids_as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +28,10 @@ class Turn:
     observed: str
     """What is new in its prompt, as text."""
     goes_on: bool
-    """Its prompt goes on from an earlier completion; else its history was written anew."""
+    """Its prompt extends an earlier completion; else its history was rewritten."""
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
-    """Empty where the server told no ids."""
+    """Empty where the server gave no ids."""
     logprobs: npt.NDArray[np.float32]
     prompt_tokens: int
     completion_tokens: int
@@ -41,7 +43,7 @@ class Turn:
     def sample(
         self, trial: str, turn: int, weights_version: int, purpose: str, pieces: Pieces
     ) -> SampleRecord:
-        """As the journal keeps it. `turn`: the number that the trial gave the call."""
+        """The journal's record of it. `turn`: the number that the trial gave the call."""
         return SampleRecord(
             trial=trial,
             turn=turn,
@@ -59,7 +61,7 @@ class Turn:
 
     @property
     def mean_logprob(self) -> float | None:
-        """None where the server told none, as of a rollout that is an evaluation's."""
+        """None where the server gave none, as for a rollout of an evaluation."""
         known = self.known_logprobs
         return float(known.mean()) if known.size else None
 
@@ -147,3 +149,96 @@ def _text(message: Message) -> str:
         text = message.content or ""
     calls = [f"{call.name}({call.arguments})" for call in message.tool_calls or ()]
     return "\n".join([text, *calls]) if text else "\n".join(calls)
+
+
+Pieces = Callable[[Sequence[int]], Sequence[str]]
+"""Token ids to the text of each."""
+
+_FILE = "tokenizer.json"
+
+
+class NoTokenizerError(Exception):
+    """The tokenizer is not on this machine; the message says in one line what would help."""
+
+
+class TokenText:
+    """The text of token ids, from a tokenizer read on its own thread: that can take seconds."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        """`config`: Prime-RL's, resolved."""
+        thread = ThreadPoolExecutor(1, "tokenizer")
+        self._reading = thread.submit(_of_run, config)
+        thread.shutdown(wait=False)
+        self._said = False
+
+    def pieces(self, ids: Sequence[int]) -> Sequence[str]:
+        """The text of each token; waits for the vocabulary."""
+        return ids_as_text(ids) if self._reading.exception() else self._reading.result()(ids)
+
+    def problem(self) -> str:
+        """Why tokens are shown as ids; empty: not known yet, not so, or said before."""
+        if self._said or not self._reading.done():
+            return ""
+        self._said = True
+        return str(self._reading.exception() or "")
+
+
+def _of_run(config: dict[str, Any]) -> Pieces:
+    if name := tokenizer_name(config):
+        return token_text(name)
+    raise NoTokenizerError("the run's configuration names no model")
+
+
+def tokenizer_name(config: dict[str, Any]) -> str:
+    """The directory or Hugging Face name of the tokenizer in Prime-RL's resolved configuration;
+    empty: it has none."""
+    orchestrator = config.get("orchestrator")
+    for table in (config, orchestrator if isinstance(orchestrator, dict) else {}):
+        for part in ("tokenizer", "model"):
+            named = table.get(part)
+            if isinstance(named, dict) and isinstance(name := named.get("name"), str) and name:
+                return name
+    return ""
+
+
+def token_text(name: str) -> Pieces:
+    """Load a tokenizer that is on this machine; nothing is fetched.
+
+    Raises:
+        NoTokenizerError: it isn't there, or can't be read.
+    """
+    from tokenizers import Tokenizer
+
+    from tbtui.policies.chat.vocabulary import Vocabulary
+
+    path = _find(name)
+    try:
+        vocabulary = Vocabulary(Tokenizer.from_file(str(path)))
+    # The library raises nothing narrower for a file that it doesn't understand.
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise NoTokenizerError(f"{path}: can't be read as a tokenizer ({reason})") from error
+
+    def pieces(ids: Sequence[int]) -> Sequence[str]:
+        known = all(0 <= id < vocabulary.size for id in ids)
+        return vocabulary.pieces(ids) if known else ids_as_text(ids)
+
+    return pieces
+
+
+def _find(name: str) -> Path:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    directory = Path(name).expanduser()
+    if directory.is_dir():
+        if not (directory / _FILE).is_file():
+            raise NoTokenizerError(f"{directory} has no {_FILE}; put the model's there")
+        return directory / _FILE
+    try:
+        cached = try_to_load_from_cache(name, _FILE)
+    except HFValidationError as error:
+        raise NoTokenizerError(f"{name}: there is no such directory on this machine") from error
+    if not isinstance(cached, str):
+        raise NoTokenizerError(f"{name} is not in this machine's cache; hf download {name} {_FILE}")
+    return Path(cached)

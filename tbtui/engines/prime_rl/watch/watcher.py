@@ -1,4 +1,4 @@
-"""Follows a run directory of Prime-RL's and writes what happens there into a journal of ours."""
+"""Follows a Prime-RL run directory and writes what happens there into a tbtui journal."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tbtui.engines.prime_rl.watch.commands import Commands
-from tbtui.engines.prime_rl.watch.configuration import (
+from tbtui.engines.prime_rl.watch.commands import CommandJournal
+from tbtui.engines.prime_rl.watch.logs import (
+    PARTS,
+    Files,
+    LastLines,
+    LogLine,
+    Part,
+    Pipeline,
+    Stall,
+    WarningLimiter,
+    read_line,
+)
+from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
+from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
+from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
+from tbtui.engines.prime_rl.watch.records import read_records
+from tbtui.engines.prime_rl.watch.rollouts import RolloutReader
+from tbtui.engines.prime_rl.watch.server import server_words
+from tbtui.engines.prime_rl.watch.source import (
+    SourceDirectory,
     eval_settings,
     read_configuration,
     run_started,
 )
-from tbtui.engines.prime_rl.watch.hosted import HostedTrials
-from tbtui.engines.prime_rl.watch.layout import SourceDirectory
-from tbtui.engines.prime_rl.watch.logs import (
-    PARTS,
-    LastLines,
-    LogLine,
-    Part,
-    Warnings,
-    read_line,
-)
-from tbtui.engines.prime_rl.watch.metrics import step_of
-from tbtui.engines.prime_rl.watch.pipeline import Files, Pipeline
-from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
-from tbtui.engines.prime_rl.watch.recorder import Recorder
-from tbtui.engines.prime_rl.watch.records import read_records
-from tbtui.engines.prime_rl.watch.rollouts import Rollouts
-from tbtui.engines.prime_rl.watch.savepoint import Savepoint
-from tbtui.engines.prime_rl.watch.stall import Stall, server_words
-from tbtui.engines.prime_rl.watch.steps import Steps
-from tbtui.engines.prime_rl.watch.tails import Tails
-from tbtui.engines.prime_rl.watch.token_text import TokenText
+from tbtui.engines.prime_rl.watch.steps import Steps, step_of
+from tbtui.engines.prime_rl.watch.tail import Tails
 from tbtui.engines.prime_rl.watch.trials import Trials
+from tbtui.engines.prime_rl.watch.turns import TokenText
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.events import (
     CheckpointSaved,
@@ -86,8 +86,8 @@ class Watcher:
     ) -> None:
         """
         Args:
-            trials_dir: where our plugin's environment servers log trials and take commands.
-            settings: that the run goes on with; None: those that it began with.
+            trials_dir: where the plugin's environment servers log trials and take commands.
+            settings: of the run from here on; None: those that it began with.
         """
         self._settings = settings
         self._source = source
@@ -97,18 +97,18 @@ class Watcher:
         self._clock = clock
         self._tails = Tails(savepoint.positions)
         self._steps = Steps(recorder)
-        self.commands = Commands(recorder, trials_dir, clock)
+        self.commands = CommandJournal(recorder, trials_dir, clock)
         logs = PluginLogs(trials_dir, self._tails) if trials_dir is not None else None
-        self._hosted = HostedTrials(recorder, self.commands, logs, self._batch, self._warn)
-        self._trials = Trials(recorder, self._hosted)
-        self._rollouts = Rollouts(
+        self._plugin_trials = PluginTrials(recorder, self.commands, logs, self._batch, self._warn)
+        self._trials = Trials(recorder, self._plugin_trials)
+        self._rollouts = RolloutReader(
             source, self._tails, self._trials, self._steps, self._warn, savepoint.floor
         )
         self._tokens: TokenText | None = None
-        """Of the run's model, once its configuration is there."""
+        """Text of the model's tokens, once the configuration is there."""
         self._rows: deque[dict[str, Any]] = deque()
         self._pipeline = savepoint.pipeline
-        self._warnings = Warnings()
+        self._warnings = WarningLimiter()
         self._logs: dict[Part, _Log] = {part: _Log(LastLines()) for part in PARTS}
         self._begun: RunStarted | None = None
         self._phase: tuple[RunPhase, str] | None = None
@@ -119,11 +119,11 @@ class Watcher:
         self._stall = Stall(stall_sec)
         self._crash_settles_sec = crash_settles_sec
         self.end: RunEnd | None = None
-        """Of the run, once it is in the journal."""
+        """How the run ended, once that is in the journal."""
         self._restore(directory)
 
     def poll(self) -> bool:
-        """One round. Returns whether there is more to read at once."""
+        """Read one round. Returns whether there is more to read at once."""
         now = self._clock()
         self._tails.behind = False
         before = self._progress()
@@ -134,20 +134,20 @@ class Watcher:
                 self._continue()
             if not self._continuing:
                 self._read_all(now)
-        more = self._tails.behind or self._hosted.behind or bool(self._rows)
+        more = self._tails.behind or self._plugin_trials.behind or bool(self._rows)
         moved = self._progress() != before
         if moved:
             self._stall.moved(now)
         if not more and self._begun is not None:
             self._stall.past_is_read(min(now, self._tails.modified or now))
             self._finish(now, quiet=not moved)
-            self._tell_stall(now)
+            self._warn_of_stall(now)
         if moved or more:
             self._save()
         return more
 
     def measured(self, server: PolicyMeasured) -> None:
-        """What the inference servers said of themselves, now."""
+        """Journal what the inference servers report now."""
         if server != self._server:
             self._server = server
             if self._begun is not None:
@@ -159,8 +159,8 @@ class Watcher:
             self._recorder.record(Noted(level="info", text=reason))
 
     def abandon(self) -> None:
-        """The run is being ended, which nobody will watch."""
-        self._hosted.end_all("the run was ended")
+        """The run is being ended, and its end is not watched."""
+        self._plugin_trials.end_all("the run was ended")
 
     def close(self) -> None:
         self._save()
@@ -212,11 +212,11 @@ class Watcher:
     def _read_all(self, now: float) -> None:
         # A step's row is written after its rollouts: what is read first was written last.
         self._read_metrics()
-        # As are these markers.
+        # So are these markers.
         self._broadcasts = self._source.broadcasts()
         horizon = self._rollouts.read(now)
         # Of a rollout that begins, Prime-RL says first where it belongs.
-        self._hosted.read(now)
+        self._plugin_trials.read(now)
         if self._tokens is not None and (problem := self._tokens.problem()):
             self._recorder.record(Noted(level="info", text=f"tokens stay ids: {problem}"))
         while self._rows and (horizon is None or (step_of(self._rows[0]) or 0) < horizon):
@@ -224,11 +224,13 @@ class Watcher:
         self._steps.settle()
         self._read_checkpoints()
         self._read_logs(now)
-        self.commands.read(self._hosted.live, hosts=self._hosted.any or not self._trials.any)
+        self.commands.read(
+            self._plugin_trials.live, hosts=self._plugin_trials.any or not self._trials.any
+        )
         self._change_phase()
 
     def _batch(self, purpose: Purpose, at: float) -> int:
-        """The step that a trial which begins now is counted to, until its trace says more."""
+        """The step that a trial which begins now is counted to, until its trace is there."""
         if purpose == "eval":
             return self._pipeline.shipped + 1
         step = self._steps.collected + 1
@@ -257,7 +259,7 @@ class Watcher:
                 if log.last.crashed and log.crashed_at is None:
                     log.crashed_at = now
                 self._add_line(part, line)
-                if line.level == "WARNING" and (text := self._warnings.tell(line.text, now)):
+                if line.level == "WARNING" and (text := self._warnings.limited(line.text, now)):
                     self._warn(f"{part}: {text}")
 
     def _add_line(self, part: Part, line: LogLine) -> None:
@@ -278,7 +280,7 @@ class Watcher:
         return attempt is not None and str(attempt) != self._savepoint.attempt
 
     def _attempt(self) -> None:
-        """Another launch of the run has logs of its own."""
+        """Look for another launch of the run, which has logs of its own."""
         attempt = self._source.attempt()
         if attempt is None or str(attempt) == self._savepoint.attempt:
             return
@@ -291,7 +293,7 @@ class Watcher:
         self._savepoint.attempt = str(attempt)
 
     def _continue(self) -> None:
-        """Once the orchestrator has said from where: the run goes on."""
+        """Continue the run, once the orchestrator has logged from which step."""
         step = self._pipeline.resumed_from
         if step is None or self._begun is None:
             return
@@ -328,7 +330,7 @@ class Watcher:
         if self.end is not None:
             return
         if self._pipeline.over:
-            # What goes down from here on is pulled down: no crash.
+            # What ends from here on is being shut down: no crash.
             if quiet:
                 self._steps.settle(over=True)
                 self._conclude("finished", f"{self._steps.done} steps")
@@ -337,7 +339,7 @@ class Watcher:
             part: log.crashed_at for part, log in self._logs.items() if log.crashed_at is not None
         }
         if crashes and now - max(crashes.values()) >= self._crash_settles_sec:
-            # Those that are merely pulled down say so later, and the orchestrator last.
+            # Parts that are only shut down log that later, and the orchestrator last.
             culprit = min(crashes, key=lambda part: (part == "orchestrator", PARTS.index(part)))
             last = self._logs[culprit].last
             for line in last.relevant():
@@ -345,13 +347,13 @@ class Watcher:
             self._conclude("failed", f"the {culprit} crashed: {last.cause()}")
 
     def _conclude(self, status: Literal["finished", "failed"], reason: str) -> None:
-        self._hosted.end_all("the run is over")
+        self._plugin_trials.end_all("the run is over")
         self._recorder.record(RunFinished(status=status, reason=reason))
         self._savepoint.over = True
         self.end = RunEnd(status, reason)
         self._save()
 
-    def _tell_stall(self, now: float) -> None:
+    def _warn_of_stall(self, now: float) -> None:
         if self.end is not None or self._pipeline.over:
             return
         if (still := self._stall.due(now)) is not None:
@@ -360,8 +362,8 @@ class Watcher:
     def _because(self, now: float) -> str:
         if who := self.commands.paused_by:
             return f"the run is paused by {who}: resume it"
-        trials = self._hosted.waiting(now)
-        if self._hosted.all_held:
+        trials = self._plugin_trials.waiting(now)
+        if self._plugin_trials.all_held:
             return f"somebody holds all trials that have begun: {trials}"
         of_trials = f"; live trials: {trials}" if trials else ""
         return f"{self._pipeline.waiting_for(self._files())}{of_trials}{server_words(self._server)}"
@@ -384,7 +386,7 @@ class Watcher:
         pipeline = self._pipeline
         return (
             self._rollouts.news,
-            self._hosted.news,
+            self._plugin_trials.news,
             self._steps.done,
             self._steps.collected,
             len(self._checkpoints),

@@ -1,0 +1,101 @@
+"""What is declared of a setting beside its type and its default: the marks of its `Annotated`.
+
+They are msgspec structs because a dataclass takes forty times as long to define.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+Trust = Literal["code", "class", "host", "path"]
+"""`code` can run programs or take privileges; `class` does where it is `module:Class`; a `host` is
+talked to, and may be sent keys; a `path` is read."""
+
+
+class About(msgspec.Struct, frozen=True):
+    """Its meaning, its bounds, and who may set it. Every setting has one."""
+
+    meaning: str
+    why: str
+    """The reason for the default."""
+    unit: str = ""
+    ge: float | None = None
+    gt: float | None = None
+    lt: float | None = None
+    trust: Trust | None = None
+    """What a value names that only the person who starts a run may name."""
+    depends_on_policy: bool = False
+    """Not every policy supports it; `PolicyInfo.honours` says which settings one does."""
+
+
+class Fixed(StrEnum):
+    """Why a resumed run must keep its value. All others may change: how long the run goes on, on
+    what and how many at once, what failures of infrastructure lead to, what is evaluated, saved and
+    logged."""
+
+    WEIGHTS = "its weights and optimiser are this run's"
+    TASKS = "its batches and evaluations are made of these tasks"
+    BATCHES = "steps after the checkpoint are trained again on their recorded batches"
+    LEARNING = "steps after the checkpoint must lead to the same weights again"
+    TRIALS = "a half-finished group would mix trials under two rules"
+    EVALUATIONS = "evaluations before and after could not be compared"
+    NAME = "a run keeps its name"
+
+
+class Live(msgspec.Struct, frozen=True):
+    """It may change while the run goes on."""
+
+    effect: str
+    """From when on a change is felt."""
+
+
+class SettingMapping(msgspec.Struct, frozen=True):
+    """Where it goes in Prime-RL's TOML, or why it has no place there. Every setting has one.
+
+    Keys and their meanings are those of Prime-RL at commit 559b447 (August 2026).
+    """
+
+    keys: tuple[str, ...] = ()
+    """Dotted names of the keys that carry it; `[]` marks a list of tables. What is in a source of
+    training is in the source of evaluation too."""
+    why_not: str = ""
+    """Why a setting without keys has none, and what to do; the end of a line."""
+    level: Literal["error", "warning"] = "error"
+    anyway: tuple[Any, ...] = ()
+    """Values, as JSON has them, that Prime-RL fulfils by itself."""
+    ours: bool = False
+    """Only tbtui needs it, to launch and to watch."""
+
+
+OURS = SettingMapping(ours=True)
+SOURCE = "orchestrator.train.source[]."
+TASKSET = f"{SOURCE}env.taskset."
+HARNESS = f"{SOURCE}env.agent.harness."
+
+
+def mapped(*keys: str) -> SettingMapping:
+    """These keys of Prime-RL's carry it."""
+    return SettingMapping(keys)
+
+
+def refused(why_not: str, *anyway: Any) -> SettingMapping:
+    """Prime-RL can't do it: an error, unless the value is one of `anyway`."""
+    return SettingMapping((), f"{why_not}; leave it out", "error", anyway)
+
+
+def remarked(why_not: str, *anyway: Any) -> SettingMapping:
+    """Prime-RL isn't given it: a warning, unless the value is one of `anyway`."""
+    return SettingMapping((), why_not, "warning", anyway)
+
+
+class SettingGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that are shown under one heading.
+
+    A msgspec struct has one base only, so that each group extends the one that is shown before it,
+    and `RunConfig` the last.
+    """
+
+    heading: ClassVar[str]

@@ -1,0 +1,230 @@
+"""How a batch of trials changes the weights."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from tbtui.config.settings.about import About, Fixed, mapped, refused
+from tbtui.config.settings.tasks import Order
+from tbtui.vocabulary import Advantage, LossName, Normalizer
+
+OWN_GROUPS = "Prime-RL fills its groups by rules of its own"
+_OWN_LOSS = "Prime-RL has a loss of its own (masked by DPPO, with a KL term: [trainer.loss])"
+_OWN_REWARD = "Prime-RL trains on the verifier's reward alone"
+
+
+class Learning(Order, frozen=True, kw_only=True):
+    """Optimiser, loss, advantages, and which groups are trained on."""
+
+    heading: ClassVar[str] = "Learning"
+
+    learning_rate: Annotated[
+        float,
+        About(
+            "Peak learning rate of AdamW",
+            "fast and stable on the shipped model (tests/benchmarks/learning_curve.py); 4e-5 for"
+            " another model, 1e-5 with Prime-RL",
+            gt=0,
+        ),
+        Fixed.LEARNING,
+        mapped("trainer.optim.lr"),
+    ] = 2e-4
+    lr_schedule: Annotated[
+        Literal["constant", "linear", "cosine"],
+        About("Decay of the learning rate to the last step", "linear: less noise in the end"),
+        Fixed.LEARNING,
+        mapped("trainer.scheduler.type"),
+    ] = "linear"
+    warmup_steps: Annotated[
+        int,
+        About(
+            "Steps over which the learning rate rises to its peak",
+            "0: none is needed at this rate",
+            "steps",
+            ge=0,
+        ),
+        Fixed.LEARNING,
+        mapped("trainer.scheduler.warmup_steps"),
+    ] = 0
+    loss_fn: Annotated[
+        LossName,
+        About("Policy-gradient loss", "unbiased, and enough while training is on-policy"),
+        Fixed.LEARNING,
+        refused(_OWN_LOSS),
+    ] = "importance_sampling"
+    advantage: Annotated[
+        Advantage,
+        About(
+            "Advantage of a trial: its reward less its group's mean (centred), that in units of"
+            " the group's deviation (std) or of the batch's (batch), or less the mean of the"
+            " other trials (leave_one_out: RLOO)",
+            "centred: no bias towards tasks that are nearly solved or nearly hopeless",
+        ),
+        Fixed.LEARNING,
+        refused("Prime-RL measures a reward against its group's mean, undivided", "centred"),
+    ] = "centred"
+    normalize_advantages_by_std: Annotated[
+        bool,
+        About(
+            "Divide advantages by their group's standard deviation: the same as advantage=std",
+            "off: it overweights tasks that are nearly solved or nearly hopeless",
+        ),
+        Fixed.LEARNING,
+        refused("Prime-RL doesn't divide advantages by their deviation", False),
+    ] = False
+    loss_normalizer: Annotated[
+        Normalizer,
+        About(
+            "Divisor of a batch's summed loss: its action tokens, sequences or trials; sum"
+            " divides by nothing",
+            "token: every token weighs the same",
+        ),
+        Fixed.LEARNING,
+        refused("Prime-RL divides by the tokens of the batch", "token"),
+    ] = "token"
+    remove_constant_reward_groups: Annotated[
+        bool,
+        About(
+            "Leave constant groups (all rewards equal) out of the normaliser too",
+            "off: a batch with little signal takes a small step",
+        ),
+        Fixed.LEARNING,
+        mapped("orchestrator.train.filter_zero_advantages"),
+    ] = False
+    replace_constant_groups: Annotated[
+        int,
+        About(
+            "Most extra groups that a step samples in place of constant ones (dynamic sampling)",
+            "0: a step costs what was planned",
+            "groups",
+            ge=0,
+        ),
+        Fixed.BATCHES,
+        refused(
+            "Prime-RL can sample in place of constant groups only without a limit (a gate of"
+            " [orchestrator.train.source.curriculum])",
+            0,
+        ),
+    ] = 0
+    kl_penalty_coef: Annotated[
+        float,
+        About(
+            "Weight of the KL penalty towards the starting policy",
+            "0: off, and no second model to score with",
+            "reward per nat",
+            ge=0,
+            depends_on_policy=True,
+        ),
+        Fixed.LEARNING,
+        refused(
+            "Prime-RL keeps no starting policy to compare with (kl_tau of [trainer.loss] is about"
+            " the sampler)",
+            0.0,
+        ),
+    ] = 0.0
+    importance_cap: Annotated[
+        float,
+        About(
+            "Cap of truncated importance sampling, which corrects for trainer and sampler whose"
+            " log-probabilities differ",
+            "0: no correction; they agree where both are ours",
+            "ratio",
+            ge=0,
+            depends_on_policy=True,
+        ),
+        Fixed.LEARNING,
+        refused(_OWN_LOSS, 0.0),
+    ] = 0.0
+    dro_beta: Annotated[
+        float,
+        About("DRO: weight of the quadratic term", "Tinker's default", gt=0),
+        Fixed.LEARNING,
+        refused(_OWN_LOSS),
+    ] = 0.05
+    overlong_penalty: Annotated[
+        float,
+        About(
+            "Largest penalty for a trial whose context is almost full",
+            "0: the reward is the verifier's alone",
+            "reward",
+            ge=0,
+        ),
+        Fixed.LEARNING,
+        refused(_OWN_REWARD, 0.0),
+    ] = 0.0
+    overlong_buffer: Annotated[
+        int,
+        About(
+            "Tokens before the context limit over which overlong_penalty rises",
+            "a quarter of the shipped model's context",
+            "tokens",
+            ge=1,
+        ),
+        Fixed.LEARNING,
+        refused(_OWN_REWARD),
+    ] = 256
+    turn_penalty: Annotated[
+        float,
+        About(
+            "Penalty for each turn",
+            "0: the reward is the verifier's alone",
+            "reward",
+            ge=0,
+        ),
+        Fixed.LEARNING,
+        refused(_OWN_REWARD, 0.0),
+    ] = 0.0
+    train_summaries: Annotated[
+        bool,
+        About(
+            "Train on the agent's summaries of its own history, too",
+            "on: the policy wrote them, and the reward depends on them",
+        ),
+        Fixed.LEARNING,
+        refused("summaries are samples to Prime-RL like any other turn", True),
+    ] = True
+    clip_low: Annotated[
+        float,
+        About("Ratios below 1 - this are clipped (ppo, cispo, gspo)", "PPO's", "ratio", ge=0, lt=1),
+        Fixed.LEARNING,
+        refused(_OWN_LOSS),
+    ] = 0.2
+    clip_high: Annotated[
+        float,
+        About("Ratios above 1 + this are clipped (ppo, cispo, gspo)", "PPO's", "ratio", ge=0),
+        Fixed.LEARNING,
+        refused(_OWN_LOSS),
+    ] = 0.2
+    grad_clip: Annotated[
+        float,
+        About(
+            "Largest norm of the gradient; 0: no clipping",
+            "one odd batch doesn't undo what was learned",
+            "norm",
+            ge=0,
+            depends_on_policy=True,
+        ),
+        Fixed.LEARNING,
+        mapped("trainer.optim.max_norm"),
+    ] = 0.3
+    min_group: Annotated[
+        int,
+        About(
+            "Scored trials that a group needs to be trained on",
+            "2: one trial alone has no baseline",
+            "trials",
+            ge=1,
+        ),
+        Fixed.BATCHES,
+        refused(OWN_GROUPS),
+    ] = 2
+    short_groups: Annotated[
+        Literal["refill", "drop"],
+        About(
+            "Groups with fewer than min_group scored trials: run as many fresh trials, once"
+            " (refill), or leave the group out (drop)",
+            "refill: failures of infrastructure should not shape the batch",
+        ),
+        Fixed.BATCHES,
+        refused(OWN_GROUPS),
+    ] = "refill"

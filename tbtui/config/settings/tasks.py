@@ -1,0 +1,149 @@
+"""Which tasks a run trains and evaluates on, how long it goes on, and in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from tbtui.config.settings.about import TASKSET, About, Fixed, Live, mapped, refused
+from tbtui.config.settings.model import Model
+
+MAX_STEPS = 40
+
+
+class Tasks(Model, frozen=True, kw_only=True):
+    """Tasks to train on, and tasks to hold out."""
+
+    heading: ClassVar[str] = "Tasks"
+
+    tasks_dir: Annotated[
+        Path | None,
+        About(
+            "Directory of Harbor tasks, or a data set by name: workshop, or a fetched one",
+            "none: the bundled starter tasks",
+            trust="path",
+        ),
+        Fixed.TASKS,
+        mapped(TASKSET + "tasks_dir"),
+    ] = None
+    tasks: Annotated[
+        tuple[str, ...],
+        About(
+            "Tasks to train on: names, globs (copy-*) and saved sets (@NAME); held-out tasks stay"
+            " held out",
+            "empty: all that are not held out",
+        ),
+        Fixed.TASKS,
+        mapped(TASKSET + "tasks"),
+    ] = ()
+    eval_split: Annotated[
+        float,
+        About(
+            "Share of tasks held out where no task declares a split",
+            "enough held-out tasks to see overfitting",
+            "share of tasks",
+            ge=0,
+            lt=1,
+        ),
+        Fixed.TASKS,
+        mapped(TASKSET + "eval_split"),
+    ] = 0.2
+    eval_tasks: Annotated[
+        tuple[str, ...],
+        About(
+            "Tasks to hold out in place of a split, named as in tasks",
+            "empty: eval_split decides",
+        ),
+        Fixed.TASKS,
+        mapped(TASKSET + "exclude"),
+    ] = ()
+
+
+class Length(Tasks, frozen=True, kw_only=True):
+    """Steps, and what a step is made of."""
+
+    heading: ClassVar[str] = "Length and batch size"
+
+    max_steps: Annotated[
+        int,
+        About(
+            "Steps to train; 0: only evaluate",
+            "the starter tasks are learned by then",
+            "steps",
+            ge=0,
+        ),
+        Live("the learning rate falls towards the new last step from the next one on"),
+        mapped("max_steps"),
+    ] = MAX_STEPS
+    n_epochs: Annotated[
+        int | None,
+        About(
+            "Passes over the training tasks; given alone it replaces max_steps",
+            "none: max_steps decides",
+            "passes",
+            ge=1,
+        ),
+        refused("Prime-RL counts steps, not passes over the tasks: give max_steps", None),
+    ] = None
+    batch_size: Annotated[
+        int,
+        About("Tasks (groups) in a step", "a step stays short on two cores", "tasks", ge=1),
+        Fixed.BATCHES,
+        mapped("orchestrator.batch_size"),
+    ] = 4
+    group_size: Annotated[
+        int,
+        About(
+            "Trials of a task in a step: its group",
+            "enough that most groups differ in reward",
+            "trials",
+            ge=1,
+        ),
+        Fixed.BATCHES,
+        mapped("orchestrator.group_size"),
+    ] = 8
+    seed: Annotated[
+        int,
+        About("Seed of the order of tasks and of every random draw", "runs can be repeated", ge=0),
+        Fixed.BATCHES,
+        mapped("inference.vllm.seed", TASKSET + "seed"),
+    ] = 0
+
+
+class Order(Length, frozen=True, kw_only=True):
+    """How far sampling and training overlap."""
+
+    heading: ClassVar[str] = "Order of sampling and training"
+
+    num_substeps: Annotated[
+        int,
+        About(
+            "Optimiser steps (optim_step) per batch",
+            "1: all data of a batch are on-policy",
+            "optimiser steps",
+            ge=1,
+        ),
+        Fixed.BATCHES,
+        refused("Prime-RL makes one optimiser step of a batch", 1),
+    ] = 1
+    stream: Annotated[
+        bool,
+        About(
+            "Accumulate gradients (forward_backward) group by group as trials finish, not once at"
+            " the end of the batch",
+            "off: all advantages and the normaliser are known first",
+        ),
+        Fixed.BATCHES,
+        refused("Prime-RL computes gradients of whole batches", False),
+    ] = False
+    max_steps_off_policy: Annotated[
+        int,
+        About(
+            "Batches that may be sampled ahead of training: the largest staleness",
+            "0: sampling and training take turns, so a run can be repeated",
+            "steps",
+            ge=0,
+        ),
+        Fixed.BATCHES,
+        mapped("orchestrator.max_off_policy_steps"),
+    ] = 0

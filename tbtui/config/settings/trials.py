@@ -1,0 +1,252 @@
+"""How trials run, in training and in evaluation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from tbtui.config.settings.about import HARNESS, About, Fixed, Live, mapped, refused
+from tbtui.config.settings.learning import OWN_GROUPS
+from tbtui.config.settings.outcomes import Reviews
+
+_OWN_SERVERS = "workers in Prime-RL's environment servers stay"
+
+
+class Evaluation(Reviews, frozen=True, kw_only=True):
+    """When held-out tasks are evaluated, and how."""
+
+    heading: ClassVar[str] = "Evaluation"
+
+    eval_every: Annotated[
+        int,
+        About(
+            "Steps between evaluations; 0: only before and after training",
+            "a tenth of the time, at most",
+            "steps",
+            ge=0,
+        ),
+        Live("counts from the first step, as before"),
+        mapped("orchestrator.eval.interval"),
+    ] = 10
+    eval_group_size: Annotated[
+        int,
+        About("Trials of each held-out task", "1: pass@1 alone; more give pass@k", "trials", ge=1),
+        Fixed.EVALUATIONS,
+        mapped("orchestrator.eval.group_size"),
+    ] = 1
+    eval_temperature: Annotated[
+        float,
+        About(
+            "Sampling temperature in evaluation",
+            "as in training: the same policy is evaluated",
+            gt=0,
+        ),
+        Fixed.EVALUATIONS,
+        mapped("orchestrator.eval.sampling.temperature"),
+    ] = 1.0
+
+
+class Trials(Evaluation, frozen=True, kw_only=True):
+    """The agent, its sampling, its environment, and the workers."""
+
+    heading: ClassVar[str] = "Trials"
+
+    agent: Annotated[
+        Literal["terminus-2", "oracle"],
+        About(
+            "Agent: the policy through Terminus-2 or, only to evaluate, the task's own solution"
+            " (oracle)",
+            "terminus-2: the policy is what is trained",
+        ),
+        Fixed.TRIALS,
+        refused("in Prime-RL the policy acts, through Terminus-2", "terminus-2"),
+    ] = "terminus-2"
+    max_turns: Annotated[
+        int,
+        About(
+            "Most model calls in a trial",
+            "twice what the starter tasks need; 32 for another model",
+            "turns",
+            ge=1,
+        ),
+        Fixed.TRIALS,
+        mapped(HARNESS + "max_turns"),
+    ] = 6
+    max_tokens: Annotated[
+        int,
+        About(
+            "Most tokens of a completion",
+            "room for the longest answer of the starter tasks; for another model 8192, or a"
+            " quarter of context_limit",
+            "tokens",
+            ge=1,
+        ),
+        Fixed.TRIALS,
+        mapped("orchestrator.train.sampling.max_completion_tokens", HARNESS + "max_tokens"),
+    ] = 96
+    temperature: Annotated[
+        float,
+        About("Sampling temperature in training", "1: the policy itself is sampled", gt=0),
+        Fixed.TRIALS,
+        mapped("orchestrator.train.sampling.temperature"),
+    ] = 1.0
+    enable_summarize: Annotated[
+        bool,
+        About(
+            "Let the agent summarise its history when the context fills up",
+            "off: it costs model calls that short tasks don't need",
+        ),
+        Fixed.TRIALS,
+        mapped(HARNESS + "enable_summarize"),
+    ] = False
+    proactive_summarization_threshold: Annotated[
+        int,
+        About(
+            "Free context below which the agent summarises its history",
+            "Terminus-2's default",
+            "tokens",
+            ge=0,
+        ),
+        Fixed.TRIALS,
+        mapped(HARNESS + "proactive_summarization_threshold"),
+    ] = 8000
+    sample_timeout_sec: Annotated[
+        float,
+        About(
+            "Longest wait for a completion",
+            "a policy that hangs is a failure, not a slow one; 900 for another model",
+            "seconds",
+            gt=0,
+        ),
+        Live("holds for trials that start from now on"),
+        refused("verifiers has its own limits for a request to vLLM"),
+    ] = 300.0
+    trial_timeout_sec: Annotated[
+        float | None,
+        About(
+            "Most active time of the agent in a trial",
+            "none: the task's own limit",
+            "seconds",
+            gt=0,
+        ),
+        Fixed.TRIALS,
+        mapped(HARNESS + "trial_timeout_sec"),
+    ] = None
+    environment_type: Annotated[
+        str | None,
+        About(
+            "Where trials run: sandbox, docker, podman, an environment of Harbor's, module:Class;"
+            " auto: the sandbox, or Docker where that serves more of the tasks",
+            "none: what this machine has",
+            trust="class",
+        ),
+        mapped(HARNESS + "environment_type"),
+    ] = None
+    environment_kwargs: Annotated[
+        dict[str, Any],
+        About(
+            "Keyword arguments of the environment (environment_kwargs.NAME=VALUE)",
+            "empty: its own defaults",
+            trust="code",
+        ),
+        mapped(HARNESS + "environment_kwargs"),
+    ] = msgspec.field(default_factory=dict)
+    force_build: Annotated[
+        bool,
+        About(
+            "Build a task's Dockerfile even if the task names an image",
+            "off: an image spares the build; on where it can't be pulled",
+        ),
+        mapped(HARNESS + "force_build"),
+    ] = False
+    n_parallel_envs: Annotated[
+        int,
+        About("Trials that run at once", "trials wait more than they compute", "trials", ge=1),
+        Live("trials that run already end first"),
+        mapped("orchestrator.concurrency.max_inflight", HARNESS + "n_parallel_envs"),
+    ] = 16
+    env_starts_per_sec: Annotated[
+        float,
+        About(
+            "Most trials to start in a second; 0: no limit",
+            "0: sandboxes start at once; 1 where a service runs them",
+            "trials a second",
+            ge=0,
+        ),
+        Live("holds for the next trial that starts"),
+        mapped("orchestrator.tasks_per_minute"),
+    ] = 0.0
+    n_workers: Annotated[
+        int,
+        About(
+            "Worker processes that run the trials",
+            "two cores are the least that people have",
+            "processes",
+            ge=1,
+        ),
+        mapped(HARNESS + "n_workers"),
+    ] = 2
+    worker_max_mb: Annotated[
+        int,
+        About(
+            "Resident memory above which a worker is replaced; 0: never",
+            "twice what a healthy one takes",
+            "megabytes",
+            ge=0,
+        ),
+        refused(_OWN_SERVERS, 0),
+    ] = 512
+    worker_max_trials: Annotated[
+        int,
+        About(
+            "Trials after which a worker is replaced; 0: never",
+            "slow leaks of libraries stay small",
+            "trials",
+            ge=0,
+        ),
+        refused(_OWN_SERVERS, 0),
+    ] = 1000
+
+
+class Stragglers(Trials, frozen=True, kw_only=True):
+    """What is done about trials that take too long."""
+
+    heading: ClassVar[str] = "Stragglers"
+
+    step_deadline_sec: Annotated[
+        float | None,
+        About("Deadline of a step's trials, in active time", "none: no limit", "seconds", gt=0),
+        Live("holds for batches that begin from now on"),
+        refused("Prime-RL's steps have no deadline (it samples on past slow trials)", None),
+    ] = None
+    at_deadline: Annotated[
+        Literal["wait", "stop", "mask"],
+        About(
+            "After step_deadline_sec: only report it (wait), stop late trials and verify them"
+            " (stop), or leave them out (mask)",
+            "stop: stopped trials still have a verdict",
+        ),
+        Live("holds for batches that begin from now on"),
+        refused("Prime-RL's steps have no deadline"),
+    ] = "stop"
+    oversample: Annotated[
+        int,
+        About(
+            "Extra trials that each training group starts",
+            "0: they cost as much as others",
+            "trials",
+            ge=0,
+        ),
+        Fixed.BATCHES,
+        refused(OWN_GROUPS, 0),
+    ] = 0
+    oversample_keep: Annotated[
+        Literal["in_order", "first_finished"],
+        About(
+            "Which trials fill an oversampled group",
+            "in_order: first_finished favours short trials",
+        ),
+        Fixed.BATCHES,
+        refused(OWN_GROUPS),
+    ] = "in_order"

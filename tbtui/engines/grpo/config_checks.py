@@ -1,0 +1,81 @@
+"""Checks of our own trainer's settings: what contradicts itself, and what a policy can't do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tbtui.config import RunConfig, settings, to_json
+from tbtui.config.problems import Problem, error, errors_first
+from tbtui.engines.config_checks import common_problems, context_problems, listed
+from tbtui.engines.prices import price_list
+from tbtui.policies.registry import policy_problems
+
+if TYPE_CHECKING:
+    from tbtui.policies.base import PolicyInfo
+
+
+def grpo_problems(config: RunConfig) -> list[Problem]:
+    """What is wrong with the settings by themselves."""
+    return [
+        *_without_prime_rl(config),
+        *policy_problems(config),
+        *_budget(config),
+        *common_problems(config),
+    ]
+
+
+def unsupported(config: RunConfig, info: PolicyInfo) -> list[Problem]:
+    """What the policy, once it has started, can't do of what was asked for. The errors come
+    first."""
+    return errors_first([*_by_the_policy(config, info), *_context(config, info)])
+
+
+def _without_prime_rl(config: RunConfig) -> Iterator[Problem]:
+    for name in ("prime_rl_dir", "prime_rl_config", "num_train_gpus", "num_infer_gpus"):
+        if name in config.given:
+            yield error(f"{name}: only for engine=prime-rl; give that too, or leave it out")
+
+
+def _budget(config: RunConfig) -> Iterator[Problem]:
+    if config.max_cost is not None and not price_list(config).prices:
+        yield error(
+            f"max_cost={config.max_cost:g}: there are no prices to count by; give prices.prompt,"
+            " prices.sampled and prices.trained too"
+        )
+
+
+def _by_the_policy(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
+    values = to_json(config)
+    depending = {name for name, row in settings().items() if row.about.depends_on_policy}
+    for name in sorted((depending & config.given) - info.honours):
+        # Zero or none switches such a setting off, which any policy can do.
+        if values[name]:
+            yield error(
+                f"{name}={values[name]}: the {info.name} policy can't honour it; leave it out"
+            )
+    if config.max_steps_off_policy and not info.keeps_published:
+        yield error(
+            f"max_steps_off_policy={config.max_steps_off_policy}: the {info.name} policy's server"
+            " has one place for the weights that are sampled and those that are trained, and would"
+            " mix them up; leave it out"
+        )
+    # Without any loss it is only evaluated.
+    if info.losses and config.loss_fn not in info.losses:
+        yield error(f"loss_fn={config.loss_fn}: the {info.name} policy has {listed(info.losses)}")
+    if config.stream and not info.divides_gradient and config.loss_normalizer != "sum":
+        yield error(
+            f"stream=true: loss_normalizer={config.loss_normalizer} is known only at the end of a"
+            f" batch, and the {info.name} policy can't divide a gradient; choose"
+            " loss_normalizer=sum, or stream=false"
+        )
+
+
+def _context(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
+    if config.context_limit is not None and config.context_limit > info.context_limit:
+        yield error(
+            f"context_limit={config.context_limit}: {info.model_name} has {info.context_limit}"
+            " tokens"
+        )
+    limit = min(config.context_limit or info.context_limit, info.context_limit)
+    yield from context_problems(config, limit)

@@ -1,0 +1,215 @@
+"""What is measured of a step, of an evaluation and of a run's cost, in numbers.
+
+Names are those that tinker-cookbook made customary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tbtui.algorithm.costs import Costs, Spent, Tokens, outcome_metrics, turn_metrics
+from tbtui.algorithm.evaluation import TaskAttempts, attempts, pass_rate, pass_rates
+from tbtui.algorithm.metrics import group_metrics
+from tbtui.algorithm.step import ScoredGroup
+from tbtui.config import RunConfig
+from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.prices import price_list
+from tbtui.journal.events import Estimate, EvalFinished, Outcome
+from tbtui.journal.figures import dollars
+from tbtui.policies.base import Policy
+
+# A step
+
+
+def step_metrics(groups: Sequence[ScoredGroup[Rollout]], max_tokens: int) -> dict[str, float]:
+    """Rewards, outcomes, lengths and times of a step's trials.
+
+    `max_tokens`: that a completion may have.
+    """
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    metrics = {
+        "env/all/total_episodes": float(len(rollouts)),
+        "env/all/unscored_episodes": float(len(rollouts) - len(rewards)),
+        "time/trial_mean": _mean([rollout.seconds for rollout in rollouts]),
+        **turn_metrics([rollout.turns for rollout in rollouts]),
+        **outcome_metrics((rollout.outcome for rollout in rollouts), Outcome),
+        **group_metrics([group.result for group in groups]),
+        **_prefix_extended(groups),
+    }
+    if rewards:
+        metrics["env/all/reward/total"] = _mean(rewards)
+        metrics["env/all/pass_rate"] = _mean([float(reward >= 1) for reward in rewards])
+    return metrics | _waited_for(rollouts) | _truncated_turns(rollouts, max_tokens)
+
+
+def _truncated_turns(rollouts: Sequence[Rollout], max_tokens: int) -> dict[str, float]:
+    """Share of the model calls that were cut off at `max_tokens`."""
+    calls = [call for rollout in rollouts for call in rollout.calls]
+    if not calls:
+        return {}
+    cut_off = sum(len(call.completion_ids) >= max_tokens for call in calls)
+    return {"env/all/frac_truncated_turns": cut_off / len(calls)}
+
+
+def _prefix_extended(groups: Sequence[ScoredGroup[Rollout]]) -> dict[str, float]:
+    """Share of the prompts after a trial's first that go on from its earlier tokens exactly.
+
+    Each of the others opened a training sequence of its own: its history had been rewritten.
+    """
+    later = extended = 0
+    for group in groups:
+        for rollout, segments in zip(group.rollouts, group.segments, strict=True):
+            if rollout.calls:
+                later += len(rollout.calls) - 1
+                extended += len(rollout.calls) - len(segments)
+    return {"env/all/prefix_extended": extended / later} if later else {}
+
+
+def useful_groups(groups: Sequence[ScoredGroup[Rollout]]) -> int:
+    """How many had something to teach."""
+    return sum(any(group.result.advantages) for group in groups)
+
+
+def _waited_for(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Where the trial that the step waited for longest spent its time, in seconds by phase.
+
+    A step's sampling is over when its last trial is: `time/wait/*` is that trial's breakdown,
+    earlier attempts and time in the queue included. `time/trials/*` is the sum over all trials.
+    """
+    spent = [rollout.spent.by_phase() for rollout in rollouts]
+    longest = max(spent, key=lambda phases: sum(phases.values()))
+    return {f"time/wait/{phase}": seconds for phase, seconds in longest.items()} | {
+        f"time/trials/{phase}": sum(phases[phase] for phases in spent) for phase in longest
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+# An evaluation never touches training state. It samples from the published weights and hands the
+# policy nothing to train on; its random draws come from streams of their own (`plan_groups` with
+# purpose `eval`), which are the same at every step, so that two evaluations of a run differ by
+# their weights alone; it takes no task from the training order; and a policy's draws depend on each
+# request's own seed, not on what else was sampled. The tests train with and without evaluations and
+# compare every reward.
+
+
+def summarize(
+    rollouts: Sequence[Rollout],
+    step: int,
+    weights_version: int,
+    temperature: float,
+    *,
+    not_tried: int = 0,
+) -> EvalFinished:
+    """Pass rates over all tasks, by task, by kind of task, and by data set if there are several.
+
+    To pass is a reward of 1. Each rate is a mean over tasks, so that a task some of whose trials
+    could not be scored weighs no less than another; a task none of whose trials was scored is
+    left out, and counted, together with the `not_tried` ones that can't be used at all.
+    """
+    by_task = {
+        task: attempts(rewards)
+        for task, rewards in _grouped((r.plan.task.name, r.reward) for r in rollouts).items()
+    }
+    kinds = {r.plan.task.name: r.plan.task.kind or r.plan.task.name for r in rollouts}
+    by_kind = _grouped((kinds[task], tried) for task, tried in by_task.items())
+    datasets = {r.plan.task.name: r.plan.task.dataset for r in rollouts}
+    by_dataset = _grouped((datasets[task], tried) for task, tried in by_task.items())
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    rates = pass_rates(list(by_task.values()))
+    return EvalFinished(
+        step=step,
+        weights_version=weights_version,
+        temperature=temperature,
+        pass_rate=rates[1].value if rates else None,
+        scored=len(rewards),
+        unscored=len(rollouts) - len(rewards),
+        by_kind=_first_attempt(by_kind),
+        by_dataset=_first_attempt(by_dataset) if len(by_dataset) > 1 else {},
+        pass_at={
+            k: Estimate(value=rate.value, low=rate.low, high=rate.high) for k, rate in rates.items()
+        },
+        by_task=_first_attempt({task: [tried] for task, tried in by_task.items()}),
+        mean_reward=sum(rewards) / len(rewards) if rewards else None,
+        unscored_tasks=sum(not tried.scored for tried in by_task.values()) + not_tried,
+    )
+
+
+def _grouped[T](pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    groups: dict[str, list[T]] = {}
+    for name, member in pairs:
+        groups.setdefault(name, []).append(member)
+    return groups
+
+
+def _first_attempt(parts: Mapping[str, Sequence[TaskAttempts]]) -> dict[str, float]:
+    """pass@1 of each part that has a scored trial, by name."""
+    rates = {name: pass_rate(tasks, 1) for name, tasks in sorted(parts.items())}
+    return {name: rate.value for name, rate in rates.items() if rate is not None}
+
+
+# Cost
+
+
+class Spending:
+    """Counts tokens and storage of one process of a run, from what was spent before it on."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        spent: Spent,
+        policy: Policy,
+        to_come: Callable[[], tuple[int, int]],
+    ) -> None:
+        """`to_come`: steps and evaluations that the run has before it."""
+        self._costs = Costs(spent, price_list(config).prices)
+        self._policy = policy
+        self._to_come = to_come
+        self._stored_since = time.monotonic()
+        self._forecast_said = False
+
+    @property
+    def usd(self) -> float:
+        return self._costs.spent.usd
+
+    def over(self, limit: float | None) -> bool:
+        """Whether `limit` (US dollars) has been reached."""
+        return limit is not None and self.usd >= limit
+
+    def add(self, tokens: Tokens) -> None:
+        """Count what belongs to the totals alone."""
+        self._costs.add(tokens)
+
+    def step(self, tokens: Tokens, useful_groups: int) -> dict[str, float]:
+        """The metrics of a step that consumed `tokens`, and of the run with it."""
+        self._count_storage()
+        metrics = self._costs.step(tokens, useful_groups)
+        if (forecast := self._costs.forecast(*self._to_come())) is not None:
+            metrics["cost/forecast_usd"] = forecast
+        return metrics
+
+    def evaluation(self, tokens: Tokens) -> dict[str, float]:
+        """The metrics of an evaluation that consumed `tokens`, and of the run with it."""
+        self._count_storage()
+        return self._costs.evaluation(tokens)
+
+    def forecast_line(self) -> str | None:
+        """What the whole run will cost, by its steps so far; None: said before, or unknown."""
+        forecast = self._costs.forecast(*self._to_come())
+        if self._forecast_said or forecast is None:
+            return None
+        self._forecast_said = True
+        return f"cost: {dollars(self.usd)} so far, about {dollars(forecast)} by the end of the run"
+
+    def _count_storage(self) -> None:
+        """What the server has held for us since this was asked last."""
+        if not self._costs.counts_storage:
+            return
+        now, stored = time.monotonic(), self._policy.status().stored_bytes
+        if stored is not None:
+            self._costs.stored(stored, now - self._stored_since)
+        self._stored_since = now

@@ -1,0 +1,187 @@
+"""Trials that are queued or running: their places, and the attempts that fill them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from tbtui.engines.trials.admission import Slot
+from tbtui.journal.events import PhaseSeconds, Purpose, TrialFinished, TrialPhase
+from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted, TrialFacts
+from tbtui.rollout.outcome import Decision
+
+
+class Planned(Protocol):
+    """What a place is for."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Unique among the places that are open."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """Its name for a person."""
+        ...
+
+    @property
+    def purpose(self) -> Purpose: ...
+
+
+class Model(Protocol):
+    """Answers the model calls of one trial's agent."""
+
+    async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | None:
+        """The answer for the agent; None: it gets none, because its run is being ended.
+
+        What it raises is no failure of the model but ours.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnd:
+    """How an attempt ended. `facts` is None where it never began, or its worker died."""
+
+    decision: Decision
+    facts: TrialFacts | None
+    incident: str | None = None
+    """Names what ended several trials at once."""
+
+    def because(self, reason: str) -> TrialEnd:
+        """The same end, with another reason."""
+        return dataclasses.replace(self, decision=dataclasses.replace(self.decision, reason=reason))
+
+    def event(self, attempt: Attempt, reward: float | None, turns: int = 0) -> TrialFinished:
+        """The event that says so.
+
+        Args:
+            reward: the one in force.
+            turns: how many there were, where there are no facts.
+        """
+        facts = self.facts
+        seconds = facts.seconds if facts is not None else PhaseSeconds()
+        return TrialFinished(
+            trial=attempt.trial,
+            outcome=self.decision.outcome,
+            reason=self.decision.reason,
+            verdict=self.decision.verdict,
+            reward=reward,
+            turns=facts.turns if facts is not None else turns,
+            seconds=msgspec.structs.replace(seconds, queue=attempt.queued_sec),
+            verifier_output=facts.verifier_output if facts is not None else "",
+        )
+
+
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One attempt at a trial: queued until it has a slot."""
+
+    trial: str
+    step: int
+    """Attempts of earlier steps start first."""
+    model: Model
+    ended: asyncio.Future[TrialEnd] = field(default_factory=_future)
+    withdrawn: asyncio.Future[None] = field(default_factory=_future)
+    """Done when it is not wanted any more, queued or running."""
+    slot: Slot | None = None
+    phase: TrialPhase = TrialPhase.SETUP
+    """What its worker reported last; without a slot, it is queued."""
+    queued_sec: float = 0.0
+    """How long it waited for its slot."""
+    paused: Literal["pause", "freeze"] | None = None
+    held: bool = False
+    """A person paused this very trial: it stays paused when the whole run goes on."""
+    typist: str = ""
+    """Who has taken it over, or will have at its next turn boundary."""
+    taken: bool = False
+    """It is paused at a turn boundary, and the typist may type."""
+    ended_because: str | None = None
+    """Why a person, or its batch, ended it."""
+    keystrokes: list[str] = field(default_factory=list)
+    """What the agent has sent, a command each."""
+
+    def end(self, end: TrialEnd) -> None:
+        """The first end counts."""
+        if not self.ended.done():
+            self.ended.set_result(end)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise `error` where its end is awaited."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+            self.ended.exception()  # while it is queued, nothing awaits it
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A place for one trial, filled by one attempt after the other."""
+
+    plan: Planned
+    attempt: Attempt | None = None
+    again: str | None = None
+    """Why a person wants a fresh attempt; None: nobody does."""
+    final: asyncio.Event = field(default_factory=asyncio.Event)
+    """No further attempt is made."""
+    late: bool = False
+    """Its step's deadline passed while a person held it."""
+
+
+class Attempts:
+    """All that are queued or running."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, int], Place] = {}
+        self._filled: dict[str, Place] = {}
+        self._rested = asyncio.Event()
+        """One more is paused or over."""
+
+    def open_place(self, place: Place) -> None:
+        self._places[place.plan.key] = place
+
+    def close_place(self, place: Place) -> None:
+        # A place that is tried again after its end has been opened anew, by another task.
+        if self._places.get(place.plan.key) is place:
+            del self._places[place.plan.key]
+
+    def place(self, plan: Planned) -> Place | None:
+        return self._places.get(plan.key)
+
+    def fill(self, place: Place, attempt: Attempt) -> None:
+        place.attempt = attempt
+        self._filled[attempt.trial] = place
+
+    def vacate(self, place: Place, attempt: Attempt) -> None:
+        place.attempt = None
+        del self._filled[attempt.trial]
+        self._rested.set()
+
+    def mark(self, attempt: Attempt, paused: Literal["pause", "freeze"] | None) -> None:
+        attempt.paused = paused
+        self._rested.set()
+
+    async def at_rest(self) -> None:
+        """Wait until each is queued or paused."""
+        while any(attempt.slot is not None and not attempt.paused for attempt in self):
+            self._rested.clear()
+            await self._rested.wait()
+
+    def find(self, trial: str) -> tuple[Place, Attempt] | None:
+        place = self._filled.get(trial)
+        return (place, place.attempt) if place and place.attempt else None
+
+    def get(self, trial: str) -> Attempt | None:
+        found = self.find(trial)
+        return found[1] if found else None
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return iter([place.attempt for place in self._filled.values() if place.attempt])

@@ -1,0 +1,147 @@
+"""`tbtui export`: recorded trials into files, or one to the output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from tbtui.config import parse_settings
+from tbtui.export.record import ExportError, TrialRecord, read_advantages, read_trial
+from tbtui.journal.database import JournalError, require_format
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory, find_run
+from tbtui.journal.timeline import find_trial
+from tbtui.paths import PathError, expanded
+from tbtui.view.exports import ExportFormat, file_name
+
+
+def export(
+    run: str, trial: str | None, format: ExportFormat, out: Path | None, *, overwrite: bool
+) -> str:
+    """Do it; returns one line that says where it went, empty when it went to the output.
+
+    Raises:
+        ConfigError, ExportError, RunDirectoryError, JournalError, TrialNameError: one line for a
+            person.
+    """
+    directory = find_run(run, parse_settings([]).logs_dir)
+    require_format(directory)
+    if out is not None and str(out) != "-":
+        try:
+            out = expanded(out)
+        except PathError as error:
+            raise ExportError(f"--out {error}") from error
+    if trial is None:
+        return _all(directory, format, out, overwrite=overwrite)
+    return _one(directory, find_trial(directory, trial), format, out, overwrite=overwrite)
+
+
+def _one(
+    run: RunDirectory, trial: str, format: ExportFormat, out: Path | None, *, overwrite: bool
+) -> str:
+    if str(out) == "-":
+        sys.stdout.write(rendered(read_trial(run, trial), format))
+        return ""
+    path = out if out is not None else Path(file_name(trial, format))
+    if path.is_dir():
+        path /= file_name(trial, format)
+    export_trial(run, trial, format, path, overwrite=overwrite)
+    return f"wrote {path}"
+
+
+def _all(run: RunDirectory, format: ExportFormat, out: Path | None, *, overwrite: bool) -> str:
+    if str(out) == "-":
+        raise ExportError("- takes one trial: name it, or a directory with --out")
+    directory = out if out is not None else Path(f"{run.name}-{format}")
+    if directory.is_file():
+        raise ExportError(f"{directory}: a file; name a trial, or a directory for all of them")
+    advantages = read_advantages(run)
+    written, without = 0, 0
+    unreadable: list[JournalError] = []
+    for trial in _finished(run):
+        if format == "cast" and not run.recording(trial).is_file():
+            without += 1
+            continue
+        path = directory / file_name(trial, format)
+        try:
+            export_trial(run, trial, format, path, overwrite=overwrite, advantages=advantages)
+        except JournalError as error:
+            unreadable.append(error)
+            continue
+        written += 1
+    rest = f"; {without} without a recording" if without else ""
+    said = f"wrote {written} trials to {directory}{rest}"
+    if unreadable:
+        raise ExportError(f"{said}; not {len(unreadable)} more: {unreadable[0]}")
+    return said
+
+
+def _finished(run: RunDirectory) -> list[str]:
+    with closing(JournalReader(run)) as reader:
+        return reader.trials("trial_finished")
+
+
+def export_trial(
+    run: RunDirectory,
+    trial: str,
+    format: ExportFormat,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    advantages: Mapping[str, float | None] | None = None,
+) -> None:
+    """Write a trial to a file, whole or not at all.
+
+    Args:
+        advantages: `read_advantages` of the run, for a caller that writes many; else they are read.
+
+    Raises:
+        ExportError: the file is there already or can't be written; or the trial isn't there, or
+            has nothing of this kind.
+        JournalError: the journal can't be read.
+    """
+    try:
+        path = expanded(path)
+    except PathError as error:
+        raise ExportError(str(error)) from error
+    if path.exists() and not overwrite:
+        raise ExportError(f"{path} is there already; choose another name")
+    text = rendered(read_trial(run, trial, advantages), format)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise ExportError(f"{path}: can't be written ({error.strerror or error})") from error
+
+
+def rendered(record: TrialRecord, format: ExportFormat) -> str:
+    """The file's text.
+
+    Raises:
+        ExportError: the trial has nothing of this kind.
+    """
+    match format:
+        case "cast":
+            from tbtui.export.formats import cast
+
+            return cast(record)
+        case "atif":
+            from tbtui.export.formats import atif
+
+            return atif(record)
+        case "jsonl":
+            from tbtui.export.formats import json_lines
+
+            return json_lines(record)
+        case "html":
+            from tbtui.export.page import page
+
+            return page(record)

@@ -1,0 +1,137 @@
+"""Figures and words that several readers of a journal need alike.
+
+Planned steps, time without a process, held-out pass rates, money.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from tbtui.journal.events import (
+    Entry,
+    EvalFinished,
+    RunContinued,
+    RunPhase,
+    RunPhaseChanged,
+    RunStarted,
+)
+
+
+def planned_steps(settings: Mapping[str, Any], train_tasks: int) -> int:
+    """Steps that a run of these settings takes on so many training tasks.
+
+    `max_steps`, or as many as `n_epochs` passes over the tasks need: the fewer of those given.
+    """
+    limits = []
+    if (most := settings.get("max_steps")) is not None:
+        limits.append(int(most))
+    if (epochs := settings.get("n_epochs")) is not None and train_tasks:
+        limits.append(ceil(epochs * train_tasks / int(settings.get("batch_size", 1))))
+    return min(limits, default=0)
+
+
+Gap = tuple[float, float]
+"""From the last event of a process to the first one of the next."""
+
+
+@dataclass(slots=True)
+class Downtime:
+    """Fold every event of the journal in.
+
+    That a run goes on is journalled when its policy is loaded: what another process wrote before
+    that begins with a phase, too.
+    """
+
+    seconds: float = 0.0
+    gaps: tuple[Gap, ...] = ()
+    """Before the process that runs it now, or ran it last."""
+    _latest: float = 0.0
+    _process: tuple[str, int] = ("", 0)
+    _starts: list[Gap] = field(default_factory=list)
+    """Before each phase that may be a process's first one."""
+
+    def see(self, entry: Entry) -> None:
+        match event := entry.event:
+            case RunPhaseChanged():
+                if event.phase is not RunPhase.STARTING:
+                    self._starts.clear()
+                elif self._latest:
+                    self._starts.append((self._latest, entry.time))
+            case RunStarted():
+                self._starts.clear()
+                self._process = (event.host, event.pid)
+            case RunContinued():
+                # One that has lost its policy goes on in the same process.
+                again = (event.host, event.pid) == self._process
+                self.gaps = () if again else tuple(self._starts) or ((self._latest, entry.time),)
+                self.seconds += sum(max(0.0, until - since) for since, until in self.gaps)
+                self._starts.clear()
+                self._process = (event.host, event.pid)
+            case _:
+                pass
+        self._latest = entry.time
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """One evaluation."""
+
+    step: int
+    rate: float | None
+    """Pass rate, over the tasks that have a scored trial; None: no task has."""
+    tasks: int
+    """Those that have; 0 where the journal says nothing of single tasks."""
+    unscored_tasks: int
+    trials: int
+    mean_reward: float | None
+
+    @classmethod
+    def of(cls, event: EvalFinished) -> HeldOut:
+        return cls(
+            event.step,
+            event.pass_rate,
+            len(event.by_task),
+            event.unscored_tasks,
+            event.scored + event.unscored,
+            event.mean_reward,
+        )
+
+    @property
+    def coverage(self) -> str:
+        """`of 4 of 11 tasks; 7 unscored`; empty where the rate is of all."""
+        if not self.unscored_tasks or self.rate is None:
+            return ""
+        return f"of {self.tasks} of {self.tasks + self.unscored_tasks} tasks" + (
+            f"; {self.unscored_tasks} unscored"
+        )
+
+    @property
+    def words(self) -> str:
+        """`0.25 of 4 of 11 tasks; 7 unscored`."""
+        if self.rate is None:
+            tasks = self.unscored_tasks
+            return f"unscored ({tasks} task{'s' * (tasks != 1)})" if tasks else "unscored"
+        return f"{self.rate:.2f} {self.coverage}".rstrip()
+
+
+def pass_rates_in_words(first: HeldOut, last: HeldOut) -> str:
+    """`held-out pass rate 0.33 → 0.85`, or that of the one there is."""
+    if last.trials == 1:
+        # Nothing to take a rate of.
+        reward = last.rate if last.mean_reward is None else last.mean_reward
+        return "one trial, unscored" if reward is None else f"one trial, reward {reward:g}"
+    if first == last:
+        return f"held-out pass rate {last.words}"
+    if first.rate is not None and first.coverage == last.coverage:
+        return f"held-out pass rate {first.rate:.2f} → {last.words}"
+    return f"held-out pass rate {first.words} → {last.words}"
+
+
+def dollars(usd: float) -> str:
+    """US dollars, in cents; less than ten cents with two significant digits."""
+    if usd == 0 or usd >= 0.1:
+        return f"${usd:,.2f}"
+    return f"${usd:.2g}" if usd >= 1e-4 else "<$0.0001"

@@ -1,0 +1,247 @@
+"""The panes of the latest steps: rewards, where the time went, notes with alarms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+
+from tbtui.ui.drawing.charts import Bin, bar, reward_bins
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import Name, rate, visible_lines, wrap
+from tbtui.ui.input.keys import bindings
+from tbtui.ui.panes.bars import with_key
+from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane, Pane
+from tbtui.ui.theme.glyphs import ALARM_MARK, LEFT_OUT_MARK
+from tbtui.view.estimate import remaining_sec, time_left
+from tbtui.view.listing import RewardRange
+from tbtui.view.needs import needs
+from tbtui.view.state import SPENDINGS, Spending
+from tbtui.view.times import StepWait, step_wait, time_shares
+
+
+class RewardPane(Pane):
+    """Rewards of the latest training trials. A chosen bar filters the grid."""
+
+    BINDINGS = bindings("rewards")
+
+    class Chosen(Message):
+        """The grid is to show trials with these rewards; None: all."""
+
+        def __init__(self, rewards: RewardRange | None) -> None:
+            super().__init__()
+            self.rewards = rewards
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._bins: list[Bin] = []
+        self._chosen: RewardRange | None = None
+        """What was chosen, among bars that may have been others."""
+
+    def title(self, frame: Frame) -> str:
+        count = len(frame.state.rewards)
+        return f"reward, last {count}" if count else "reward"
+
+    def key(self, frame: Frame) -> Hashable:
+        state, chosen = frame.state, frame.listing.filter.rewards
+        return state.rollouts, tuple(state.rewards), tuple(state.left_out.items()), chosen
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, rewards = frame.palette, list(frame.state.rewards)
+        if not rewards:
+            return [row(width, (" after the first training trials", palette.faint))]
+        bins = self._bins = reward_bins(rewards, height - 2)
+        self._chosen = frame.listing.filter.rewards
+        places = self._places
+        most = max(each.count for each in bins)
+        label = max(len(each.label) for each in bins)
+        room = max(1, width - 7 - label)
+        rows = []
+        for place, each in enumerate(bins):
+            chosen = place in places
+            dim = bool(places) and not chosen
+            rows.append(
+                row(
+                    width,
+                    ("▸" if chosen else " ", palette.accent),
+                    (f"{each.label:<{label}} ", palette.accent if chosen else palette.muted),
+                    (
+                        bar(each.count / most, room),
+                        palette.faint if dim else palette.reward(each.value),
+                    ),
+                    (f" {each.count}", palette.text),
+                )
+            )
+        mean = sum(rewards) / len(rewards)
+        rows.append(row(width, (" mean ", palette.muted), (rate(mean), palette.strong)))
+        if any(frame.state.left_out.values()):
+            rows.append(row(width, *left_out_spans(frame, width)))
+        return rows
+
+    def action_choose(self, bars: int) -> None:
+        """Choose the bar so many further down; beyond the ends, none."""
+        if not self._bins:
+            return
+        # From none it is as from beyond the ends.
+        places = self._places or [len(self._bins), -1]
+        self._choose(places[-1] + bars if bars > 0 else places[0] + bars)
+
+    @property
+    def _places(self) -> list[int]:
+        """Places of the chosen bars: a chosen one may have split."""
+        if self._chosen is None:
+            return []
+        return [place for place, each in enumerate(self._bins) if each.value in self._chosen]
+
+    def _choose(self, place: int) -> None:
+        rewards = None
+        if 0 <= place < len(self._bins):
+            chosen = self._bins[place]
+            rewards = RewardRange(chosen.label, chosen.low, chosen.high)
+        self.post_message(self.Chosen(rewards))
+
+    def on_click(self, event: events.Click) -> None:
+        at = self.place_of(event)
+        if at is not None and at.y < len(self._bins):
+            self._choose(-1 if at.y in self._places else at.y)
+
+
+def left_out_spans(frame: Frame, width: int) -> list[Span]:
+    """Count the training trials that are not trained on, by reason; abbreviated where narrow."""
+    palette, counts = frame.palette, frame.state.left_out
+    lost, cancelled = counts["infrastructure"], counts["cancelled"]
+    masked, excluded = counts["masked"], counts["excluded"]
+    full = (
+        (lost, "!", " lost", palette.infrastructure),
+        (cancelled, "–", " cancelled", palette.muted),
+        (masked, LEFT_OUT_MARK, " masked", palette.attention),
+        (excluded, LEFT_OUT_MARK, " excluded", palette.attention),
+    )
+    short = (
+        (lost, "!", " lost", palette.infrastructure),
+        (cancelled, "–", "", palette.muted),
+        (masked + excluded, LEFT_OUT_MARK, " left out", palette.attention),
+    )
+    spans: list[Span] = []
+    for causes in (full, short):
+        spans = [(f" {mark} {count}{word} ", style) for count, mark, word, style in causes if count]
+        if sum(len(text) for text, _ in spans) <= width:
+            break
+    return spans
+
+
+class TimesPane(Pane):
+    """What the step waits for, and where the wall time of recent trials went."""
+
+    EVERY = MOMENT
+
+    def title(self, frame: Frame) -> str:
+        wait = step_wait(frame.outlook)
+        if wait is None:
+            return "where trials' time went"
+        return f"what step {wait.step} {'waits' if wait.live else 'waited'} for"
+
+    def key(self, frame: Frame) -> Hashable:
+        state = frame.state
+        return state.trials_finished, state.phase, state.step, int(frame.now)
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, state = frame.palette, frame.state
+        wait = step_wait(frame.outlook)
+        trials = time_shares(state.trials.values())
+        waited = wait.shares if wait is not None else {}
+        if not trials and not waited:
+            return [row(width, (" after the first trials", palette.faint))]
+        rows: list[Strip] = []
+        if waited:
+            heads: list[Span] = [("step", palette.faint), (" trials ", palette.faint)]
+            rows.append(split_row(width, self._held_up_by(frame, wait), heads))
+        shares = waited or trials
+        names = [name for name in SPENDINGS if max(shares.get(name, 0), trials.get(name, 0)) > 0]
+        names = _largest(names, shares, height - len(rows))
+        room = max(1, width - (24 if waited else 17))
+        longest = max(shares.values())
+        for name in names:
+            share = shares.get(name, 0.0)
+            bar_spans: list[Span] = [
+                (f" {name:<9} ", palette.muted),
+                (bar(share / longest, room), palette.spending[name]),
+            ]
+            numbers: list[Span] = [(f"{share:.0%}", palette.text)]
+            if waited:
+                numbers.append((f"{trials.get(name, 0):>6.0%} ", palette.muted))
+            rows.append(split_row(width, bar_spans, [*numbers, (" ", None)]))
+        return rows
+
+    def _held_up_by(self, frame: Frame, wait: StepWait | None) -> list[Span]:
+        palette = frame.palette
+        if wait is None or not wait.live:
+            return []
+        spans: list[Span] = []
+        for trial in frame.outlook.holding_up[:2]:
+            remaining = remaining_sec(trial, frame.state, frame.now)
+            spans += [(" ", None), (Name(trial.label), palette.text)]
+            if remaining is not None:
+                spans.append((f" {time_left(remaining)}", palette.muted))
+        return spans
+
+
+def _largest(names: list[Spending], shares: dict[Spending, float], most: int) -> list[Spending]:
+    """Return the largest names that fit, in their own order."""
+    kept = sorted(names, key=lambda name: -shares.get(name, 0.0))[: max(1, most)]
+    return [name for name in names if name in kept]
+
+
+_NOTE_GLYPHS = {"info": "·", "warning": "▲", "error": "✗", "alarm": ALARM_MARK}
+
+
+class NotesPane(GrowingPane):
+    """Notes and alarms, newest last, and below them what holds now."""
+
+    EVERY = MOMENT
+
+    def count(self, frame: Frame) -> int:
+        return frame.state.notes_made
+
+    def title(self, frame: Frame) -> str:
+        state = frame.state
+        warnings = sum(1 for note in state.notes if note.level in ("warning", "error"))
+        title = f"alarms {ALARM_MARK}{state.alarms_raised} · notes" if state.alarms else "notes"
+        return f"{title} ▲{warnings}" if warnings else title
+
+    def key(self, frame: Frame) -> Hashable:
+        return frame.state.notes_made, needs(frame.outlook)
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        palette, standing = frame.palette, needs(frame.outlook)
+        if not frame.state.notes and not standing:
+            return [row(width, (" no alerts", palette.faint))]
+        rows: list[Strip] = []
+        for note in frame.state.notes:
+            self.newest_row = len(rows)
+            style = {
+                "info": palette.muted,
+                "warning": palette.attention,
+                "error": palette.bad,
+                "alarm": palette.bad,
+            }[note.level]
+            stamp = time.strftime("%H:%M:%S", time.localtime(note.time))
+            lead: list[Span] = [
+                (f" {_NOTE_GLYPHS[note.level]} ", style),
+                (f"{stamp} ", palette.faint),
+            ]
+            for line in visible_lines(note.text)[:20]:
+                for part in list(wrap(line, width - 13))[:20] or [""]:
+                    rows.append(row(width, *lead, (part, palette.text)))
+                    lead = [(" " * 12, None)]
+        for need in standing:
+            # What holds now comes after what has been.
+            style = palette.muted if need.kind == "over" else palette.attention
+            glyph = "·" if need.kind == "over" else "▲"
+            for part in wrap(f"{need.text}{with_key(need, frame)}", width - 4):
+                rows.append(row(width, (f" {glyph} ", style), (part, style)))
+                glyph = " "
+        return rows

@@ -1,0 +1,43 @@
+"""A trial as the rules of `journal/verbs.py` see it: for the app and for `tbtui ctl`. Pure."""
+
+from __future__ import annotations
+
+from tbtui.journal.verbs import Standing
+from tbtui.journal.vocabulary import RunPhase
+from tbtui.view.state import RunState, TrialView
+
+
+def standing(trial: TrialView, state: RunState, name: str = "it", asker: str = "") -> Standing:
+    """
+    Args:
+        name: what refusals call the trial.
+        asker: who is about to ask; empty: not known.
+    """
+    return Standing(
+        trial=name,
+        phase=trial.phase,
+        paused=trial.paused,
+        frozen=trial.frozen,
+        typist=trial.typist,
+        taken=bool(trial.typist),
+        asker=asker,
+        held_out=trial.purpose == "eval",
+        excluded=trial.excluded,
+        successor=trial.successor or "",
+        step_open=trial.live or _open_to_change(trial, state),
+        has_tokens=bool(trial.completion_tokens),
+        prime_rl=is_prime_rl(state),
+    )
+
+
+def is_prime_rl(state: RunState) -> bool:
+    return state.settings.get("engine") == "prime-rl"
+
+
+def _open_to_change(trial: TrialView, state: RunState) -> bool:
+    """Whether its batch is not handed over yet, as far as the journal tells."""
+    if state.status is not None:
+        return False
+    if trial.purpose == "eval":
+        return state.phase is RunPhase.EVALUATING and trial.step == state.step
+    return any(step.step == trial.step for step in state.open_steps())

@@ -1,0 +1,240 @@
+"""Where time goes: of a trial, of a step's wait, of the run. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tbtui.journal.events import PhaseSeconds
+from tbtui.journal.vocabulary import RunPhase, TrialPhase
+from tbtui.view.estimate import Outlook
+from tbtui.view.state import (
+    ACTIVITIES,
+    SPENDINGS,
+    Activity,
+    RunState,
+    Spending,
+    StepView,
+    Stretch,
+    TrialView,
+)
+
+_SPENDING: dict[TrialPhase, Spending] = {
+    TrialPhase.QUEUED: "queue",
+    TrialPhase.MODEL: "sampling",
+    TrialPhase.ACTING: "commands",
+    TrialPhase.PAUSED: "paused",
+    TrialPhase.VERIFYING: "verifying",
+    TrialPhase.TEARDOWN: "teardown",
+    TrialPhase.FINISHED: "teardown",
+}
+
+
+def spending_of(phase: TrialPhase, detail: str) -> Spending:
+    """What the time of a phase counts as; set-up is distinguished by its detail."""
+    if phase is TrialPhase.SETUP:
+        return "build" if detail == "sandbox" else "setup"
+    return _SPENDING[phase]
+
+
+def spend(trial: TrialView, spending: Spending, now: float) -> None:
+    """From `now` on the trial's time goes to `spending`."""
+    since = trial.spent.get(trial.spending, 0.0)
+    trial.spent[trial.spending] = since + max(0.0, now - trial.spent_until)
+    trial.spending, trial.spent_until = spending, now
+
+
+def breakdown(trial: TrialView, now: float) -> dict[Spending, float]:
+    """Seconds by what they went to, in the order of a trial's life; zeros are left out.
+
+    Of a finished trial it is what was measured where the trial ran, of a live one what its
+    changes of phase say so far.
+    """
+    if trial.seconds is not None:
+        seconds = _measured(trial.seconds)
+        if any(seconds.values()):
+            return {name: value for name, value in seconds.items() if value > 0}
+    seconds = dict(trial.spent)
+    if trial.live:
+        so_far = seconds.get(trial.spending, 0.0)
+        seconds[trial.spending] = so_far + max(0.0, now - trial.spent_until)
+    return {name: seconds[name] for name in SPENDINGS if seconds.get(name, 0.0) > 0}
+
+
+def time_shares(trials: Iterable[TrialView], latest: int = 64) -> dict[Spending, float]:
+    """Where the wall time of the latest finished trials went; waiting in the queue left out.
+
+    Shares from 0 to 1, in the order of a trial's life.
+    """
+    sums: dict[Spending, float] = {}
+    for trial in [trial for trial in trials if trial.seconds is not None][-latest:]:
+        for name, seconds in breakdown(trial, 0.0).items():
+            if name != "queue":
+                sums[name] = sums.get(name, 0.0) + seconds
+    total = sum(sums.values())
+    return {name: sums[name] / total for name in SPENDINGS if name in sums} if total else {}
+
+
+def _measured(seconds: PhaseSeconds) -> dict[Spending, float]:
+    return {
+        "queue": seconds.queue,
+        "build": seconds.build,
+        "setup": seconds.setup,
+        "sampling": seconds.sampling,
+        "commands": seconds.commands,
+        "paused": seconds.paused,
+        "verifying": seconds.verifying,
+        "teardown": seconds.teardown,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Where a step's wall time went, in the order of `ACTIVITIES`."""
+
+    step: int
+    seconds: dict[Activity, float]
+    live: bool
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+def step_times(stretches: deque[Stretch], now: float, latest: int) -> list[StepTimes]:
+    """Times of the latest steps, the last one last."""
+    steps: dict[int, dict[Activity, float]] = {}
+    live = -1
+    for stretch in reversed(stretches):
+        if stretch.step not in steps and len(steps) == latest:
+            break
+        if stretch.until is None:
+            live = stretch.step
+        seconds = (now if stretch.until is None else stretch.until) - stretch.since
+        spent = steps.setdefault(stretch.step, {})
+        spent[stretch.activity] = spent.get(stretch.activity, 0.0) + max(0.0, seconds)
+    return [
+        StepTimes(step, {name: spent[name] for name in ACTIVITIES if name in spent}, step == live)
+        for step, spent in sorted(steps.items())
+    ]
+
+
+def note_activity(state: RunState, now: float) -> None:
+    """Begin another stretch if the run does something else now."""
+    doing = _doing(state)
+    open_stretch = state.timeline[-1] if state.timeline else None
+    if open_stretch is not None and open_stretch.until is None:
+        if doing == (open_stretch.activity, open_stretch.step):
+            return
+        open_stretch.until = now
+    if doing is not None:
+        state.timeline.append(Stretch(*doing, now))
+
+
+def cut_off(state: RunState, gaps: Iterable[tuple[float, float]]) -> None:
+    """End the stretches where a `gap` without a process began."""
+    for since, until in gaps:
+        for stretch in reversed(state.timeline):
+            if stretch.until is not None and stretch.until <= since:
+                break
+            if stretch.since < until:
+                stretch.until = max(since, stretch.since)
+
+
+def _doing(state: RunState) -> tuple[Activity, int] | None:
+    under_way = state.open_steps()
+    match state.phase:
+        case RunPhase.STOPPING | RunPhase.FINISHED:
+            return None
+        case RunPhase.STARTING:
+            activity: Activity = "starting"
+            step = state.step
+        case RunPhase.EVALUATING:
+            activity, step = "evaluating", state.step
+        case RunPhase.SAVING:
+            activity, step = "saving", state.step
+        case RunPhase.REVIEWING:
+            activity, step = "reviewing", state.phase_step + 1
+        case RunPhase.TRAINING:
+            # The next step may begin a moment before the phase ends.
+            activity, step = "training", state.phase_step + 1
+        case RunPhase.SAMPLING:
+            step = under_way[0].step if under_way else state.step + 1
+            last_ones = bool(under_way) and _last_ones(under_way[0])
+            activity = "waiting" if last_ones else "sampling"
+    if state.paused:
+        activity = "paused"
+    elif state.policy_lost is not None:
+        activity = "waiting"
+    return activity, step
+
+
+def _last_ones(step: StepView) -> bool:
+    """At least three quarters of what was queued has ended, and not all."""
+    return step.ended < step.queued <= step.ended / 3 * 4
+
+
+METRIC = "time/wait/"
+"""Before the name of a spending, in a step's metrics; seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepWait:
+    """The time of the trial that a step waited for longest, earlier attempts included."""
+
+    step: int
+    seconds: dict[Spending, float]
+    """Seconds of the critical path by what they went to, in the order of a trial's life."""
+    live: bool
+    """The step is still being sampled."""
+
+    @property
+    def shares(self) -> dict[Spending, float]:
+        """From 0 to 1."""
+        total = sum(self.seconds.values())
+        return {name: seconds / total for name, seconds in self.seconds.items()} if total else {}
+
+
+def step_wait(outlook: Outlook) -> StepWait | None:
+    """What the step under way waits for, or what the latest one waited for."""
+    state = outlook.state
+    if not state.steps:
+        return None
+    step = next(iter(state.open_steps()), None)
+    if state.phase is RunPhase.SAMPLING and step is not None:
+        batch = (step.step, "train")
+        members = [t for t in outlook.holding_up if (t.step, t.purpose) == batch]
+        if members:
+            return StepWait(step.step, _with_earlier_attempts(members[0], state, outlook.now), True)
+    return next(
+        (
+            waited
+            for each in reversed(state.steps)
+            if (waited := measured_wait(each.step, each.metrics)) is not None
+        ),
+        None,
+    )
+
+
+def in_words(wait: StepWait, most: int = 2) -> str:
+    """`sampling 61%, commands 24%`: the largest shares."""
+    largest = sorted(wait.shares.items(), key=lambda share: -share[1])[:most]
+    return ", ".join(f"{name} {share:.0%}" for name, share in largest if share >= 0.005)
+
+
+def measured_wait(step: int, metrics: dict[str, float]) -> StepWait | None:
+    """The wait in a finished step's metrics, if it is there."""
+    seconds: dict[Spending, float] = {
+        name: metrics[METRIC + name] for name in SPENDINGS if metrics.get(METRIC + name, 0) > 0
+    }
+    return StepWait(step, seconds, False) if seconds else None
+
+
+def _with_earlier_attempts(trial: TrialView, state: RunState, now: float) -> dict[Spending, float]:
+    seconds = breakdown(trial, now)
+    while trial.predecessor is not None and (earlier := state.trials.get(trial.predecessor)):
+        for name, value in breakdown(earlier, now).items():
+            seconds[name] = seconds.get(name, 0.0) + value
+        trial = earlier
+    return {name: seconds[name] for name in SPENDINGS if name in seconds}

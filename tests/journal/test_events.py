@@ -1,0 +1,171 @@
+"""Events as JSON: journals of every tbtui so far are read, and what is written reads the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tbtui.journal import events
+from tbtui.journal.events import (
+    EVENT_TYPES,
+    EventError,
+    HumanTyped,
+    Noted,
+    PhaseSeconds,
+    RunResumed,
+    RunStarted,
+    SettingsChanged,
+    StepFinished,
+    TrialFinished,
+    TrialQueued,
+    TrialRelabelled,
+    TurnStarted,
+    decode,
+    decode_any,
+    encode,
+    fields_of,
+)
+from tbtui.journal.typed import Typed
+
+WRITTEN = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "events_of_old.jsonl").read_text().splitlines()
+]
+"""At least two events of each kind, as they were written before there was msgspec: once with all
+that can be left out left out, once with texts and numbers that are hard to write."""
+
+
+def test_there_is_an_old_event_of_each_kind() -> None:
+    assert {each["kind"] for each in WRITTEN} == set(EVENT_TYPES)
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES)
+def test_what_was_written_is_read_and_written_again(kind: str) -> None:
+    for each in WRITTEN:
+        if each["kind"] != kind:
+            continue
+        event = decode(kind, each["body"])
+        assert event.kind == kind
+        written = json.loads(each["body"])
+        assert json.loads(encode(event)) == _read(kind, written)
+        assert list(json.loads(encode(event))) == list(written)
+        assert decode(kind, encode(event)) == event
+        told = json.dumps(fields_of(event))
+        assert decode_any(told.encode()) == event
+        assert json.loads(told) == {"kind": kind, **_read(kind, written)}
+
+
+def _read(kind: str, written: dict[str, Any]) -> dict[str, Any]:
+    """A reward that can't be trained on is none."""
+    if kind in ("trial_finished", "trial_relabelled"):
+        for name in ("reward", "before"):
+            if abs(written.get(name) or 0.0) > 1e6:
+                written = {**written, name: None}
+    return written
+
+
+def test_every_event_has_a_kind() -> None:
+    """The union of all events has left out none."""
+    classes = [each for each in vars(events).values() if isinstance(each, type)]
+    known = {each for each in classes if issubclass(each, events.Event)}
+    assert known - {events.Event, events.TrialEvent} == set(EVENT_TYPES.values())
+    assert EVENT_TYPES["run_started"] is RunStarted
+    assert (RunStarted.kind, TrialQueued.kind) == ("run_started", "trial_queued")
+
+
+def test_an_event_does_not_change_and_is_like_one_that_says_the_same() -> None:
+    event = TurnStarted(trial="a", turn=1)
+    with pytest.raises(AttributeError):
+        event.turn = 2  # type: ignore[misc]
+    assert event == TurnStarted(trial="a", turn=1)
+    assert event != TurnStarted(trial="a", turn=2)
+    assert RunResumed() != events.RunPaused()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("no_such", "{}"),
+        ("run_resumed", '{"x": 1}'),
+        ("run_resumed", "[]"),
+        ("run_resumed", ""),
+        ("turn_started", '{"trial": "a"}'),
+        ("turn_started", '{"trial": "a", "turn": "many"}'),
+        ("turn_started", '{"trial": "a", "turn": 1.5}'),
+        ("turn_started", '{"trial": "a", "turn": null}'),
+        ("noted", '{"level": "loud", "text": ""}'),
+        ("noted", '{"level": "info", "text": "\\ud800"}'),
+        ("noted", b'{"level": "info", "text": "\xff"}'),
+        ("noted", None),
+        ("noted", 3.5),
+        ("trial_finished", '{"trial": "a", "outcome": "won"}'),
+        ("settings_changed", '{"settings": {}, "before": ' + '{"a":' * 100_000),
+    ],
+)
+def test_what_is_no_event_is_an_error(kind: str, body: Any) -> None:
+    with pytest.raises(EventError):
+        decode(kind, body)
+
+
+def test_what_an_older_journal_has_of_a_group_and_this_one_does_not_know_is_passed_over() -> None:
+    task = {"name": "a", "split": "train", "colour": "red"}
+    body = json.loads(next(e["body"] for e in WRITTEN if e["kind"] == "run_started"))
+    event = decode("run_started", json.dumps({**body, "tasks": [task]}))
+    assert isinstance(event, RunStarted)
+    assert event.tasks[0].name == "a"
+
+
+@pytest.mark.parametrize("reward", [1e308, -1e308, 1e7, math.inf, math.nan])
+def test_a_reward_that_nobody_can_train_on_is_none(reward: float) -> None:
+    finished = TrialFinished(
+        trial="a",
+        outcome=events.Outcome.SOLVED,
+        reason="",
+        verdict=reward,
+        reward=reward,
+        turns=1,
+        seconds=PhaseSeconds(),
+    )
+    assert finished.reward is None
+    changed = TrialRelabelled(trial="a", reward=reward, before=reward, reason="")
+    assert (changed.reward, changed.before) == (None, None)
+    kept = TrialRelabelled(trial="a", reward=1e6, before=-1e6, reason="")
+    assert (kept.reward, kept.before) == (1e6, -1e6)
+
+
+def test_numbers_that_json_does_not_know() -> None:
+    event = StepFinished(
+        step=np.int64(1),  # type: ignore[arg-type]
+        weights_version=1,
+        metrics={"f32": np.float32(0.5), "f64": np.float64(0.25), "nan": math.nan},  # type: ignore[dict-item]
+    )
+    written = json.loads(encode(event))
+    assert written["step"] == 1
+    assert written["metrics"] == {"f32": 0.5, "f64": 0.25, "nan": None}
+    huge = SettingsChanged(settings={"seed": 2**80, "where": Path("/x")}, before={})
+    assert json.loads(encode(huge))["settings"] == {"seed": 2**80, "where": "/x"}
+
+
+def test_half_a_character_becomes_a_question_mark() -> None:
+    assert json.loads(encode(Noted(level="info", text="a\ud800b"))) == {
+        "level": "info",
+        "text": "a?b",
+    }
+
+
+def test_what_was_typed_is_read_as_it_was() -> None:
+    event = HumanTyped(trial="a", actor="ada", parts=(Typed("key", "Enter"), Typed("text", "é")))
+    assert decode("human_typed", encode(event)) == event
+
+
+def test_seconds_add_up() -> None:
+    one, other = PhaseSeconds(build=1, queue=2), PhaseSeconds(build=0.5, teardown=4)
+    assert one + other == PhaseSeconds(build=1.5, queue=2, teardown=4)
+    assert (one.total, one.active) == (3, 1)
+    assert one.by_phase() == msgspec.structs.asdict(one)

@@ -1,0 +1,63 @@
+"""The kinds of policy: each is registered, and checks settings without a heavy import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import get_args, get_type_hints
+
+import pytest
+
+from tbtui.config import RunConfig, parse_settings
+from tbtui.policies.registry import POLICIES, policy_problems
+
+_CHECK = """
+import sys
+from tbtui.config import parse_settings
+from tbtui.policies.registry import policy_problems
+list(policy_problems(parse_settings(["policy=tinker", "model_name=x"])))
+print({"numpy", "tinker", "httpx", "tokenizers", "transformers"} & set(sys.modules))
+"""
+
+
+def test_each_kind_that_can_be_set_is_registered() -> None:
+    assert set(POLICIES) == set(get_args(get_type_hints(RunConfig)["policy"]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ("lora_rank=32", "lora_rank: the embedded policy trains all its weights"),
+        ("temperature=0.7", "temperature=0.7: the embedded policy trains on"),
+        ("tinker_base_url=http://x", "tinker_base_url: policy=local asks no Tinker server"),
+        ("vllm_base_url=x", "vllm_base_url: policy=local asks no vLLM server"),
+        ("policy=tinker", "model_name: name a model of the Tinker server"),
+        ("policy=tinker model_name=x temperature=0.7", "temperature=0.7: a Tinker server"),
+        ("policy=tinker tinker_base_url=http://me:key@x", "leave user and password out"),
+        ("policy=tinker model_name=x vllm_base_url=x", "leave it out, or give policy=vllm"),
+        ("policy=vllm model_name=x max_steps=1", "can only be evaluated"),
+        ("policy=vllm max_steps=0", "model_name: give the name under which"),
+        ("policy=vllm model_name=x max_steps=0 checkpoint=x", "a vLLM server has the weights"),
+        ("policy=vllm model_name=x max_steps=0 eval_temperature=0.5", "log-probabilities"),
+        ("policy=vllm model_name=x max_steps=0 tinker_base_url=x", "or give policy=tinker"),
+    ],
+)
+def test_what_a_kind_cannot_do(settings: str, text: str) -> None:
+    (problem, *_) = policy_problems(parse_settings(settings.split()))
+    assert text in problem.text
+    assert "\n" not in problem.text
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["", "policy=tinker model_name=x", "policy=vllm model_name=x max_steps=0 temperature=0.7"],
+)
+def test_nothing_is_wrong_with_the_defaults(settings: str) -> None:
+    assert not list(policy_problems(parse_settings(settings.split())))
+
+
+def test_checks_import_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _CHECK], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
