@@ -32,7 +32,7 @@ _WORDS: dict[ServerState, str] = {
     "paused_billing": "paused: billing",
     "failing": "answers with errors",
     "unreachable": "unreachable",
-    "unknown": "state not told",
+    "unknown": "state not reported",
 }
 
 RequestKind = Literal[

@@ -24,7 +24,7 @@ _DATASETS_NAMED = 6
 
 TASK_FILE = "task.toml"
 OLD_TASK_FILE = "task.yaml"
-"""Of Terminal-Bench's format before Harbor."""
+"""The file of a task in Terminal-Bench's format before Harbor."""
 
 # Beside an instruction, marks a task that lost its task.toml.
 _TASK_PARTS = frozenset({"environment", "solution", "tests"})

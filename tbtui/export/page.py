@@ -122,7 +122,7 @@ def _turn(call: Call, frame: str, since: float) -> Iterator[str]:
     if frame:
         yield f"<pre class=terminal>{_block(frame)}</pre>\n"
     if turn.observation:
-        yield "<details><summary>what the agent was told</summary>"
+        yield "<details><summary>what the agent saw</summary>"
         yield f"<pre class=wrap>{_block(turn.observation)}</pre></details>\n"
     if call.sample is not None:
         yield from _tokens(call)

@@ -65,7 +65,7 @@ class _Requests:
     """Requests of one kind."""
 
     started: dict[int, float] = field(default_factory=dict)
-    """Of those in flight, the oldest first."""
+    """Start times of those in flight, the oldest first."""
     completed: int = 0
     failed: int = 0
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT))

@@ -11,7 +11,7 @@ from typing import Literal
 from tbtui.journal.events import PhaseSeconds
 
 _STARVED_SHARE = 0.25
-"""Of a time limit. What is measured is the least that can have been lost."""
+"""Share of a time limit. What is measured is the least that can have been lost."""
 
 Category = Literal["build", "setup", "sampling", "commands", "verifying", "teardown"]
 
@@ -81,9 +81,9 @@ class Budget:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.lost = 0.0
-        """Of the seconds that were spent, those for which the machine served others."""
+        """Spent seconds for which the machine served others."""
         self.given_back = 0.0
-        """Of those, what was added to the budget again: at most as much as it had."""
+        """Seconds of those that were added to the budget again: at most as much as it had."""
         self._left = seconds
         self._timer: asyncio.Timeout | None = None
         self._holds = 0

@@ -351,7 +351,7 @@ class TrialControl:
             return
         typing = self._keyboard.typing
         if self._told == "taken" and typing is not None and self._no_hold() is None:
-            # Keys that were typed before it is given back are in the terminal before that is told.
+            # Keys that were typed before it is given back are in the terminal before that is said.
             typing.add_done_callback(lambda _: self._tell())
             return
         before, self._told = self._told, state

@@ -28,7 +28,7 @@ NOBODY_IMPORT_PATH = "tbtui.rollout.oracle:LinkedNobody"
 
 
 class LineRecording(Recording):
-    """Of a file of plain lines, which a terminal would show as stairs."""
+    """Records a file of plain lines, which a terminal would show as stairs."""
 
     @override
     def _output(self, text: str) -> None:

@@ -249,7 +249,7 @@ class GatedTerminus(Terminus2):
         link, notes, result = self._link, self._link.notes, self._guarded.last
         if notes.last_truncated:
             # Cut off right after a summary: Terminus-2 goes on with an answer of its own making,
-            # and what the policy's answer was worth has been told.
+            # and what the policy's answer was worth is journalled already.
             self._confirmed = False
             return understood
         # Terminus-2 goes by this mark, not by the parser's error.
@@ -274,7 +274,7 @@ class GatedTerminus(Terminus2):
         return understood
 
     async def _news(self) -> str:
-        """What the agent is told of its terminal after a person has typed there.
+        """The agent's next observation, after a person has typed in its terminal.
 
         Raises:
             AgentEnded: the person has ended it.

@@ -48,12 +48,12 @@ from tbtui.rollout.verifier_fault import VerifierFault, find_fault
 
 VERIFIER_OUTPUT_CHARS = 4_000
 _EXAMINED_CHARS = 1 << 16
-"""Of each end of the verifier's output: where its set-up begins and where its tests end."""
+"""Bytes of each end of the verifier's output: where its set-up begins and where its tests end."""
 _MESSAGE_CHARS = 2_000
 _UNKNOWN_REWARD = "UnknownRewardError"
 _NO_VERDICT = frozenset([_UNKNOWN_REWARD, *(error.__name__ for error in NO_VERDICT)])
 _NEVER_SEC = 1e8
-"""Harbor can't be told to set no time limit for the agent; ours counts active seconds only."""
+"""Harbor always sets a time limit for the agent; ours counts active seconds only."""
 PATIENCE = Patience()
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class SandboxHangsError(Exception):
 
 
 def trial_config(spec: TrialSpec) -> TrialConfig:
-    """What Harbor is told."""
+    """Harbor's configuration of the trial."""
     return TrialConfig(
         task=TaskConfig(path=spec.task_dir),
         trials_dir=spec.trials_dir,

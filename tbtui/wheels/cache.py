@@ -44,7 +44,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     """A file as it was when its hash was taken."""
 
     sha256: str
-    """Of its bytes; of a link, of its target."""
+    """Digest of its bytes; of a link, of its target."""
     size: int
     changed_ns: int
 

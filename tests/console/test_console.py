@@ -361,7 +361,7 @@ def test_a_pause_that_is_soon_over_is_not_told() -> None:
 
 def test_an_sdk_that_does_not_tell_the_state_is_told_once() -> None:
     events = [on_a_server("unknown", 1000, "the SDK has no hook")] * 3
-    assert human(list(events)) == ["policy  state not told (the SDK has no hook)"]
+    assert human(list(events)) == ["policy  state not reported (the SDK has no hook)"]
 
 
 def test_a_lost_policy_is_told() -> None:

@@ -245,7 +245,7 @@ class Completions:
         self._outages.begin(
             "policy",
             self._cause(state, server.reason if server is not None else ""),
-            # What a server says of itself is told as it is measured.
+            # What a server says of itself is journalled as it is measured.
             tell=lasted >= (_TELL_SEC if self._silent else self.patience_sec),
             pause=lasted >= self.patience_sec,
         )

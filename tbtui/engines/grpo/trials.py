@@ -44,7 +44,7 @@ from tbtui.rollout.messages import (
 )
 
 _LARGEST_SHARE = 0.8
-"""Of the agent's budget, for one completion."""
+"""Share of the agent's budget that one completion may take."""
 
 StorageCheck = Callable[[], Awaitable[bool]]
 """Whether the run directory is out of order now."""

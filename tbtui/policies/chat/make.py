@@ -10,7 +10,7 @@ from tbtui.policies.threads import in_daemon_thread
 
 _METHODS = ("render", "extend", "answer", "pieces")
 _FACTS = ("stop_ids", "digest", "vocab_size", "notes")
-"""Of a `ChatRenderer`; these may be set by `__init__`."""
+"""Attributes of a `ChatRenderer`, which its `__init__` may set."""
 
 
 def make_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer:

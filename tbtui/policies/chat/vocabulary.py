@@ -39,7 +39,7 @@ class Vocabulary:
         self.names = {
             id: token.content for id, token in added.items() if not _BLANK.fullmatch(token.content)
         }
-        """Of every added token."""
+        """Id -> text of every added token."""
         self.ids = {name: id for id, name in self.names.items()}
         self._special = frozenset(id for id, token in added.items() if token.special)
         self._name = _any_of(self.ids)

@@ -43,7 +43,7 @@ from tbtui.policies.local.messages import (
 from tbtui.policies.local.tokenizer import LocalTokenizer
 
 HONOURED = frozenset({"checkpoint", "grad_clip", "importance_cap", "kl_penalty_coef"})
-"""Of the settings that depend on the policy."""
+"""Settings that depend on the policy."""
 
 
 def _perform(learner: Learner, order: Order) -> Result:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 Reduction = Literal["sum", "sequence_mean"]
-"""Of a batch's loss, where its gradient is taken: the sum over all tokens, or the mean over the
-sequences of each one's mean over all its positions, masked or not."""
+"""How a batch's loss is reduced before its gradient is taken: the sum over all tokens, or the mean
+over the sequences of each one's mean over all its positions, masked or not."""
 
 NOT_THERE = (400, 404, 405, 422, 501)
 """With these a server says that it can't do something, rather than that it failed."""
@@ -52,7 +52,7 @@ _ADVANTAGES = (1.0, -0.5)
 # Log-ratios on both sides of the clipping at 1 -+ 0.2.
 _LOG_RATIOS = (0.4, -0.05, 0.03, -0.4)
 _TOLERANCE = 0.02
-"""Of a loss, relative to its tokens' magnitudes: servers may add in half precision."""
+"""Relative to the magnitudes of a loss's tokens: servers may add in half precision."""
 _PATIENCE_SEC = 120.0
 
 

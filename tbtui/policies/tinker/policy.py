@@ -93,7 +93,7 @@ class TinkerPolicy:
         self._renderer: ChatRenderer | None = None
         self._published = CurrentSampler(self._publish_anew)
         self._version = 0
-        """Of the trained weights, once everything asked for so far has been carried out."""
+        """The trained weights' version, once everything asked for so far has been carried out."""
         self._over: asyncio.Future[None] | None = None
         """Raises why training can't be asked for anything any more, once it is done."""
         self._resumed: Path | None = None

@@ -42,7 +42,7 @@ class TinkerSession:
         self.service = service
         self.rest = rest
         self.address = address
-        """Of the server, without credentials."""
+        """The server's, without credentials."""
 
     async def close(self, ended: Ended) -> None:
         """Report to the server how the run ended and close its connections. Takes `CLOSING_SEC` at

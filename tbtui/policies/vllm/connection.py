@@ -65,7 +65,7 @@ class Connection:
         given = url.removesuffix("/v1")
         # Without credentials, which httpx would write into its log.
         self._root = self.address = re.sub(r"//[^/]*@", "//", given)
-        """Of the server, without credentials."""
+        """The server's, without credentials."""
         try:
             parts = httpx.URL(given)
         except httpx.InvalidURL:

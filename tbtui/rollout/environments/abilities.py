@@ -46,7 +46,7 @@ class WatchesScripts(Protocol):
     """An environment that sees a test script end and can check whether its files were changed."""
 
     script_end: ScriptEnd | None
-    """Of the last test script; None before the first."""
+    """How the last test script ended; None before the first."""
 
     async def changed_file(self, sources: Sequence[Path], target: str) -> str | None:
         """The first file below `target` that isn't as in the directories uploaded there.

@@ -37,7 +37,7 @@ class BoxCgroup:
     """The groups made for one box."""
 
     held: frozenset[str]
-    """Of "memory", "pids", "cpu": the totals the kernel now holds."""
+    """The totals that the kernel now holds: "memory", "pids", "cpu"."""
     directories: tuple[Path, ...]
 
     def add(self, pid: int) -> None:
