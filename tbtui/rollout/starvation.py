@@ -6,8 +6,8 @@ be the agent's own doing:
 
 - the first process of the trial's box, which goes before all others of the box, waits for the CPU
   (the kernel's own count, its run delay) for more than a fifth of the time. It does not count what
-  it waits for while the box itself keeps the machine busy (`box_watch`): an agent that starves
-  itself gets nothing back;
+  it waits for while the box itself keeps the machine busy (`box_watch`), nor anything once the
+  box was over its own limits: an agent that starves itself gets nothing back;
 - the worker's event loop is late by more than a quarter of a second in a second;
 - the hypervisor took more than a fifth of the machine's time (`steal` in /proc/stat).
 
@@ -19,6 +19,7 @@ machine that is shared by many and serves all of them in turn reaches none of th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -42,13 +43,14 @@ class Starvation:
     def __init__(
         self,
         budget: Budget,
-        stalled: Callable[[], Awaitable[float]],
+        stalled: Callable[[], Awaitable[float | None]],
         stat: Path = Path("/proc/stat"),
     ) -> None:
         """
         Args:
             budget: What time is given back to.
-            stalled: Seconds for which others kept the sandbox from the CPU, since its start.
+            stalled: Seconds for which others kept the sandbox from the CPU, since its start; None
+                once the sandbox has been over its own limits, which settles whose doing it is.
             stat: The machine's account of its time.
         """
         self._budget = budget
@@ -57,6 +59,8 @@ class Starvation:
         self._stalled = 0.0
         self.lost = 0.0
         """Seconds that the machine kept from the trial, since its start."""
+        self.own_doing = False
+        """The sandbox was over its own limits: nothing is given back any more."""
         self._stolen, self._total = _machine_time(stat)
 
     async def run(self) -> None:
@@ -77,10 +81,12 @@ class Starvation:
             Seconds.
         """
         lost = max(late_sec if late_sec > _LATE_SEC else 0.0, self._stolen_sec(seconds + late_sec))
-        try:
+        stalled: float | None = self._stalled
+        with contextlib.suppress(SandboxError):  # there is none, yet or any more
             stalled = await self._ask()
-        except SandboxError:  # there is none, yet or any more
-            stalled = self._stalled
+        if stalled is None:
+            self.own_doing = True
+            return 0.0
         lost, self._stalled = max(lost, stalled - self._stalled), stalled
         self.lost += lost
         if lost > 0:
@@ -101,7 +107,7 @@ class Starvation:
             raise MachineStarvedError(
                 f"its sandbox does not answer within {_LAST_LOOK_SEC:.0f} s"
             ) from error
-        if self._budget.starved:
+        if self._budget.starved and not self.own_doing:
             raise MachineStarvedError(
                 f"others kept the CPU from it for {self._budget.lost:.0f} s"
                 f" of a budget of {self._budget.seconds:.0f} s"

@@ -185,9 +185,12 @@ class _TrialRun:
         await asyncio.to_thread(tidy, folder, link.spec.keep, decide(facts).outcome)
         return replace(facts, seconds=link.watch.seconds())
 
-    async def _stalled(self) -> float:
+    async def _stalled(self) -> float | None:
         report = await self._report()
-        return report.stalled_sec if report is not None else 0.0
+        if report is None:
+            return 0.0
+        over_limits = report.bombs or report.memory_kills
+        return None if over_limits else report.stalled_sec
 
     async def _report(self) -> BoxReport | None:
         """What the sandbox has counted; None where it doesn't."""
@@ -380,7 +383,7 @@ class _TrialRun:
         """Why the time limit of the verifier says nothing; empty where it does."""
         limit = self._trial.verifier_timeout_sec if self._trial is not None else 0.0
         lost = self._starvation.lost - self._lost_before_verifier
-        if not is_starved(lost, limit):
+        if self._starvation.own_doing or not is_starved(lost, limit):
             return ""
         return f"others kept the CPU from its verifier for {lost:.0f} s of {limit:.0f} s"
 

@@ -408,7 +408,7 @@ SAVER = textwrap.dedent(
     from pathlib import Path
     from tbtui.config import RunConfig
     from tbtui.engines.grpo.checkpoint_state import TrainingProgress, fixed_settings
-from tbtui.engines.grpo.checkpoints import CheckpointKeeper
+    from tbtui.engines.grpo.checkpoints import CheckpointKeeper
     from tbtui.journal.rundir import RunDirectory
     from tbtui.journal.writer import JournalWriter
     from tests.engines.fakes import RotePolicy

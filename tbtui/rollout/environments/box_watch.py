@@ -156,7 +156,8 @@ class Watch:
         newest = _newest_pid()
         born, self._newest_pid = newest - self._newest_pid, newest
         crowded = len(survey.runnable) > self._n_cores
-        return crowded and (used > _BUSY_SHARE * elapsed or not 0 <= born < _BUSY_BIRTHS)
+        little = 0 <= used <= _BUSY_SHARE * elapsed and 0 <= born < _BUSY_BIRTHS
+        return crowded and not little
 
     def _end_bomb(self) -> None:
         # All at once: whatever is left of a bomb is a bomb.
