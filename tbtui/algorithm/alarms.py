@@ -46,7 +46,7 @@ measured, end at .05 to .1; the end of learning comes with the end of entropy (C
 arXiv 2505.22617)."""
 SURPRISE_WINDOW = 3
 EXPLODED = 3.0
-"""Times its usual value, and by half a nat more, at which surprise has exploded (the runaway
+"""Times its usual value, and by half a nat more, at which -log p has exploded (the runaway
 entropy of Yu et al. 2025, DAPO, arXiv 2503.14476)."""
 EXPLODED_BY = 0.5
 
@@ -188,7 +188,7 @@ def logprob_collapse(history: Sequence[Step]) -> Finding | None:
     now = median(values[-SURPRISE_WINDOW:])  # one odd step is none
     if now < NO_SURPRISE:
         return (
-            f"surprise is {now:.4f} nats a token: the policy hardly explores any more",
+            f"-log p is {now:.4f} nats a token: the policy hardly explores any more",
             {"surprise": now, "limit": NO_SURPRISE},
         )
     before = values[:-SURPRISE_WINDOW]
@@ -197,7 +197,7 @@ def logprob_collapse(history: Sequence[Step]) -> Finding | None:
     usual = median(before)
     if now > EXPLODED * usual and now > usual + EXPLODED_BY:
         return (
-            f"surprise is {now:.2f} nats a token, usually {usual:.2f}: the policy falls apart",
+            f"-log p is {now:.2f} nats a token, usually {usual:.2f}: the policy falls apart",
             {"surprise": now, "usual": usual},
         )
     return None

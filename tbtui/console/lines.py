@@ -316,7 +316,7 @@ class HumanLines:
         if step.relabelled:
             parts.append(f"{len(step.relabelled)} relabelled")
         if (surprise := metrics.get("optim/surprise")) is not None:
-            parts.append(f"surprise {surprise:.2f}")
+            parts.append(f"-log p {surprise:.2f}")
         if stale := metrics.get("async/staleness_max"):
             parts.append(f"up to {stale:.0f} step{'s' * (stale != 1)} stale")
         if (usd := metrics.get("cost/step_usd")) is not None:

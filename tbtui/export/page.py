@@ -13,7 +13,7 @@ from tbtui.ui.terminal.recordings import ReadLimit, Recording
 from tbtui.view.transcript import PERSON
 
 _HEAT = (0.05, 0.2, 0.5, 1.2, 2.5, 5.0)
-"""Upper ends of the buckets, in nats of surprise."""
+"""Upper ends of the buckets, of -log p in nats."""
 
 _STYLE = """
 :root { color-scheme: light dark; --quiet: #667; --line: #8884; --good: #17803d; --bad: #c02626;
@@ -132,7 +132,7 @@ def _turn(call: Call, frame: str, since: float) -> Iterator[str]:
 def _tokens(call: Call) -> Iterator[str]:
     assert call.sample is not None
     count = len(call.sample.pieces)
-    yield f"<details><summary>{count} tokens by surprise</summary><pre class=wrap>"
+    yield f"<details><summary>{count} tokens by -log p</summary><pre class=wrap>"
     for piece, logprob in zip(call.sample.pieces, call.sample.logprobs.tolist(), strict=True):
         level = sum(1 for bound in _HEAT if -logprob > bound)
         yield f'<span class=h{level} title="{number(-logprob)} nats">{_block(piece)}</span>'

@@ -127,7 +127,7 @@ def test_a_page_shows_what_the_terminal_showed(record: TrialRecord) -> None:
     page = rendered(record, "html")
     assert "root@box:/app#" in page
     assert page.count("<section") == len(record.calls) + 1
-    assert "tokens by surprise" in page
+    assert "tokens by -log p" in page
 
 
 def test_nothing_is_overwritten_and_what_is_missing_is_said(
