@@ -29,7 +29,7 @@ class ReviewLines:
         self._run = ""
         self._settings: Mapping[str, Any] = {}
         self._undecided: dict[int, int] = {}
-        """Open review's step -> trials that nobody has decided upon."""
+        """Open review's step -> trials without a decision."""
 
     def lines(self, entry: Entry) -> Iterator[str]:
         """Lines that this event adds."""

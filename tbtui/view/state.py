@@ -215,7 +215,7 @@ class ReviewView:
     since: float
     groups: tuple[GroupUnderReview, ...] = ()
     undecided: tuple[str, ...] = ()
-    """Trials that nobody has decided upon, and which it waits for."""
+    """Trials without a decision, which it waits for."""
     until: float | None = None
     """When it closes by itself; later by as long as the run is paused."""
     paused_at: float | None = None

@@ -395,8 +395,8 @@ class Steering:
     def refused(self, refusal: ControlRefused) -> None:
         """A trial can't do what was asked, or can't go on doing it.
 
-        Where nobody waits for the answer (the whole run was paused, or the trial goes on after it
-        was held), only a trial that goes on acting is noted.
+        If no command waits for the answer (the whole run was paused, or the trial goes on after
+        it was held), only a trial that goes on acting is noted.
         """
         trial, verb = refusal.trial, refusal.verb
         found = self._attempts.find(trial)
