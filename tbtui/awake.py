@@ -34,7 +34,7 @@ class AwakeClock:
         self._suspended_before = boottime() - self._last
         self._left_out = 0.0
         """Seconds of the monotonic clock that don't count."""
-        self._slept = 0.0
+        self._asleep = 0.0
 
     def time(self) -> float:
         """Seconds since some moment, awake."""
@@ -42,20 +42,19 @@ class AwakeClock:
         gap = now - self._last
         if gap > ASLEEP_SEC:
             self._left_out += gap
-            self._slept += gap
+            self._asleep += gap
         self._last = now
         return now - self._left_out
 
-    def slept(self) -> float:
-        """Seconds asleep since the last call: suspended, stopped or paused; 0 for none."""
+    def asleep(self) -> float:
+        """Seconds asleep since the clock was made: suspended, stopped or paused."""
         self.time()
         suspended = self._boottime() - self._monotonic()
-        slept, self._slept = self._slept, 0.0
         if (gap := suspended - self._suspended_before) > ASLEEP_SEC:
             # A suspended machine stops the monotonic clock: nothing has to be left out.
-            slept += gap
+            self._asleep += gap
         self._suspended_before = suspended
-        return slept
+        return self._asleep
 
 
 class AwakeLoop(asyncio.SelectorEventLoop):

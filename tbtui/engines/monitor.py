@@ -46,16 +46,16 @@ class Monitor:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         clock = loop.clock if isinstance(loop, AwakeLoop) else None
-        if clock is not None:
-            clock.slept()  # before anybody measured
+        asleep = clock.asleep() if clock is not None else 0.0
         while True:
             lag = await self._worst_lag()
-            if clock is not None and (slept := clock.slept()):
-                self._tell_of_sleep(slept)
+            if clock is not None and (now := clock.asleep()) > asleep:
+                self._report_sleep(now - asleep)
+                asleep = now
             self._measure_policy()
             self._measure_processes(lag)
 
-    def _tell_of_sleep(self, seconds: float) -> None:
+    def _report_sleep(self, seconds: float) -> None:
         text = f"nothing ran for {seconds:.0f} s: the machine was asleep, or this process stopped"
         remedy = "no trial is charged for that time; nothing to do"
         self._journal.append(OutageBegan(what="sleep", text=text, remedy=remedy))

@@ -19,11 +19,18 @@ Category = Literal["build", "setup", "sampling", "commands", "verifying", "teard
 class Stopwatch:
     """Every second of a trial, in exactly one category: the parts add up to the whole.
 
-    While it is held, time is `paused`, whatever the trial was about to do.
+    While it is held, time is `paused`, whatever the trial was about to do. So are the seconds by
+    which `asleep` grows: the clock leaves them out, for nothing ran meanwhile.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        asleep: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._clock = clock
+        self._asleep = asleep
+        self._asleep_before = asleep()
         self._category: Category = "build"
         self._since = clock()
         self._spent = dict.fromkeys(PhaseSeconds.__struct_fields__, 0.0)
@@ -52,14 +59,11 @@ class Stopwatch:
         self._settle()
         self._holds -= 1
 
-    def slept(self, seconds: float) -> None:
-        """Seconds that its clock has left out, for nothing ran meanwhile, are paused ones."""
-        self._spent["paused"] += seconds
-
     def seconds(self) -> PhaseSeconds:
         """Where the time went so far. `queue` is not the trial's own, and 0."""
         self._settle()
-        return PhaseSeconds(**self._spent)
+        asleep = self._asleep() - self._asleep_before
+        return PhaseSeconds(**self._spent | {"paused": self._spent["paused"] + asleep})
 
     def _settle(self) -> None:
         now = self._clock()

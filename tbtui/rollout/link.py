@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from tbtui.awake import AwakeLoop
 from tbtui.journal.events import TrialPhase
 from tbtui.journal.typed import Typed, as_sent
 from tbtui.rollout.budget import Budget, Stopwatch
@@ -82,7 +83,9 @@ class TrialLink:
         self._recorder = recorder
         self._recording: Recording | None = None
         self.budget = Budget(spec.budget_sec)
-        self.watch = Stopwatch(asyncio.get_running_loop().time)
+        loop = asyncio.get_running_loop()
+        asleep = (loop.clock.asleep,) if isinstance(loop, AwakeLoop) else ()
+        self.watch = Stopwatch(loop.time, *asleep)
         self.keyboard = Keyboard(spec.trial, post, self._typed)
         self.control = TrialControl(
             spec.trial, post, self.budget, self.watch, self.keyboard, self._mark

@@ -167,21 +167,18 @@ class Worker:
 
     async def _beat(self) -> None:
         interval = HEARTBEAT_SEC / _LAG_SAMPLES
+        loop = asyncio.get_running_loop()
+        asleep = 0.0
         while True:
             lag = 0.0
             for _ in range(_LAG_SAMPLES):
                 due = time.monotonic() + interval
                 await asyncio.sleep(interval)
                 lag = max(lag, time.monotonic() - due)
-            self._account_for_sleep()
+            if isinstance(loop, AwakeLoop) and (now := loop.clock.asleep()) > asleep:
+                _log.warning("nothing ran for %.0f s; no trial is charged for them", now - asleep)
+                asleep = now
             self._post(Heartbeat(len(self._tasks), lag, _resident_mb(), len(self._left_behind)))
-
-    def _account_for_sleep(self) -> None:
-        loop = asyncio.get_running_loop()
-        if isinstance(loop, AwakeLoop) and (slept := loop.clock.slept()):
-            _log.warning("nothing ran for %.0f s; no trial is charged for them", slept)
-            for link in self._links.values():
-                link.watch.slept(slept)
 
     async def _clean_up(
         self, helpers: Sequence[asyncio.Task[None]], spared: set[asyncio.Task[Any]]

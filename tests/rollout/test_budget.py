@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tbtui.rollout.budget import Budget
+from tbtui.awake import AwakeClock
+from tbtui.rollout.budget import Budget, Stopwatch
 
 
 async def test_runs_out() -> None:
@@ -93,3 +94,19 @@ async def test_while_it_is_held_nothing_is_lost() -> None:
         with budget.held():
             budget.give_back(1.0)
     assert budget.lost == 0.0
+
+
+def test_a_trial_that_ends_as_soon_as_it_wakes_up_has_paused() -> None:
+    """Nobody need have looked at the clock between the sleep and its end."""
+    now = 1000.0
+    clock = AwakeClock(lambda: now, lambda: now)
+    now += 3600.0  # before it began
+    clock.time()
+    watch = Stopwatch(clock.time, clock.asleep)
+    watch.enter("commands")
+    now += 0.25
+    clock.time()
+    now += 20.0
+    seconds = watch.seconds()
+    assert seconds.paused == pytest.approx(20.0)
+    assert seconds.commands == pytest.approx(0.25)
