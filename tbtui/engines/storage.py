@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from tbtui.engines.grpo.outages import OutageCause, Outages
+from tbtui.engines.grpo.pausing import OutageCause, Outages
 from tbtui.journal.writer import JournalWriter
 
 PERIOD_SEC = 5.0

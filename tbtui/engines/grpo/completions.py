@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from tbtui.engines.grpo.failures import retry_wait
-from tbtui.engines.grpo.outages import OutageCause, Outages
+from tbtui.engines.grpo.pausing import OutageCause, Outages
 from tbtui.journal.events import CompletionRetried
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (

@@ -25,13 +25,13 @@ from tbtui.engines.grpo.batch import Batch
 from tbtui.engines.grpo.checkpoint_state import CheckpointError, TrainingProgress
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.commands import RunCommands
+from tbtui.engines.grpo.config_checks import changed_config, differences, in_words
 from tbtui.engines.grpo.failures import HaltError, one_cause, require_evidence
 from tbtui.engines.grpo.group import BatchRules
 from tbtui.engines.grpo.learning import LearningStep, group_scored, recipe_of
-from tbtui.engines.grpo.live_settings import changed_config, differences, in_words
 from tbtui.engines.grpo.metrics import Spending, step_metrics, summarize, useful_groups
 from tbtui.engines.grpo.pausing import Pause, comes_before, running
-from tbtui.engines.grpo.planner import BatchPlanner
+from tbtui.engines.grpo.plan import BatchPlanner
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
     RUN_ENDED_FIRST,

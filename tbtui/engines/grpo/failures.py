@@ -7,8 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tbtui.engines.grpo.plan import derive_seed
-from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.rollouts import Rollout, derive_seed
 from tbtui.errors import UserError
 from tbtui.journal.events import Outcome, TasksSetAside
 from tbtui.journal.writer import JournalWriter

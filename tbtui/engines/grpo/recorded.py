@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from tbtui.algorithm.costs import Spent, Tokens
 from tbtui.algorithm.segments import Call
 from tbtui.engines.events_of import sent
-from tbtui.engines.grpo.plan import TrialPlan
-from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.journal.events import (
     CommandVerb,
     Entry,

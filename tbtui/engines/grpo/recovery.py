@@ -28,7 +28,7 @@ from tbtui.engines.grpo.checkpoint_state import (
 )
 from tbtui.engines.grpo.history import History
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
-from tbtui.engines.grpo.plan import GroupPlan, evaluation_groups, training_groups, trial_plan
+from tbtui.engines.grpo.plan import evaluation_groups, training_groups
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
     RUN_WAS_KILLED,
@@ -37,6 +37,7 @@ from tbtui.engines.grpo.recorded import (
     RecordedPlace,
     StartingPoint,
 )
+from tbtui.engines.grpo.rollouts import GroupPlan, trial_plan
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.resume import keep_settings
 from tbtui.errors import UserError

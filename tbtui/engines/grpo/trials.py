@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import override
 
 from tbtui.algorithm.costs import Tokens, sampled_tokens
@@ -14,11 +15,10 @@ from tbtui.algorithm.segments import Call
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.completions import Asker, Completions
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, UnusableTasks, retry_wait
-from tbtui.engines.grpo.outages import Outages
-from tbtui.engines.grpo.pausing import comes_before
-from tbtui.engines.grpo.plan import TrialPlan
+from tbtui.engines.grpo.outcome_policy import OutcomePolicy
+from tbtui.engines.grpo.pausing import Outages, comes_before
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
-from tbtui.engines.grpo.rollouts import Rollout, TrialSettings
+from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
@@ -36,9 +36,11 @@ from tbtui.policies.base import (
     SampleRequest,
 )
 from tbtui.rollout.messages import (
+    CheckZeros,
     Completion,
     CompletionDelayed,
     CompletionFailed,
+    EnvironmentSpec,
     SampleWanted,
     TrialSpec,
 )
@@ -53,6 +55,22 @@ StorageCheck = Callable[[], Awaitable[bool]]
 async def no_storage_check() -> bool:
     """For a run whose directory is not checked."""
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """What all trials of a run have in common: its settings, and what follows from them once the
+    run is prepared and the policy has started."""
+
+    config: RunConfig
+    outcomes: OutcomePolicy
+    trials_dir: Path
+    environment: EnvironmentSpec
+    model_name: str
+    context_limit: int
+    """Tokens of the model's context."""
+    check_zeros: CheckZeros = "faults"
+    kill_before_verifying: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +153,9 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         self._admission.change(config.n_parallel_envs, config.env_starts_per_sec)
 
     async def run(
-        self, plan: TrialPlan, attempt: int = 1, consumed: Tokens | None = None
+        self, place: Place[TrialPlan], attempt: int = 1, consumed: Tokens | None = None
     ) -> Rollout:
-        """Attempt a trial, from attempt number `attempt` on, until its outcome stands.
+        """Attempt the trial of a place, from attempt number `attempt` on, until its outcome stands.
 
         `consumed`: by the attempts before.
 
@@ -147,56 +165,52 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             PolicyDeniedError: its server takes no requests from us any more.
         """
         settings = self._settings
-        place, current = Place(plan), plan
-        self._attempts.open_place(place)
+        plan = current = place.plan
         retries, spent, tokens = 0, PhaseSeconds(), consumed or Tokens()
-        try:
-            while True:
-                rollout, end = await self._attempt(place, current, attempt, spent, tokens)
-                spent, tokens = rollout.spent, rollout.tokens
-                broken = rollout.outcome.infrastructure
-                outage = broken and await self.in_outage()
-                if broken and not outage:
-                    self._count_failure(rollout, end)
-                if (asked := place.again) is not None:
-                    place.again, why, wait = None, asked, 0.0
-                    current = plan.again(attempt + 1)
-                elif outage and plan.task.name not in self.unusable and not place.final.is_set():
-                    why, wait = str(rollout.outcome), 0.0
-                    await self._outage_over(place)
-                elif (
-                    settings.outcomes[rollout.outcome] != "retry"
-                    or retries >= settings.config.max_retries
-                    or plan.task.name in self.unusable
-                ):
-                    return rollout
-                else:
-                    retries += 1
-                    why = str(rollout.outcome)
-                    wait = retry_wait(settings.config.retry_wait_sec, retries, plan.seed)
-                if place.final.is_set():
-                    return rollout
-                attempt += 1
-                self._journal.append(
-                    TrialRetried(
-                        trial=rollout.trial,
-                        successor=plan.trial_id(attempt),
-                        reason=why,
-                        wait_sec=wait,
-                    )
+        while True:
+            rollout, end = await self._attempt(place, current, attempt, spent, tokens)
+            spent, tokens = rollout.spent, rollout.tokens
+            broken = rollout.outcome.infrastructure
+            outage = broken and await self.in_outage()
+            if broken and not outage:
+                self._count_failure(rollout, end)
+            if (asked := place.again) is not None:
+                place.again, why, wait = None, asked, 0.0
+                current = plan.again(attempt + 1)
+            elif outage and plan.task.name not in self.unusable and not place.final.is_set():
+                why, wait = str(rollout.outcome), 0.0
+                await self._outage_over(place)
+            elif (
+                settings.outcomes[rollout.outcome] != "retry"
+                or retries >= settings.config.max_retries
+                or plan.task.name in self.unusable
+            ):
+                return rollout
+            else:
+                retries += 1
+                why = str(rollout.outcome)
+                wait = retry_wait(settings.config.retry_wait_sec, retries, plan.seed)
+            if place.final.is_set():
+                return rollout
+            attempt += 1
+            self._journal.append(
+                TrialRetried(
+                    trial=rollout.trial,
+                    successor=plan.trial_id(attempt),
+                    reason=why,
+                    wait_sec=wait,
                 )
-                if wait:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(place.final.wait(), wait)
-                    spent = spent + PhaseSeconds(queue=wait)
-        finally:
-            self._attempts.close_place(place)
+            )
+            if wait:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(place.final.wait(), wait)
+                spent = spent + PhaseSeconds(queue=wait)
 
     async def in_outage(self) -> bool:
         """Whether what failed just now may be an outage's doing."""
         return self.outages.on or await self._check_storage()
 
-    async def _outage_over(self, place: Place) -> None:
+    async def _outage_over(self, place: Place[TrialPlan]) -> None:
         """Until everything is in order, or no further attempt is wanted."""
         final = asyncio.ensure_future(place.final.wait())
         try:
@@ -205,7 +219,12 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             final.cancel()
 
     async def _attempt(
-        self, place: Place, plan: TrialPlan, number: int, spent: PhaseSeconds, tokens: Tokens
+        self,
+        place: Place[TrialPlan],
+        plan: TrialPlan,
+        number: int,
+        spent: PhaseSeconds,
+        tokens: Tokens,
     ) -> tuple[Rollout, TrialEnd]:
         trial = plan.trial_id(number)
         budget = self._settings.config.trial_timeout_sec or plan.task.agent_timeout_sec

@@ -8,11 +8,11 @@ what a trial did is known from its worker only.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from tbtui.engines.events_of import EventLog
 from tbtui.engines.trials.admission import Admission
-from tbtui.engines.trials.attempts import Attempt, Attempts, Place, Planned
+from tbtui.engines.trials.attempts import Attempt, Attempts, Place
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,
@@ -230,26 +230,17 @@ class Steering:
         """Wait until no trial is at work: each is queued, paused or over."""
         await self._attempts.at_rest()
 
-    def live(self, plan: Planned) -> str:
-        """The trial that fills this place now; empty when none does (it waits for a retry)."""
-        place = self._attempts.place(plan)
-        return place.attempt.trial if place and place.attempt else ""
-
-    def withdraw(self, plan: Planned, reason: str) -> None:
+    def withdraw(self, place: Place[Any], reason: str) -> None:
         """End whatever fills this place, without verdict and for good."""
-        if (place := self._attempts.place(plan)) is None:
-            return
         place.final.set()
         if place.attempt is not None:
             self._cancel(place.attempt, reason)
 
-    def expire(self, plan: Planned, reason: str) -> None:
+    def expire(self, place: Place[Any], reason: str) -> None:
         """End it now, with a verdict; one that is held, when it is resumed.
 
         One that has not begun is withdrawn.
         """
-        if (place := self._attempts.place(plan)) is None:
-            return
         place.final.set()
         attempt = place.attempt
         if attempt is None:
@@ -315,7 +306,7 @@ class Steering:
             case _:
                 self._waiting.refuse(command, f"{trial} belongs to no batch that is trained on")
 
-    def _standing(self, found: tuple[Place, Attempt] | None, command: Command) -> Standing:
+    def _standing(self, found: tuple[Place[Any], Attempt] | None, command: Command) -> Standing:
         """How the trial stands that a command is for; None: no such one is queued or running."""
         if found is None:
             return Standing(
@@ -334,7 +325,7 @@ class Steering:
             prime_rl=self._prime_rl,
         )
 
-    def _resume(self, place: Place, attempt: Attempt, command: Command) -> None:
+    def _resume(self, place: Place[Any], attempt: Attempt, command: Command) -> None:
         attempt.held = False
         called_off = self.taking_over.call_off(attempt, command.actor)
         if attempt.paused is None:

@@ -69,10 +69,6 @@ class HostedTrial:
     endpoint: Endpoint
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.spec.trial, 1
-
-    @property
     def label(self) -> str:
         return self.spec.trial
 
