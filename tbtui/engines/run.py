@@ -163,7 +163,7 @@ class Run:
             self._prepared = dataclasses.replace(self._prepared, config=self._engine.config)
         self._engine = engine
         if engine is not None:
-            engine.serve(self._commands)
+            engine.commands.serve(self._commands)
         else:
             self._commands.hold()
 

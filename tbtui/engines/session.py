@@ -210,12 +210,9 @@ class Session:
             policy_lost=after_loss,
         )
         # Alarms that these raise were journalled then.
-        after = 0
-        while entries := reader.read_kinds(["step_finished", "eval_finished"], after):
-            after = entries[-1].seq
-            for entry in entries:
-                assert isinstance(entry.event, StepFinished | EvalFinished)
-                self._watch.see(entry.event)
+        for entry in reader.each(["step_finished", "eval_finished"]):
+            assert isinstance(entry.event, StepFinished | EvalFinished)
+            self._watch.see(entry.event)
 
     async def train(self) -> str:
         """Train to the end; returns one line that sums it up.

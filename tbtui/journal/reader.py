@@ -67,6 +67,12 @@ class JournalReader:
         )
         return self._entries(rows, after)
 
+    def each(self, kinds: Sequence[str], after: int = 0) -> Iterator[Entry]:
+        """All events of these kinds after `after`, those included that are written meanwhile."""
+        while entries := self.read_kinds(kinds, after):
+            yield from entries
+            after = entries[-1].seq
+
     def read_lasting(self, after: int, until: int, trials: Collection[str]) -> list[Entry]:
         """The events after `after` up to `until`, without those of `PASSING_KINDS`.
 

@@ -16,7 +16,7 @@ from tbtui.config import RunConfig
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.prices import price_list
 from tbtui.journal.events import Estimate, EvalFinished, Outcome
-from tbtui.journal.figures import dollars
+from tbtui.journal.figures import HeldOut, dollars, pass_rates_in_words
 from tbtui.policies.base import Policy
 
 # A step
@@ -42,6 +42,16 @@ def step_metrics(groups: Sequence[ScoredGroup[Rollout]], max_tokens: int) -> dic
         metrics["env/all/reward/total"] = _mean(rewards)
         metrics["env/all/pass_rate"] = _mean([float(reward >= 1) for reward in rewards])
     return metrics | _waited_for(rollouts) | _truncated_turns(rollouts, max_tokens)
+
+
+def step_times(sampling: float, training: float, reviewing: float) -> dict[str, float]:
+    """Seconds of a step; `reviewing`: how many of those of `sampling` it waited for its review."""
+    times = {
+        "time/sampling": sampling - reviewing,
+        "time/training": training,
+        "time/total": sampling + training,
+    }
+    return times | ({"time/reviewing": reviewing} if reviewing else {})
 
 
 def _truncated_turns(rollouts: Sequence[Rollout], max_tokens: int) -> dict[str, float]:
@@ -137,6 +147,15 @@ def summarize(
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
         unscored_tasks=sum(not tried.scored for tried in by_task.values()) + not_tried,
     )
+
+
+def summary_line(steps: int, before: EvalFinished | None, after: EvalFinished | None) -> str:
+    """What a run has done, from its first evaluation to its last, in one line for a person."""
+    done = f"{steps} step{'' if steps == 1 else 's'}"
+    if before is None or after is None:
+        return f"{done}; nothing was evaluated"
+    rates = pass_rates_in_words(HeldOut.of(before), HeldOut.of(after))
+    return f"{done}, {rates}" if steps else rates
 
 
 def _grouped[T](pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:

@@ -26,7 +26,7 @@ from tbtui.engines.grpo.checkpoint_state import (
     require_same_settings,
     sweep,
 )
-from tbtui.engines.grpo.history import History
+from tbtui.engines.grpo.history import read_history
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import evaluation_groups, training_groups
 from tbtui.engines.grpo.recorded import (
@@ -152,7 +152,7 @@ class Recovery:
     """Finished trials of batches and evaluations that had not finished."""
     requeued: tuple[str, ...]
     """Trials that were under way, and start again as the next attempt."""
-    _history: History
+    _run: RunState
 
     def close_gaps(self, journal: JournalWriter, reader: JournalReader, why: str) -> None:
         """Write the ends that were not written then: nothing looks as if it still ran.
@@ -160,7 +160,7 @@ class Recovery:
         `why`: one of `CUT_OFF`.
         """
         last = reader.last_seq()
-        run = self._history.run
+        run = self._run
         for view in run.live_trials():
             journal.append(
                 TrialFinished(
@@ -199,11 +199,11 @@ def recover(
         UnrecoverableError: the tasks are not those that the run began with.
     """
     start = StartingPoint(step, weights_version)
-    history = History.read(reader, start)
+    run = read_history(reader, start)
     start.paused = start.paused and stays_paused
-    started = history.run.started_at is not None
+    started = run.started_at is not None
     if started:
-        _require_same_tasks(history.run, split)
+        _require_same_tasks(run, split)
     outcomes = outcome_policy(config.on_outcome)
     tasks = {task.name: task for task in split.train}
     start.batches = dict(sorted(start.batches.items()))
@@ -228,7 +228,7 @@ def recover(
             for attempts in batch.attempts.values()
             if attempts and attempts[-1].cut_off
         ),
-        _history=history,
+        _run=run,
     )
 
 

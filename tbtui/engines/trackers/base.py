@@ -147,11 +147,9 @@ class Tracker:
     def _follow(self, reader: JournalReader, sink: Sink) -> None:
         counter, after, ending = RowCounter(), 0, False
         while True:
-            rows: list[Row] = []
-            while entries := reader.read_kinds(KINDS, after):
-                after = entries[-1].seq
-                rows += counter.rows(entries)
-            sink.log(rows)
+            entries = list(reader.each(KINDS, after))
+            after = entries[-1].seq if entries else after
+            sink.log(counter.rows(entries))
             if ending:
                 return
             ending = self._complete.wait(_POLL_SEC)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tbtui.engines.events_of import issued
 from tbtui.engines.prime_rl.plugin.control_file import ControlFile
-from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
+from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued, Outcome, RunPaused, RunResumed
 from tbtui.journal.reader import JournalReader
@@ -48,8 +48,8 @@ class CommandJournal:
         """Restore the state that an earlier watcher journalled."""
         kinds = ("command_issued", "command_done", "run_resumed")
         holds: dict[str, CommandIssued] = {}
-        for event in journalled(reader, kinds):
-            match event:
+        for entry in reader.each(kinds):
+            match entry.event:
                 case CommandIssued() as command:
                     self._issued.add(command.command)
                     self._wait(command)

@@ -15,7 +15,7 @@ import msgspec
 from tbtui.engines.prime_rl.watch.commands import CommandJournal
 from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial, end_of, identity_of
 from tbtui.engines.prime_rl.watch.plugin_logs import Logged, PluginLogs, PluginTrial, pairs
-from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
+from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.records import Dispatch, Episode, Trace
 from tbtui.journal.events import (
     CallTraced,
@@ -101,8 +101,8 @@ class PluginTrials:
             self._names[_key_of(name)] = name
         kinds = ("trial_queued", "trial_finished", "trial_traced")
         over = set[str]()
-        for event in journalled(reader, kinds):
-            match event:
+        for entry in reader.each(kinds):
+            match event := entry.event:
                 case TrialQueued(trial=name) if name in logged:
                     self._attempts[event.task] += 1
                     self._live[name] = PluginTrial(event.task, event.purpose, event.step)

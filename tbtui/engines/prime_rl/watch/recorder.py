@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +14,6 @@ from tbtui.engines.prime_rl.watch.tail import Position
 from tbtui.engines.prime_rl.watch.turns import Pieces
 from tbtui.errors import UserError
 from tbtui.journal.events import AnyEvent
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, ids_as_text
 from tbtui.journal.writer import JournalWriter
@@ -62,14 +60,6 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:
         self._writer.close()
-
-
-def journalled(reader: JournalReader, kinds: Sequence[str]) -> Iterator[AnyEvent]:
-    """The events of these kinds that an earlier watcher wrote, in order."""
-    after = 0
-    while entries := reader.read_kinds(kinds, after):
-        after = entries[-1].seq
-        yield from (entry.event for entry in entries)
 
 
 class SavepointError(UserError):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tbtui.algorithm.evaluation import attempts, pass_rates
 from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial
-from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
+from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.source import EvalSettings
 from tbtui.journal.events import (
     Estimate,
@@ -177,8 +177,8 @@ class Steps:
     def restore(self, reader: JournalReader) -> None:
         """Restore what an earlier watcher journalled."""
         kinds = ("step_started", "group_added", "step_finished", "eval_finished")
-        for event in journalled(reader, kinds):
-            match event:
+        for entry in reader.each(kinds):
+            match entry.event:
                 case StepStarted(step=step):
                     self._started.add(step)
                 case GroupAdded(group=group):

@@ -17,7 +17,7 @@ from tbtui.engines.prime_rl.watch.outcomes import (
     trial_name,
 )
 from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
-from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
+from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.records import (
     Call,
     Delta,
@@ -85,8 +85,8 @@ class Trials:
         queued: dict[str, TrialQueued] = {}
         finished: list[tuple[str, FinishedTrial]] = []
         kinds = ("trial_queued", "trial_finished", "trial_traced")
-        for event in journalled(reader, kinds):
-            match event:
+        for entry in reader.each(kinds):
+            match entry.event:
                 case TrialQueued(trial=name) as begun:
                     queued[name] = begun
                     if name not in hosted:
