@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tbtui.engines.events_of import issued
-from tbtui.engines.prime_rl.plugin.trial_log import TrialLog, trial_name, turn_sampled
+from tbtui.engines.prime_rl.plugin.files import TrialLog, trial_name, turn_sampled
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,

@@ -24,9 +24,8 @@ import psutil
 from tbtui.config import ConfigError
 from tbtui.config.toml import toml_text
 from tbtui.engines.gpus import local_gpus
-from tbtui.engines.prime_rl.launch.checkout import Checkout, commit_warnings
-from tbtui.engines.prime_rl.launch.facts import Facts
-from tbtui.engines.prime_rl.validate import validate
+from tbtui.engines.prime_rl.launch.checkout import Checkout, commit_warnings, validate
+from tbtui.engines.prime_rl.launch.configuration import Facts
 from tbtui.policies.threads import in_daemon_thread
 
 Level = Literal["ok", "warning", "error"]

@@ -17,9 +17,8 @@ from typing import Any, Protocol, override
 
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.pausing import running
-from tbtui.engines.prime_rl.plugin.control_file import ControlFile
 from tbtui.engines.prime_rl.plugin.endpoint import Refused
-from tbtui.engines.prime_rl.plugin.trial_log import TrialLogs, turn_sampled
+from tbtui.engines.prime_rl.plugin.files import ControlFile, TrialLogs, turn_sampled
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
 from tbtui.engines.trials.running import RunningTrials

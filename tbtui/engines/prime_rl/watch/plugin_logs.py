@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tbtui.engines.prime_rl.plugin.trial_log import FOLDER, ServerProcess
+from tbtui.engines.prime_rl.plugin.files import FOLDER, ServerProcess
 from tbtui.engines.prime_rl.watch.records import Trace
 from tbtui.engines.prime_rl.watch.tail import Tails
 from tbtui.engines.prime_rl.watch.turns import Turn, turns_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tbtui.engines.prime_rl.watch.commands import CommandJournal
+from tbtui.engines.prime_rl.control import CommandJournal
 from tbtui.engines.prime_rl.watch.logs import (
     PARTS,
     Files,
