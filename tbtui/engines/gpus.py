@@ -19,6 +19,8 @@ from tbtui.journal.events import AnyEvent, GpuMeasured, GpusMeasured
 from tbtui.policies.threads import in_daemon_thread
 
 PERIOD_SEC = 5.0
+GPUS_LOST = "GPUs are not measured"
+"""What is missing where the monitor fails, for a person."""
 REMOTE_PERIOD_SEC = 15.0
 """A login each time."""
 

@@ -18,8 +18,9 @@ from typing import IO, Any, Protocol
 
 from tbtui.config import ConfigError, to_json
 from tbtui.config.problems import require_no_errors
+from tbtui.engines.awaiting import in_background, running
 from tbtui.engines.events_of import task_records
-from tbtui.engines.gpus import GpuMonitor
+from tbtui.engines.gpus import GPUS_LOST, GpuMonitor
 from tbtui.engines.grpo.checkpoint_state import fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
@@ -36,7 +37,6 @@ from tbtui.engines.prices import expected_cost
 from tbtui.engines.storage import StorageGuard
 from tbtui.engines.task_fitness import offer
 from tbtui.engines.trials.steering import Pool
-from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     EvalFinished,
     Noted,
@@ -170,9 +170,9 @@ class Session:
         self._phase(RunPhase.STARTING, doing)
         # From the start on: a server may let one wait for long.
         monitor = Monitor(self._journal, self.policy.status, self._processes)
-        await self._stack.enter_async_context(_in_background(monitor, self._journal))
+        await self._monitored(monitor, "the policy's queue and memory are not measured")
         gpus = GpuMonitor(self._journal.append, config.gpu_hosts)
-        await self._stack.enter_async_context(_in_background(gpus, self._journal))
+        await self._monitored(gpus, GPUS_LOST)
         try:
             resume = None
             if self._prepared.resumed or after_loss:
@@ -259,7 +259,7 @@ class Session:
             self._watch.see,
             self._start,
         )
-        await self._stack.enter_async_context(_in_background(guard, self._journal))
+        await self._monitored(guard, "the run directory is not looked after")
         self._on_engine(self._engine)
         phase, detail = RunPhase.STOPPING, ""
         try:
@@ -270,6 +270,11 @@ class Session:
         finally:
             self._on_engine(None)
             self._phase(phase, detail)
+
+    async def _monitored(self, monitor: Monitor | GpuMonitor | StorageGuard, lost: str) -> None:
+        """Run a monitor until the session ends; `lost`: what is missing without it."""
+        watching = in_background(monitor.run(), lost, self._journal.append)
+        await self._stack.enter_async_context(watching)
 
     def _processes(self) -> list[tuple[str, int]]:
         processes = [("engine", os.getpid())]
@@ -311,49 +316,13 @@ async def _running(pool: RunPool) -> AsyncIterator[RunPool]:
         await pool.stop()
 
 
-@contextlib.asynccontextmanager
-async def _in_background(
-    monitor: Monitor | GpuMonitor | StorageGuard, journal: JournalWriter
-) -> AsyncIterator[None]:
-    """Run a monitor; if it fails the journal says so, and the run goes on without."""
-
-    def over(task: asyncio.Task[None]) -> None:
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        match monitor:
-            case GpuMonitor():
-                what = "GPUs are not measured"
-            case Monitor():
-                what = "the policy's queue and memory are not measured"
-            case StorageGuard():
-                what = "the run directory is not looked after"
-        log.error("%s any more", what, exc_info=error)
-        text = f"{what} any more: {type(error).__name__}: {error} (see log.txt)"
-        with contextlib.suppress(JournalError):  # the trainer meets that too
-            journal.append(Noted(level="warning", text=text))
-
-    task = asyncio.create_task(monitor.run())
-    task.add_done_callback(over)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
-
-
 async def _unless(failure: asyncio.Future[None], work: Coroutine[Any, Any, str]) -> str:
     """The result of `work`, unless `failure` comes first: then that is raised."""
-    task = asyncio.create_task(work)
-    try:
+    async with running(work) as task:
         await asyncio.wait((task, failure), return_when=asyncio.FIRST_COMPLETED)
         if failure.done():
             failure.result()
         return await task
-    finally:
-        if not task.done():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
 
 _COLLAPSING_RATE = 4e-4

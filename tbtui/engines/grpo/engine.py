@@ -20,6 +20,7 @@ from tbtui.algorithm.step import ScoredGroup
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.trust import remember
+from tbtui.engines.awaiting import comes_before, running
 from tbtui.engines.grpo.batch import Batch
 from tbtui.engines.grpo.checkpoint_state import CheckpointError, TrainingProgress
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
@@ -36,7 +37,7 @@ from tbtui.engines.grpo.metrics import (
     summary_line,
     useful_groups,
 )
-from tbtui.engines.grpo.pausing import Pause, comes_before, running
+from tbtui.engines.grpo.pausing import Pause
 from tbtui.engines.grpo.plan import BatchPlanner
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,

@@ -9,11 +9,10 @@ once, and the run goes on until it fails again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from tbtui.journal.events import OutageBegan, OutageEnded, OutageKind
 from tbtui.journal.writer import JournalWriter
@@ -58,32 +57,6 @@ async def unpaused(seconds: float, goes_on: Callable[[], bool]) -> None:
             seconds -= _TICK_SEC
             if seconds <= 0:
                 return
-
-
-@contextlib.asynccontextmanager
-async def running[T](work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """`work` as a task, which has ended when the context is left."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        if not task.done():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-
-async def comes_before(other: Coroutine[Any, Any, object], task: asyncio.Task[Any]) -> bool:
-    """Whether `other` is done before `task`; if not, it is cancelled. Raises what `other` raises.
-
-    Where both are done, `task` was first.
-    """
-    async with running(other) as first:
-        await asyncio.wait((first, task), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return False
-        first.result()
-        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,19 @@ RUN_WAS_KILLED = "the run was killed first"
 POLICY_LOST_FIRST = "the policy was lost first"
 CUT_OFF = frozenset({RUN_ENDED_FIRST, RUN_WAS_KILLED, POLICY_LOST_FIRST})
 """Reasons of cancelled trials that no person cancelled: they are tried again on resume."""
+
+
+def cut_off(trial: str, why: str, turns: int = 0) -> TrialFinished:
+    """The end of a trial under which the run, or its policy, ended; `why`: one of `CUT_OFF`."""
+    return TrialFinished(
+        trial=trial,
+        outcome=Outcome.CANCELLED,
+        reason=why,
+        verdict=None,
+        reward=None,
+        turns=turns,
+        seconds=PhaseSeconds(),
+    )
 
 
 @dataclass(slots=True)
@@ -97,41 +111,30 @@ class RecordedPlace:
         end = last.finished
         assert end is not None
         # A completion that came after the trial's end has no part in it.
-        calls = reader.samples(last.trial, limit=reader.sampled(last.trial, last.finished_seq))
+        samples = reader.samples(last.trial, limit=reader.sampled(last.trial, last.finished_seq))
         events = reader.read_trial(last.trial)
-        has_part = self.members is None or last.trial in self.members
-        return Rollout(
-            plan=self.plan,
-            trial=last.trial,
-            attempt=last.number,
-            outcome=end.outcome,
-            reason=end.reason,
-            reward=end.reward if has_part else None,
-            calls=tuple(
-                Call(
-                    sample.prompt_ids,
-                    sample.completion_ids,
-                    sample.logprobs,
-                    sample.weights_version,
-                    sample.summary,
-                    turn.cached_tokens,
-                )
-                for sample, turn in zip(calls, _sampled(events), strict=False)
-            ),
-            turns=end.turns,
-            seconds=end.seconds.total - end.seconds.queue,
-            spent=self._spent(),
-            tokens=self.tokens,
-            verdict=end.verdict,
-            verifier_output=end.verifier_output,
-            verifying_sec=end.seconds.verifying,
-            commands=tuple(
-                keystrokes
-                for entry in events
-                if isinstance(entry.event, TurnParsed) and entry.seq < last.finished_seq
-                for keystrokes in sent(entry.event)
-            ),
+        calls = (
+            Call(
+                sample.prompt_ids,
+                sample.completion_ids,
+                sample.logprobs,
+                sample.weights_version,
+                sample.summary,
+                turn.cached_tokens,
+            )
+            for sample, turn in zip(samples, _sampled(events), strict=False)
         )
+        commands = (
+            keystrokes
+            for entry in events
+            if isinstance(entry.event, TurnParsed) and entry.seq < last.finished_seq
+            for keystrokes in sent(entry.event)
+        )
+        rollout = Rollout.of(
+            self.plan, last.number, end, calls, commands, self._spent(), self.tokens
+        )
+        has_part = self.members is None or last.trial in self.members
+        return rollout if has_part else dataclasses.replace(rollout, reward=None)
 
     def _spent(self) -> PhaseSeconds:
         """Where the time of all attempts went; waiting to try again is time in the queue."""

@@ -36,6 +36,7 @@ from tbtui.engines.grpo.recorded import (
     RecordedBatch,
     RecordedPlace,
     StartingPoint,
+    cut_off,
 )
 from tbtui.engines.grpo.rollouts import GroupPlan, trial_plan
 from tbtui.engines.prepare import PreparedRun
@@ -45,13 +46,11 @@ from tbtui.journal.events import (
     CommandDone,
     Noted,
     Outcome,
-    PhaseSeconds,
     RunContinued,
     RunPaused,
     RunResumed,
     RunStarted,
     TasksSetAside,
-    TrialFinished,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
@@ -162,17 +161,7 @@ class Recovery:
         last = reader.last_seq()
         run = self._run
         for view in run.live_trials():
-            journal.append(
-                TrialFinished(
-                    trial=view.trial,
-                    outcome=Outcome.CANCELLED,
-                    reason=why,
-                    verdict=None,
-                    reward=None,
-                    turns=reader.sampled(view.trial, last + 1),
-                    seconds=PhaseSeconds(),
-                )
-            )
+            journal.append(cut_off(view.trial, why, reader.sampled(view.trial, last + 1)))
         for command in run.pending:
             journal.append(CommandDone(command=command, ok=False, result=why))
         if run.paused:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.segments import Call
 from tbtui.catalog.tasks import TaskInfo
-from tbtui.journal.events import Outcome, PhaseSeconds, Purpose
+from tbtui.journal.events import Outcome, PhaseSeconds, Purpose, TrialFinished
 
 
 def derive_seed(*parts: object) -> int:
@@ -90,3 +91,36 @@ class Rollout:
     """How long the verifier took, in the last attempt."""
     commands: tuple[str, ...] = ()
     """Keystrokes that the agent sent, in order, of the last attempt."""
+
+    @classmethod
+    def of(
+        cls,
+        plan: TrialPlan,
+        attempt: int,
+        end: TrialFinished,
+        calls: Iterable[Call],
+        commands: Iterable[str],
+        spent: PhaseSeconds,
+        tokens: Tokens,
+    ) -> Rollout:
+        """The rollout of attempt number `attempt`, with the end that the journal has.
+
+        `spent` and `tokens`: of all attempts.
+        """
+        return cls(
+            plan=plan,
+            trial=end.trial,
+            attempt=attempt,
+            outcome=end.outcome,
+            reason=end.reason,
+            reward=end.reward,
+            calls=tuple(calls),
+            turns=end.turns,
+            seconds=end.seconds.total - end.seconds.queue,
+            spent=spent,
+            tokens=tokens,
+            verdict=end.verdict,
+            verifier_output=end.verifier_output,
+            verifying_sec=end.seconds.verifying,
+            commands=tuple(commands),
+        )

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import override
 
 from tbtui.algorithm.costs import Tokens, sampled_tokens
-from tbtui.algorithm.segments import Call
 from tbtui.config import RunConfig
+from tbtui.engines.awaiting import comes_before
 from tbtui.engines.grpo.completions import Asker, Completions
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, UnusableTasks, retry_wait
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy
-from tbtui.engines.grpo.pausing import Outages, comes_before
-from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
+from tbtui.engines.grpo.pausing import Outages
+from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST, cut_off
 from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
 from tbtui.engines.trials.admission import Admission
@@ -26,6 +26,7 @@ from tbtui.engines.trials.running import RunningTrials
 from tbtui.engines.trials.steering import Pool
 from tbtui.journal.events import Outcome, PhaseSeconds, TrialFinished, TrialQueued, TrialRetried
 from tbtui.journal.writer import JournalWriter
+from tbtui.outcomes import OutcomeAction
 from tbtui.policies.base import (
     ContextOverflowError,
     Policy,
@@ -245,13 +246,21 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         try:
             end = await self.run_attempt(place, attempt, self._spec(plan, trial, budget))
         except (asyncio.CancelledError, PolicyLostError, PolicyDeniedError):
-            self._journal.append(_unfinished(trial, self._cut_off_by))
+            self._journal.append(cut_off(trial, self._cut_off_by))
             self.steering.over(trial, Outcome.CANCELLED)
             raise
         finally:
             self._journal.forget(trial)
-        rollout = self._finished(plan, number, attempt, model.conversation.calls, end, spent)
-        return dataclasses.replace(rollout, tokens=tokens + sampled_tokens(rollout.calls)), end
+        calls = model.conversation.calls
+        action = self._settings.outcomes[end.decision.outcome]
+        # What is left out of training still counts when the policy is evaluated, if the policy
+        # did it.
+        alone = end.decision.outcome is not Outcome.HUMAN_TOUCHED
+        scored = action == "train" or (plan.purpose == "eval" and alone)
+        finished = end.event(attempt, end.decision.reward if scored else None, len(calls))
+        self._finish(plan, finished, action)
+        spent, tokens = spent + finished.seconds, tokens + sampled_tokens(calls)
+        return Rollout.of(plan, number, finished, calls, attempt.keystrokes, spent, tokens), end
 
     def _model(self, trial: str, plan: TrialPlan, budget: float) -> _PolicyModel:
         conversation = Conversation(
@@ -287,53 +296,20 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             kill_before_verifying=settings.kill_before_verifying,
         )
 
-    def _finished(
-        self,
-        plan: TrialPlan,
-        number: int,
-        attempt: Attempt,
-        calls: Sequence[Call],
-        end: TrialEnd,
-        spent: PhaseSeconds,
-    ) -> Rollout:
-        """Journal the end of attempt number `number`.
+    def _finish(self, plan: TrialPlan, end: TrialFinished, action: OutcomeAction) -> None:
+        """Journal the end of an attempt.
 
         Raises:
             HaltError: its outcome ends the run.
         """
-        outcome = end.decision.outcome
-        action = self._settings.outcomes[outcome]
-        # What is left out of training still counts when the policy is evaluated, if the policy
-        # did it.
-        alone = outcome is not Outcome.HUMAN_TOUCHED
-        scored = action == "train" or (plan.purpose == "eval" and alone)
-        finished = end.event(attempt, end.decision.reward if scored else None, len(calls))
-        rollout = Rollout(
-            plan=plan,
-            trial=attempt.trial,
-            attempt=number,
-            outcome=outcome,
-            reason=finished.reason,
-            reward=finished.reward,
-            calls=tuple(calls),
-            turns=finished.turns,
-            seconds=finished.seconds.total - attempt.queued_sec,
-            spent=spent + finished.seconds,
-            verdict=finished.verdict,
-            verifier_output=finished.verifier_output,
-            verifying_sec=finished.seconds.verifying,
-            commands=tuple(attempt.keystrokes),
-        )
-        self._journal.append(finished)
-        self.steering.over(attempt.trial, outcome)
+        outcome = end.outcome
+        self._journal.append(end)
+        self.steering.over(end.trial, outcome)
         if action == "halt":
-            raise HaltError(
-                f"{attempt.trial}: {outcome}: {rollout.reason} (on_outcome.{outcome}=halt)"
-            )
+            raise HaltError(f"{end.trial}: {outcome}: {end.reason} (on_outcome.{outcome}=halt)")
         self.unusable.tried(plan.task.name)
         if not outcome.infrastructure and outcome is not Outcome.CANCELLED:
             self._streak.worked()
-        return rollout
 
     def _count_failure(self, rollout: Rollout, end: TrialEnd) -> None:
         """Count what infrastructure broke, in no outage, against the run or against the task.
@@ -362,16 +338,3 @@ class TrialRunner[P: Pool](RunningTrials[P]):
     def policy_lost(self) -> None:
         """Trials that end from now on end because of that."""
         self._cut_off_by = POLICY_LOST_FIRST
-
-
-def _unfinished(trial: str, why: str) -> TrialFinished:
-    """The run, or its policy, ended before the trial did."""
-    return TrialFinished(
-        trial=trial,
-        outcome=Outcome.CANCELLED,
-        reason=why,
-        verdict=None,
-        reward=None,
-        turns=0,
-        seconds=PhaseSeconds(),
-    )

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, override
 
+from tbtui.engines.awaiting import running
 from tbtui.engines.events_of import issued
-from tbtui.engines.grpo.pausing import running
 from tbtui.engines.prime_rl.plugin.endpoint import Refused
 from tbtui.engines.prime_rl.plugin.files import ControlFile, TrialLogs, turn_sampled
 from tbtui.engines.trials.admission import Admission
