@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.config import parse_settings
-from tbtui.engines.make_run import AnyRun, prepare
+from tbtui.engines.prepare import AnyRun, prepare
 from tbtui.engines.prime_rl.launch.prepare import prepare_launch
 from tbtui.engines.prime_rl.launch.run import started_event
 from tbtui.engines.prime_rl.watch.run import WatchOptions, prepare_watch, watch
