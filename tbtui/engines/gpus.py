@@ -41,7 +41,7 @@ EXTRA = "uv sync --extra nvidia"
 
 @dataclass(frozen=True, slots=True)
 class LocalGpus:
-    """What there is on this machine."""
+    """The GPUs of this machine, or why none can be seen."""
 
     gpus: tuple[GpuMeasured, ...] = ()
     driver: str = ""
@@ -151,7 +151,7 @@ class GpuMonitor:
         self._last: dict[str, GpusMeasured] = {}
 
     async def run(self) -> None:
-        """Raises what `append` does."""
+        """Measure until cancelled, and append. Raises what `append` does."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_here())

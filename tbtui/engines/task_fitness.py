@@ -195,7 +195,7 @@ def _in_sandbox(tasks: Sequence[Path], host: SandboxHost) -> dict[Path, tuple[Ob
 
 
 def _state(task: Path) -> str:
-    """Changes with the files that are read; a directory's time, with what is in it."""
+    """A text that changes with the files that are read; a directory's time, with what is in it."""
     parts = []
     for name in (*_FILES, "environment", "steps"):
         try:

@@ -58,7 +58,7 @@ class RunCommands:
 
     @property
     def up_to_date(self) -> bool:
-        """No command waits for the trials that it is about."""
+        """Whether no command waits for the trials that it is about."""
         return self._queue.up_to_date
 
     def submit(self, command: Command) -> None:

@@ -123,7 +123,7 @@ class Completions:
 
     @property
     def down(self) -> bool:
-        """The policy can't be asked now."""
+        """Whether the policy can't be asked now."""
         return self._down_since is not None
 
     def take_retried(self) -> int:

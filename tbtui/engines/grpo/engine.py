@@ -362,7 +362,7 @@ class GrpoEngine:
             return await task
 
     async def _at_rest(self, batch: Batch | None) -> None:
-        """Until the run is paused, no trial is at work and `batch` is not about to be trained."""
+        """Wait for a pause in which no trial is at work and `batch` is not about to be trained."""
         while True:
             await self._pause.begun()
             await self._runner.steering.at_rest()

@@ -28,8 +28,8 @@ class HaltError(UserError):
 
 @contextlib.contextmanager
 def one_cause() -> Iterator[None]:
-    """Around a task group: raises the one error that says why: a `HaltError` if there is one, else
-    a `PolicyLostError`, else the first.
+    """Raise, of a task group's errors, the one that says why: a `HaltError` if there is one, else a
+    `PolicyLostError`, else the first.
 
     Trials fail together when the run has to end.
     """

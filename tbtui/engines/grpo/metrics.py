@@ -78,7 +78,7 @@ def _prefix_extended(groups: Sequence[ScoredGroup[Rollout]]) -> dict[str, float]
 
 
 def useful_groups(groups: Sequence[ScoredGroup[Rollout]]) -> int:
-    """How many had something to teach."""
+    """How many groups have a signal: an advantage other than 0."""
     return sum(any(group.result.advantages) for group in groups)
 
 
@@ -191,7 +191,7 @@ class Spending:
         return f"cost: {dollars(self.usd)} so far, about {dollars(forecast)} by the end of the run"
 
     def _count_storage(self) -> None:
-        """What the server has held for us since this was asked last."""
+        """Count what the server has stored for us since the last call."""
         if not self._costs.counts_storage:
             return
         now, stored = time.monotonic(), self._policy.status().stored_bytes

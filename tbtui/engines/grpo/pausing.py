@@ -61,8 +61,8 @@ async def unpaused(seconds: float, goes_on: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutageCause:
-    """One line each: what is out of order and where; what a person can do, and what comes by
-    itself."""
+    """What is out of order and where; what a person can do, and what comes by itself. One line
+    each."""
 
     text: str
     remedy: str
@@ -120,8 +120,8 @@ class Outages:
     def begin(
         self, what: OutageKind, cause: OutageCause, *, tell: bool = True, pause: bool = True
     ) -> None:
-        """Something is out of order, or still is. `tell` journals it, `pause` pauses the run:
-        either may come with a later call."""
+        """Note that something is out of order, or still is. `tell` journals it, `pause` pauses the
+        run: either may come with a later call."""
         outage = self._outages.setdefault(what, _Outage(cause, time.monotonic()))
         self._none.clear()
         if tell and (not outage.journalled or outage.cause.remedy != cause.remedy):
@@ -135,7 +135,7 @@ class Outages:
                 self._run.pause_for_outage(str(cause))
 
     def end(self, what: OutageKind, text: str = "") -> None:
-        """Something is in order, or always was."""
+        """Note that something is in order again, or always was."""
         outage = self._outages.pop(what, None)
         if outage is None:
             return
@@ -152,7 +152,7 @@ class Outages:
         await self._none.wait()
 
     def on_lift(self, call: Callable[[], None]) -> None:
-        """Call it when a person resumes the run in an outage: try at once what is out of order."""
+        """Add what tries at once what is out of order, as a person who resumes the run asks."""
         self._lifts.append(call)
 
     def lift(self) -> None:

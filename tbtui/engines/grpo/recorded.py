@@ -60,7 +60,7 @@ class RecordedAttempt:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the run ended under it."""
+        """Whether the run ended before the trial did."""
         end = self.finished
         return end is None or (end.outcome is Outcome.CANCELLED and end.reason in CUT_OFF)
 

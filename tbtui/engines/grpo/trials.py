@@ -54,7 +54,7 @@ StorageCheck = Callable[[], Awaitable[bool]]
 
 
 async def no_storage_check() -> bool:
-    """For a run whose directory is not checked."""
+    """The check of a run whose directory is not checked."""
     return False
 
 
@@ -108,7 +108,7 @@ class _PolicyModel:
 
 
 class TrialRunner[P: Pool](RunningTrials[P]):
-    """At most `n_parallel` trials at once; each finishes with a typed outcome, whatever happens.
+    """Runs at most `n_parallel` trials at once; each ends with a typed outcome, whatever happens.
 
     `settings.outcomes` says what an outcome leads to; earlier attempts are kept.
     """
@@ -147,7 +147,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         self._cut_off_by = RUN_ENDED_FIRST
 
     def change(self, config: RunConfig) -> None:
-        """Settings of the run have changed; what has begun ends as it began."""
+        """Use other settings from now on; what has begun ends as it began."""
         self._settings = dataclasses.replace(self._settings, config=config)
         self.completions.retry_wait_sec = config.retry_wait_sec
         self.completions.patience_sec = config.sample_timeout_sec
@@ -212,7 +212,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         return self.outages.on or await self._check_storage()
 
     async def _outage_over(self, place: Place[TrialPlan]) -> None:
-        """Until everything is in order, or no further attempt is wanted."""
+        """Wait until everything is in order, or no further attempt is wanted."""
         final = asyncio.ensure_future(place.final.wait())
         try:
             await comes_before(self.outages.over(), final)
@@ -329,12 +329,12 @@ class TrialRunner[P: Pool](RunningTrials[P]):
 
     @override
     def answer_failed(self, attempt: Attempt, error: BaseException) -> None:
-        """No trial can go on: raise `error` where any trial is awaited."""
+        """Raise `error` where any trial is awaited: none can go on."""
         if isinstance(error, PolicyLostError):
             self.policy_lost()
         for each in self._attempts:
             each.fail(error)
 
     def policy_lost(self) -> None:
-        """Trials that end from now on end because of that."""
+        """Note that the policy was lost: what trials that end from now on give as the reason."""
         self._cut_off_by = POLICY_LOST_FIRST

@@ -76,7 +76,7 @@ class PrimeRlControl:
 
     @contextlib.asynccontextmanager
     async def serving(self, commands: CommandJournal) -> AsyncIterator[None]:
-        """`commands`: journals them."""
+        """Carry commands out while the context lasts; `commands` journals them."""
         self._queue.serve(commands.issued, lambda command: self._carry_out(commands, command))
         try:
             yield
@@ -183,16 +183,16 @@ class CommandJournal:
         self._past = set(self._done)
 
     def run_continues(self) -> None:
-        """Prime-RL was launched again; a pause lasts on."""
+        """Journal that a pause lasts on: Prime-RL was launched again."""
         if self.paused_by:
             self._recorder.record(RunPaused())
 
     def issued(self, command: Command) -> None:
-        """A person issued a command."""
+        """Journal a command that a person issued."""
         self._record(issued(command), None)
 
     def taken_up(self, event: CommandIssued, at: float) -> None:
-        """An environment server has taken a command up."""
+        """Journal that an environment server has taken a command up."""
         self._record(event, at)
         if self._not_taken.pop(event.command, None) is not None:
             self._taken[event.command] = event

@@ -124,7 +124,7 @@ class Change:
 
 
 class Document:
-    """Dotted names lead to values; tables on the way are made as they are needed."""
+    """A TOML document by dotted names, with a list of what has changed; `set` makes tables."""
 
     def __init__(self, toml: Mapping[str, Any]) -> None:
         self.root: Table = copy.deepcopy(dict(toml))

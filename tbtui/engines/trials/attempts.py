@@ -17,7 +17,7 @@ from tbtui.rollout.outcome import Decision
 
 
 class Planned(Protocol):
-    """What a place is for."""
+    """What a place's trial is, as far as steering needs it."""
 
     @property
     def label(self) -> str:
@@ -53,7 +53,7 @@ class TrialEnd:
         return dataclasses.replace(self, decision=dataclasses.replace(self.decision, reason=reason))
 
     def event(self, attempt: Attempt, reward: float | None, turns: int = 0) -> TrialFinished:
-        """The event that says so.
+        """The end as an event.
 
         Args:
             reward: the one in force.
@@ -106,7 +106,7 @@ class Attempt:
     """What the agent has sent, a command each."""
 
     def end(self, end: TrialEnd) -> None:
-        """The first end counts."""
+        """Set the attempt's end; the first one counts."""
         if not self.ended.done():
             self.ended.set_result(end)
 
@@ -137,7 +137,7 @@ class Place[T: Planned]:
 
 
 class Attempts:
-    """All that are queued or running."""
+    """The attempts that are queued or running, with their places."""
 
     def __init__(self) -> None:
         self._filled: dict[str, Place[Any]] = {}

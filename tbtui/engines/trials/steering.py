@@ -73,30 +73,30 @@ class WaitingCommands:
         self._journal.append(CommandDone(command=command.id, ok=False, result=result))
 
     def carried_out(self, trial: str, verbs: Collection[str], result: str) -> None:
-        """The trial did what the waiting commands of these verbs ask."""
+        """Answer the waiting commands of these verbs: the trial did what they ask."""
         for command in self._take(trial, verbs):
             self.done(command, result)
 
     def answered(self, trial: str, command: str, ok: bool, result: str) -> None:
-        """The trial has done this very command, or can't."""
+        """Answer this very command: the trial has done it, or can't."""
         if (found := self.find(trial, command)) is not None:
             self._waiting[trial].remove(found)
             (self.done if ok else self.refuse)(found, result)
 
     def find(self, trial: str, command: str) -> Command | None:
-        """None: it does not wait."""
+        """The waiting command with this id; None: it does not wait."""
         waiting = self._waiting.get(trial, ())
         return next((each for each in waiting if each.id == command), None)
 
     def call_off(self, trial: str, verbs: Collection[str], result: str) -> bool:
-        """Nothing comes of them; says whether there were any."""
+        """Refuse the waiting commands of these verbs; returns whether there were any."""
         taken = self._take(trial, verbs)
         for command in taken:
             self.refuse(command, result)
         return bool(taken)
 
     def over(self, trial: str, outcome: Outcome, after_cancel: str) -> None:
-        """The trial ended: that is what some wanted, and too early for the others."""
+        """Answer all that wait: the trial ended, as some wanted and too early for the others."""
         ended = f"{trial} ended as {outcome}"
         for command in self._waiting.pop(trial, []):
             if command.verb not in _ENDING:
@@ -157,7 +157,7 @@ class TakingOver:
         self._pool.control(attempt.trial, "give_back", actor)
 
     def call_off(self, attempt: Attempt, actor: str) -> bool:
-        """Refuse who still waits for it; False: nobody does."""
+        """Refuse a person who still waits for the trial; False: nobody does."""
         if not attempt.typist or attempt.taken:
             return False
         attempt.typist = ""
@@ -166,7 +166,7 @@ class TakingOver:
         return True
 
     def of(self, actor: str) -> list[Attempt]:
-        """Trials that somebody has, or waits for."""
+        """Trials that `actor` has taken over, or waits for."""
         return [attempt for attempt in self._attempts if attempt.typist == actor]
 
     # What workers say
@@ -223,7 +223,7 @@ class Steering:
 
     @property
     def open(self) -> bool:
-        """The run is not paused."""
+        """Whether the run is not paused."""
         return self._admission.is_open
 
     async def at_rest(self) -> None:
@@ -356,7 +356,7 @@ class Steering:
                 self._pool.control(attempt.trial, "resume", "the whole run")
 
     def leave(self, actor: str) -> str:
-        """Give back what somebody who has left had taken over; it stays paused. Says what."""
+        """Give back what a client that has left had taken over; it stays paused. Returns what."""
         theirs = self.taking_over.of(actor)
         for attempt in theirs:
             self.taking_over.let_go(attempt, actor)

@@ -28,7 +28,7 @@ _VALIDATION_SEC = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """Commits are short; None: Git does not know them."""
+    """Prime-RL's repository. Commits are short; None: Git does not know them."""
 
     directory: Path
     commit: str | None
@@ -96,7 +96,7 @@ def find_checkout(config: RunConfig) -> Checkout:
 
 
 def commit_warnings(checkout: Checkout) -> Iterator[str]:
-    """Warnings about its commits, a line each."""
+    """Warnings about a checkout's commits, a line each."""
     known = ", ".join(f"{ours} with verifiers {theirs}" for ours, theirs in KNOWN_PAIRS.items())
     if checkout.commit is None:
         yield (

@@ -57,7 +57,7 @@ def configuration_of(config: RunConfig, file: Path | None = None) -> Configurati
 
 
 def placed(toml: Mapping[str, Any], place: Path, resume: Mapping[str, Any] | None) -> Document:
-    """The same, writing into `place`, a run directory of ours; what was otherwise is listed.
+    """`toml`, writing into `place`, a run directory of ours; what was otherwise is listed.
 
     Args:
         resume: how it goes on, as Prime-RL's `[resume]` has it; None: it begins.
@@ -143,7 +143,7 @@ class Facts:
 
     @property
     def gpus(self) -> int:
-        """In all, on this machine."""
+        """How many it needs of this machine, in all."""
         return 0 if self.slurm else self.train_gpus + self.infer_gpus
 
     @classmethod
@@ -174,7 +174,7 @@ def sources(toml: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def uses_plugin(source: Mapping[str, Any]) -> bool:
-    """Whether its trials are ours."""
+    """Whether a source's trials run in tbtui's plugin."""
     return PLUGIN in (
         _table(source, "env", "taskset").get("id"),
         _table(source, "env", "agent", "harness").get("id"),

@@ -40,7 +40,7 @@ _BUSY = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`warning` also where something could not be asked."""
+    """What a check found; `warning` also where something could not be asked."""
 
     level: Level
     text: str

@@ -118,7 +118,7 @@ class PrimeRlRun:
         _note(recorder, prepared.findings)
 
     async def _check(self, recorder: Recorder) -> None:
-        """Raises `ConfigError` where Prime-RL's own environment says that it can't run."""
+        """Ask Prime-RL's own environment; raises `ConfigError` where it says that it can't run."""
         prepared = self._prepared
         findings = await slow_checks(prepared.checkout, prepared.facts, prepared.toml)
         require(findings)
@@ -192,7 +192,7 @@ class PrimeRlRun:
         return True
 
     def _watch(self) -> PreparedWatch:
-        """Raises `SavepointError`: what an earlier launch left can't be read."""
+        """The watch of this launch; raises `SavepointError` where the last one's can't be read."""
         prepared = self._prepared
         urls = prepared.facts.server_urls
         return PreparedWatch(

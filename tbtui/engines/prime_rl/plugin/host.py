@@ -49,7 +49,7 @@ class Endpoint(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """`directory` is what the servers of a run share: trials, events and the control file."""
+    """Settings of a host; `directory`: of trials, events and commands, of all servers of a run."""
 
     directory: Path
     n_parallel: int
@@ -97,7 +97,7 @@ class _EndpointModel:
 
 
 class TrialHost(RunningTrials[WorkerPool]):
-    """At most `n_parallel` trials at once. Used on one event loop, from `start` to `close`."""
+    """Runs at most `n_parallel` trials at once, on one event loop, from `start` to `close`."""
 
     def __init__(self, settings: HostSettings) -> None:
         self._logs = TrialLogs(settings.directory)

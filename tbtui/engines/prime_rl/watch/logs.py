@@ -308,12 +308,12 @@ class Stall:
         """None while the past is being read."""
 
     def moved(self, now: float) -> None:
-        """There was progress."""
+        """Note that there was progress."""
         if self._moved_at is not None:
             self._moved_at, self._next = now, self._stall_sec
 
     def past_is_read(self, moved_at: float) -> None:
-        """What was there at the start is read: there has been no progress since `moved_at`."""
+        """Begin to count, now that the past is read: no progress since `moved_at`."""
         if self._moved_at is None:
             self._moved_at = moved_at
 

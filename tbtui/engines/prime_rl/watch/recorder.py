@@ -34,12 +34,12 @@ class Recorder:
         self._writer = JournalWriter(directory, lambda: self._at, continues=continues)
 
     def record(self, event: AnyEvent, at: float | None = None) -> None:
-        """`at`: seconds since the epoch; None: now."""
+        """Journal an event; `at`: seconds since the epoch, None: now."""
         self._at = at or time.time()
         self._writer.append(event)
 
     def sample(self, sample: SampleRecord) -> int:
-        """Returns the sample's id."""
+        """Journal a sample; returns its id."""
         return self._writer.add_sample(sample)
 
     def together(self) -> AbstractContextManager[None]:
@@ -47,7 +47,7 @@ class Recorder:
         return self._writer.together()
 
     def forget(self, trial: str) -> None:
-        """No further sample of the trial comes."""
+        """Drop what is kept for a trial: no further sample of it comes."""
         self._writer.forget(trial)
 
     def __enter__(self) -> Recorder:
@@ -84,7 +84,7 @@ class Savepoint(msgspec.Struct):
 
     @classmethod
     def load(cls, path: Path, source: Path) -> Savepoint:
-        """What was saved, or a fresh one for `source`.
+        """Read what was saved, or make a fresh one for `source`.
 
         Raises:
             SavepointError: it is another directory's, or not a savepoint.

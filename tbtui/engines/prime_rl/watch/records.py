@@ -14,11 +14,11 @@ import msgspec
 
 
 class Record(msgspec.Struct, gc=False):
-    """Missing fields have their defaults."""
+    """A JSON object, or part of one; missing fields have their defaults."""
 
 
 class Span(Record):
-    """Seconds since the epoch; 0: it did not begin, or not end."""
+    """A span of time, in seconds since the epoch; 0: it did not begin, or not end."""
 
     start: float = 0.0
     end: float = 0.0
@@ -134,7 +134,7 @@ class Trace(Record):
 
     @property
     def reward(self) -> float | None:
-        """None where no scoring ran."""
+        """The weighted sum of its rewards; None where no scoring ran."""
         given = [each.score * each.weight for each in self.rewards.values() if each is not None]
         return sum(given) if given else None
 

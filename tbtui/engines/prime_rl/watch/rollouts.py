@@ -20,7 +20,7 @@ _GONE_SEC = 10.0
 
 
 class RolloutReader:
-    """One pass reads at most a chunk of each file."""
+    """Reads new rollouts in passes; one pass reads at most a chunk of each file."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RolloutReader:
         return min(horizons, default=None)
 
     def rewind(self, step: int) -> None:
-        """Files of steps after `step` are written again."""
+        """Read files of steps after `step` again, as they are written again."""
         self.floor = min(self.floor, step + 1)
 
     def _directories(self) -> int | None:

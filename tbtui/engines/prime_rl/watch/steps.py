@@ -203,14 +203,14 @@ class Steps:
         return step in self._finished
 
     def rewind(self, step: int) -> None:
-        """Prime-RL resumes from the checkpoint of `step`: later steps are done again."""
+        """Forget steps after `step`: Prime-RL resumes from its checkpoint and does them again."""
         for numbers in (self._started, self._finished):
             numbers.intersection_update({n for n in numbers if n <= step})
         for number in [n for n in self._open if n > step]:
             del self._open[number]
 
     def start(self, step: int, at: float | None) -> None:
-        """`at`: when its first rollout began."""
+        """Journal a step's start; `at`: when its first rollout began."""
         if step not in self._started:
             self._started.add(step)
             self._recorder.record(StepStarted(step=step, groups={}), at)

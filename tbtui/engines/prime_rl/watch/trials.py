@@ -116,7 +116,7 @@ class Trials:
 
     @property
     def any(self) -> bool:
-        """There was such a trial."""
+        """Whether there was a trial that only Prime-RL writes about."""
         return bool(self._seen or self._live)
 
     def name(self, trace: str) -> str:
