@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.engines.prime_rl.launch import guard
-from tbtui.engines.prime_rl.watch.logs import LastLines, read_line
+from tbtui.engines.prime_rl.watch.part_logs import LastLines, read_line
 
 
 class GuardedProcess:

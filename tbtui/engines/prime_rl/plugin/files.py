@@ -142,8 +142,8 @@ class ServerProcess:
         return abs(started - self.started) > _SAME_START_SEC
 
 
-def trial_name(task: str, trace: str) -> str:
-    """The name of the rollout whose trace has this id: unique, and fit for file names."""
+def hosted_name(task: str, trace: str) -> str:
+    """The name of the trial that a rollout with this trace runs: unique, and fit for file names."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in task)
     return f"{plain}__{trace[:12]}"
 

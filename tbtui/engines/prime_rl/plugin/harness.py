@@ -18,7 +18,7 @@ import verifiers.v1 as vf
 from pydantic import Field
 
 from tbtui.engines.prime_rl.plugin.endpoint import ChatEndpoint
-from tbtui.engines.prime_rl.plugin.files import trial_name
+from tbtui.engines.prime_rl.plugin.files import hosted_name
 from tbtui.engines.prime_rl.plugin.host import HostedTrial, HostSettings, TrialHost
 from tbtui.engines.prime_rl.plugin.taskset import INFO, HarborTaskData
 from tbtui.journal.events import Purpose
@@ -116,7 +116,7 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
                 " taskset too, and no other environment (env.id)"
             )
         config = self.config
-        name = trial_name(str(data.name), trace.id)
+        name = hosted_name(str(data.name), trace.id)
         info: dict[str, Any] = {"trial": name, "reward": None}
         trace.info[INFO] = info
         _notify(trace)

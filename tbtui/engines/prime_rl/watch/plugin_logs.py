@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tbtui.engines.prime_rl.plugin.files import FOLDER, ServerProcess
-from tbtui.engines.prime_rl.watch.records import Trace
+from tbtui.engines.prime_rl.watch.formats import Trace
 from tbtui.engines.prime_rl.watch.tail import Tails
 from tbtui.engines.prime_rl.watch.turns import Turn, turns_of
 from tbtui.journal.events import (

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import msgspec
 
-from tbtui.engines.prime_rl.watch.logs import Pipeline
+from tbtui.engines.prime_rl.watch.part_logs import Pipeline
 from tbtui.engines.prime_rl.watch.tail import Position
 from tbtui.engines.prime_rl.watch.turns import Pieces
 from tbtui.errors import UserError

@@ -6,6 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tbtui.engines.prime_rl.watch.formats import (
+    Call,
+    Delta,
+    Dispatch,
+    Episode,
+    Node,
+    Timing,
+    Trace,
+)
 from tbtui.engines.prime_rl.watch.outcomes import (
     FinishedTrial,
     RolloutEnd,
@@ -18,15 +27,6 @@ from tbtui.engines.prime_rl.watch.outcomes import (
 )
 from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
 from tbtui.engines.prime_rl.watch.recorder import Recorder
-from tbtui.engines.prime_rl.watch.records import (
-    Call,
-    Delta,
-    Dispatch,
-    Episode,
-    Node,
-    Timing,
-    Trace,
-)
 from tbtui.engines.prime_rl.watch.turns import Turn, turns_of
 from tbtui.journal.events import (
     Outcome,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tbtui.engines.prime_rl.control import CommandJournal
-from tbtui.engines.prime_rl.watch.logs import (
+from tbtui.engines.prime_rl.watch.formats import read_records
+from tbtui.engines.prime_rl.watch.part_logs import (
     PARTS,
     Files,
     LastLines,
@@ -26,7 +27,6 @@ from tbtui.engines.prime_rl.watch.logs import (
 from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
 from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
 from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
-from tbtui.engines.prime_rl.watch.records import read_records
 from tbtui.engines.prime_rl.watch.rollouts import RolloutReader
 from tbtui.engines.prime_rl.watch.server import server_words
 from tbtui.engines.prime_rl.watch.source import (
