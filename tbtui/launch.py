@@ -135,7 +135,7 @@ def _without_app(host: EngineThread, terminal: list[int]) -> int:
 
 
 def _in_console(request: RunRequest, view: View, raise_if_interrupted: Callable[[], None]) -> int:
-    from tbtui.engines.prepare import prepare
+    from tbtui.engines.make_run import prepare
 
     try:
         make = prepare(request)

@@ -97,7 +97,7 @@ class EngineThread:
     async def _watched(self) -> RunEnd:
         # Here, because importing the engine takes longer than painting the app's first frame.
         from tbtui.engines.control.run import ControlledRun
-        from tbtui.engines.prepare import prepare
+        from tbtui.engines.make_run import prepare
 
         try:
             make = prepare(self._request)

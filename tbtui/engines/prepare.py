@@ -1,12 +1,10 @@
-"""Prepares a run, whichever engine it is for: reads its tasks, chooses its environment, and refuses
-what can't work."""
+"""Prepares a run: reads its tasks, chooses its environment, and refuses what can't work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tbtui.catalog.load import Defect
 from tbtui.catalog.places import find_tasks
@@ -20,7 +18,6 @@ from tbtui.engines.resume import ResumeRequest
 from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
 from tbtui.engines.trackers import check_trackers
 from tbtui.errors import UserError
-from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.rundir import RunDirectory
 from tbtui.resources import tasks_dir as bundled_tasks
 from tbtui.rollout.environments.choose import SANDBOX_IMPORT_PATH, EnvironmentChoice
@@ -129,43 +126,3 @@ def _prepared(request: RunRequest) -> PreparedRun:
             " (unfit_tasks=try tries them all the same)"
         )
     return prepared
-
-
-class AnyRun(Protocol):
-    """A run that may start. Everything happens on the event loop that `run` is awaited on."""
-
-    def submit(self, command: Command) -> None:
-        """Send it a command; what came of it is read from the journal."""
-        ...
-
-    async def run(self) -> RunEnd:
-        """Run to the end, or until cancelled; always cleans up, never raises."""
-        ...
-
-
-def prepare(request: RunRequest) -> Callable[[], AnyRun]:
-    """Refuse what can be refused; what is returned makes the run.
-
-    Making it imports the engine, which takes seconds: there is time to say so before.
-
-    Raises `UserError`; nothing is left then, the run directory included.
-    """
-    if request.config.engine == "prime-rl":
-        from tbtui.engines.prime_rl.launch.prepare import prepare_launch
-
-        launch = prepare_launch(request)
-
-        def make_prime_rl() -> AnyRun:
-            from tbtui.engines.prime_rl.launch.run import PrimeRlRun
-
-            return PrimeRlRun(launch)
-
-        return make_prime_rl
-    prepared = prepare_run(request)
-
-    def make() -> AnyRun:
-        from tbtui.engines.run import Run
-
-        return Run(prepared)
-
-    return make

@@ -12,7 +12,7 @@ import pytest
 
 from tbtui.config import ConfigError, parse_settings
 from tbtui.engines.gpus import LocalGpus
-from tbtui.engines.prepare import prepare
+from tbtui.engines.make_run import prepare
 from tbtui.engines.prime_rl.launch import checkout as checkouts
 from tbtui.engines.prime_rl.launch.checkout import commit_warnings, find_checkout
 from tbtui.engines.prime_rl.launch.configuration import Facts

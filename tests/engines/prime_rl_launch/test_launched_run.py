@@ -12,7 +12,7 @@ import pytest
 
 from tbtui.config import parse_settings
 from tbtui.engines.gpus import GpuMonitor
-from tbtui.engines.prepare import AnyRun, prepare
+from tbtui.engines.make_run import AnyRun, prepare
 from tbtui.engines.prime_rl.launch.prepare import prepare_launch
 from tbtui.engines.prime_rl.launch.run import started_event
 from tbtui.engines.prime_rl.watch.run import WatchOptions, prepare_watch, watch
