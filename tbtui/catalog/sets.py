@@ -17,8 +17,8 @@ from typing import Any
 
 import tomli_w
 
-from tbtui.catalog.errors import CatalogError, nearest
-from tbtui.user_dirs import config_dir
+from tbtui.catalog import CatalogError, nearest
+from tbtui.paths import config_dir
 
 SET_MARK = "@"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tbtui.config.defaults import defaults_for
 from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import settings
@@ -25,6 +24,7 @@ from tbtui.config.toml import TOO_DEEP, read_toml
 from tbtui.config.trust import require_trusted
 from tbtui.config.values import (
     asked_for,
+    defaults_for,
     read_entry,
     read_value,
     require_setting,

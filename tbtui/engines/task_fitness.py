@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tbtui.config import RunConfig
+from tbtui.paths import cache_dir
 from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
     PODMAN_IMPORT_PATH,
@@ -34,7 +35,6 @@ from tbtui.rollout.environments.suitability import (
     sandbox_host,
     sandbox_obstacles,
 )
-from tbtui.user_dirs import cache_dir
 from tbtui.wheels.cache import REMEDY, WheelCacheError
 
 _FORMAT = 1

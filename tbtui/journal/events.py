@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
-from tbtui.journal.typed import Typed
+from tbtui.journal.commands import Typed
 from tbtui.journal.vocabulary import AlarmName as AlarmName
 from tbtui.journal.vocabulary import CommandVerb as CommandVerb
 from tbtui.journal.vocabulary import OutageKind as OutageKind
@@ -572,7 +572,7 @@ class HumanTyped(TrialEvent, frozen=True, kw_only=True):
 
     actor: str
     parts: tuple[Typed, ...]
-    """At most `journal.typed.MAX_TYPED_BYTES` in all."""
+    """At most `journal.commands.MAX_TYPED_BYTES` in all."""
 
 
 class TrialGivenBack(TrialEvent, frozen=True, kw_only=True):

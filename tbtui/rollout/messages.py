@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tbtui.journal.commands import Typed
 from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialPhase
-from tbtui.journal.typed import Typed
 from tbtui.rollout.verifier_fault import VerifierFault
 
 FinishReason = Literal[

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbtui.paths import config_dir, state_dir
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.lifecycle import FAILED
 from tbtui.ui.notifications import RESTORE_TITLE
 from tbtui.ui.services import NO_SERVICES, RunHost, Services
 from tbtui.ui.terminal.tty import output_to, wait_for_hangup
 from tbtui.ui.user import User
-from tbtui.user_dirs import config_dir, state_dir
 
 if TYPE_CHECKING:
     from tbtui.ui.runs import ReplayedRun

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from tbtui.journal.commands import readable
 from tbtui.journal.events import (
     AgentCommand,
     Entry,
@@ -19,7 +20,6 @@ from tbtui.journal.events import (
     TurnSampled,
     TurnStarted,
 )
-from tbtui.journal.typed import readable
 
 PERSON = "person"
 """The purpose of a turn in which a person typed: their name is its plan, the keys its text."""

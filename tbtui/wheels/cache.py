@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from tbtui.errors import UserError
-from tbtui.user_dirs import cache_dir
+from tbtui.paths import cache_dir
 from tbtui.wheels.requests import Request
 
 REMEDY = "tbtui tasks prefetch DIR"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.load import TaskInfo
 from tbtui.catalog.tasks import discover
 from tbtui.rollout.environments.choose import EnvironmentUnavailable, choose_environment

@@ -17,9 +17,9 @@ import pytest_asyncio
 from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
 from harbor.trial.trial import Trial
 
+from tbtui.journal.commands import Typed
 from tbtui.journal.events import Outcome, TrialFinished
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.typed import Typed
 from tbtui.resources import tasks_dir
 from tbtui.rollout.environments.leftovers import reap_leftovers
 from tbtui.rollout.messages import (

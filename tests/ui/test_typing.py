@@ -12,9 +12,8 @@ from textual import events
 from textual.pilot import Pilot
 
 from tbtui.engines.control.client import ControlClient
-from tbtui.journal.commands import Command
+from tbtui.journal.commands import MAX_TYPED_BYTES, Command, Typed, from_arguments, to_arguments
 from tbtui.journal.events import HumanTyped, Outcome, TrialFinished, TrialGivenBack
-from tbtui.journal.typed import MAX_TYPED_BYTES, Typed, from_arguments, to_arguments
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.dialogs import ConfirmDialog

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tbtui.journal.rundir import RunDirectory, is_live
-from tbtui.user_dirs import state_dir
+from tbtui.paths import state_dir
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _BACKLOG = 16

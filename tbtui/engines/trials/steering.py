@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from tbtui.engines.events_of import EventLog
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Attempts, Place, Planned
-from tbtui.journal.commands import Command
+from tbtui.journal.commands import Command, TypedError, from_arguments
 from tbtui.journal.events import (
     CommandDone,
     HumanTyped,
@@ -24,7 +24,6 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialTakenOver,
 )
-from tbtui.journal.typed import TypedError, from_arguments
 from tbtui.journal.verbs import Standing, refusal
 from tbtui.journal.vocabulary import CommandVerb, TrialPhase
 from tbtui.rollout.messages import (

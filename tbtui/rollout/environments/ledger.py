@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tbtui.user_dirs import state_dir
+from tbtui.paths import state_dir
 
 PARTIAL = ".partial"
 """How the name of an entry ends that is being written; the writer's process id stands before."""
