@@ -60,10 +60,11 @@ def test_a_set_can_not_be_called_what_no_file_should_be_called(name: str) -> Non
     ("content", "reason"),
     [
         (b"[set\n", "not TOML"),
-        (b"tasks = []\n", "no tasks"),
-        (b"[set]\ntasks = 'copy-01'\n", "no tasks"),
-        (b"[set]\ntasks = [1]\n", "should be texts"),
-        (b"[set]\ntasks = ['x']\ntasks_dir = 1\n", "tasks_dir should be a text"),
+        (b"tasks = []\n", r"missing required field `set`; a set is \[set\] and tasks = "),
+        (b"[set]\ntasks_dir = '/'\n", "missing required field `tasks`"),
+        (b"[set]\ntasks = 'copy-01'\n", "Expected `array`, got `str` - at `\\$.set.tasks`"),
+        (b"[set]\ntasks = [1]\n", "Expected `str`, got `int`"),
+        (b"[set]\ntasks = ['x']\ntasks_dir = 1\n", "at `\\$.set.tasks_dir`"),
         (b"\xff", "not UTF-8"),
     ],
 )
