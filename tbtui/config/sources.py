@@ -2,7 +2,7 @@
 
 1. `name=value` on the command line.
 2. TOML files named on the command line; of several the later one wins.
-3. The defaults, of which some follow the model, its server or the environment (`defaults.py`).
+3. The defaults, of which some follow the model, its server or the environment (`defaults_for`).
 
 A table's entries are taken one by one from each. No environment variable is a setting: a run is
 what its files and its command line say. `.env` is for secrets alone (`secrets.py`), and what a run

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from tbtui.journal.commands import Typed
 from tbtui.rollout.messages import FromWorker, KeysTyped, TypeKeys
+from tbtui.terminal import one_line
 
 ANSWER_SEC = 10.0
 """How long the terminal may take for one key or paste, in wall time: the trial's clocks stand."""
@@ -106,5 +107,5 @@ class Keyboard:
             sending.result()
         except (RuntimeError, OSError) as error:
             _log.info("%s: not typed: %s", self._trial, error)
-            return " ".join(str(error).split())
+            return one_line(str(error))
         return ""

@@ -336,8 +336,6 @@ class TrialDone:
 class Heartbeat:
     """Once a second."""
 
-    trials: int
-    loop_lag_sec: float
     rss_mb: float = 0.0
     """Resident memory of the worker."""
     left_behind: int = 0

@@ -56,7 +56,7 @@ from tbtui.policies.local.messages import (
 from tbtui.policies.local.model import Array
 from tbtui.policies.local.renderer import LocalRenderer, check_installed_harbor
 from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
-from tbtui.policies.work import Work, fitted
+from tbtui.policies.work import Startable, Work, fitted
 
 _MODULE = "tbtui.policies.local.process"
 _EXIT_SECONDS = 10.0
@@ -163,7 +163,7 @@ def _ending(status: int | None) -> str:
 Asked = tuple[SampleRequest, asyncio.Future[Sample]]
 
 
-class LocalPolicy:
+class LocalPolicy(Startable[LocalRenderer]):
     """Implements `tbtui.policies.base.Policy`."""
 
     def __init__(
@@ -193,8 +193,6 @@ class LocalPolicy:
         self._linger = linger
         self._max_rows = max_rows
         self._log = log
-        self._info: PolicyInfo | None = None
-        self._renderer: LocalRenderer | None = None
         self._process: PolicyProcess | None = None
         self._batcher: asyncio.Task[None] | None = None
         self._waiting: deque[Asked] = deque()
@@ -202,18 +200,6 @@ class LocalPolicy:
         self._wake = asyncio.Event()
         self._running = 0
         self._work = Work()
-
-    @property
-    def info(self) -> PolicyInfo:
-        if self._info is None:
-            raise PolicyError("the policy has not been started")
-        return self._info
-
-    @property
-    def renderer(self) -> LocalRenderer:
-        if self._renderer is None:
-            raise PolicyError("the policy has not been started")
-        return self._renderer
 
     async def start(self, resume: Path | None = None) -> None:
         """Raises `PolicyError` when Harbor's texts have changed, when the checkpoint can't be used

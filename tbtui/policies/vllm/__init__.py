@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
-    from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
+    from tbtui.policies.vllm.policy import VllmPolicy
+    from tbtui.policies.work import ServerSettings
 
     return VllmPolicy(
-        VllmSettings(
+        ServerSettings(
             model_name=config.model_name,
             base_url=config.vllm_base_url,
             context_limit=config.context_limit,
