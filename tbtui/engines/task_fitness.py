@@ -23,10 +23,10 @@ from tbtui.rollout.environments.choose import (
     PODMAN_IMPORT_PATH,
     SANDBOX_IMPORT_PATH,
     EnvironmentChoice,
-    EnvironmentUnavailable,
     choose_environment,
     probe_host,
 )
+from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tbtui.rollout.environments.suitability import (
     Obstacle,
     ObstacleKind,
