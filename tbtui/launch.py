@@ -36,6 +36,7 @@ from tbtui.config import RunConfig
 from tbtui.config.secrets import load_secrets
 from tbtui.engines.request import RunRequest, request_run
 from tbtui.errors import UserError
+from tbtui.ipc import exit_words
 from tbtui.journal.rundir import RunDirectory
 from tbtui.terminal import visible
 
@@ -304,7 +305,7 @@ def _reason(said: str, status: int) -> str:
     if status == EXIT_INTERRUPTED:
         return TOO_EARLY
     if status < 0:
-        return f"the run's process was killed by {signal.Signals(-status).name}"
+        return f"the run's process was {exit_words(status)}"
     if not lines:
         return f"the run ended with status {status} and said nothing"
     return lines[-1].removeprefix("tbtui: ").removeprefix("failed: ")

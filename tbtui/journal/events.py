@@ -3,6 +3,8 @@
 Events are facts in the past tense, frozen, and complete in themselves: a view needs nothing but
 the events before them. Times are not in the events: the journal stamps each one. Large things
 (tokens, terminal output) are stored once elsewhere in the run directory and referred to.
+
+A long module because it is one table of declarations, so that every event has the same place.
 """
 
 from __future__ import annotations

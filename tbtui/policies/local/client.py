@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from tbtui.ipc import Channel, ChannelClosedError, spawn, wait_for_exit
+from tbtui.ipc import Channel, ChannelClosedError, exit_words, spawn, wait_for_exit
 from tbtui.policies.base import (
     Activity,
     Datum,
@@ -154,10 +154,9 @@ def _ending(status: int | None) -> str:
     if status is None:
         return "the policy's process closed its channel and hangs"
     if status < 0:
-        name = signal.Signals(-status).name
-        hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"the policy's process was killed by {name}{hint}"
-    return f"the policy's process ended with exit status {status}; see the run's log"
+        hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+        return f"the policy's process was {exit_words(status)}{hint}"
+    return f"the policy's process {exit_words(status)}; see the run's log"
 
 
 Asked = tuple[SampleRequest, asyncio.Future[Sample]]
