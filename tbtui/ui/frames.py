@@ -138,10 +138,10 @@ class FrameLoop:
 
     def _trials(self) -> tuple[list[TrialView], list[TrialView]]:
         """Return the trials under way, and those of them that the grid shows, in its order."""
-        app, state = self._app, self._app.live_run.state
-        shown = current_trials(state)
+        app, run = self._app, self._app.live_run
+        shown = current_trials(run.state)
         chosen = None if app.selection.following else app.selection.trial
-        return shown, app.listing.chosen_from(shown, state, chosen)
+        return shown, app.listing.chosen_from(shown, run.state, chosen, run.now)
 
     def _selected(self, shown: list[TrialView], listed: list[TrialView]) -> TrialView | None:
         app, run = self._app, self._app.live_run

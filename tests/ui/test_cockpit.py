@@ -124,10 +124,10 @@ async def test_the_mouse_selects_and_a_double_click_opens(opened: Opener) -> Non
     async with opened() as pilot:
         grid = pilot.app.screen.query_one(TrialGrid)
         before = selected(pilot)
-        await pilot.click("#trials", offset=(40, 1))
+        await pilot.click("#trials", offset=(40, 3))
         assert selected(pilot) != before
         assert "move" in grid.text or selected(pilot)
-        await pilot.click("#trials", offset=(40, 1), times=2)
+        await pilot.click("#trials", offset=(40, 3), times=2)
         assert isinstance(pilot.app.screen, TrialScreen)
 
 
@@ -138,6 +138,7 @@ async def test_keys_submit_commands_and_nothing_is_shown_before_the_journal_says
         app = app_of(pilot)
         live = next(t for t in app.live_run.state.running_trials() if not t.pending)
         app.selection.choose(live.trial)
+        await settle(app)
         before = pane(pilot, "trials").text
         await pilot.press("space")
         await pilot.press("s")

@@ -23,7 +23,7 @@ async def test_the_order_the_open_pane_and_the_folds_are_as_they_were_left(
         await pilot.press("o", "1", "j", "space")
         assert isinstance(pilot.app, TbtuiApp)
         order = pilot.app.listing.order
-        assert order != "place"
+        assert order != "attention"
     assert json.loads((tmp_path / "app.json").read_text())["unfolded"] == ["append"]
     async with opened(user=User.load(tmp_path, tmp_path)) as pilot:
         app = pilot.app

@@ -129,15 +129,19 @@ class Cockpit(LiveScreen):
         self.post_message(Redraw())
 
     def action_back(self) -> None:
-        """Go from one pane to the overview; there, clear the filter."""
+        """Go from one pane to the overview; there, close what was opened, then clear the filter."""
         if self.full:
             self.action_full(0)
+            return
+        if not self.query(WordsLine) and self.query_one(TrialGrid).close_tiles():
             return
         self._close_box()
         self._filter(Filter())
 
     async def action_open(self) -> None:
-        await self.run_action("app.open_trial")
+        """Open the selected group's tiles; where they are, the selected trial."""
+        if not self.query_one(TrialGrid).open_tiles():
+            await self.run_action("app.open_trial")
 
     async def on_trial_grid_opened(self) -> None:
-        await self.run_action("app.open_trial")
+        await self.action_open()
