@@ -12,11 +12,11 @@ from tbtui.journal.vocabulary import Purpose, TrialPhase
 from tbtui.view.current import active_seconds
 from tbtui.view.state import GroupView, RunState, TrialView
 
-Order = Literal["attention", "place", "task", "state", "age", "reward"]
+Order = Literal["attention", "queued", "task", "state", "age", "reward"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 ORDER_WORDS: dict[Order, str] = {
     "attention": "",
-    "place": "as queued",
+    "queued": "as queued",
     "task": "by task",
     "state": "by state",
     "age": "longest first",
@@ -131,7 +131,7 @@ def ordered(
 ) -> list[TrialGroup]:
     """The groups in this order; those that it ranks alike stay as they are."""
     match order:
-        case "place":
+        case "queued":
             return list(groups)
         case "attention":
             if len(groups) <= FEW_GROUPS:

@@ -100,3 +100,9 @@ async def test_newcomers_are_shown_five_lines_once_with_the_keys_in_force(
         await pilot.press("f9")
         (toast,) = pilot.app._notifications
         assert str(toast.message).splitlines() == lines
+
+
+def test_an_order_of_an_earlier_version_gives_way_to_the_default(tmp_path: Path) -> None:
+    (tmp_path / "app.json").write_text('{"order": "place", "full": 2}')
+    kept = read_preferences(tmp_path / "app.json")
+    assert (kept.order, kept.full) == ("attention", 2)

@@ -57,7 +57,7 @@ def groups_of(state: RunState) -> dict[str, TrialGroup]:
     ("order", "first"),
     [
         ("attention", list(NAMES)),
-        ("place", list(NAMES)),
+        ("queued", list(NAMES)),
         ("state", ["paused", "acting", "queued", "lost", "failed", "solved"]),
         ("age", ["acting", "paused", "solved", "failed", "lost", "queued"]),
         ("reward", ["solved", "failed"]),

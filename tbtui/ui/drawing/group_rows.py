@@ -20,7 +20,7 @@ from tbtui.view.waiting import doing, retry_wait, verb_words
 
 FOLD = 3
 """Cells before a row's marks and name."""
-_NAME = 9
+_NAME = 12
 """Cells of a name that are kept before anything else."""
 _SPREAD, _SIGNAL, _SLOWEST, _SLOWEST_MOST = 6, 13, 18, 26
 _NOTE = 16
@@ -128,7 +128,9 @@ def row_layout(groups: Sequence[TrialGroup], width: int) -> RowLayout:
     name = distinct_width(names, _NAME)
     cells = min(members, max(8, (room - name) // (1 if members <= 32 else 2)))
     room -= name + cells
-    signal = _SIGNAL if room >= _SIGNAL else 0
+    # An evaluation has no advantages.
+    teaches = not all(group.held_out for group in groups)
+    signal = _SIGNAL if room >= _SIGNAL and teaches else 0
     room -= signal
     slowest = min(_SLOWEST, room) if room >= _SLOWEST // 2 else 0
     room -= slowest
