@@ -229,6 +229,19 @@ async def test_a_click_chooses_a_sibling_and_a_double_click_opens(large: RunDire
         assert pane.visible_trials()
 
 
+async def test_a_click_on_the_mark_of_a_row_opens_and_closes_it(large: RunDirectory) -> None:
+    async with looking(large, (160, 45)) as pilot:
+        task = lines_of(pilot)[4].split()[1]
+        await pilot.click("#trials", offset=(2, 5))
+        await settle(app_of(pilot))
+        (row,) = (each for each in rows_of(pilot) if f" {task} " in each)
+        assert row.startswith(" ▾ ")
+        y = lines_of(pilot).index(row)
+        await pilot.click("#trials", offset=(2, 1 + y))
+        await settle(app_of(pilot))
+        assert grid(pilot).visible_trials() == []
+
+
 async def test_a_double_click_on_a_row_that_moves_opens_what_was_clicked(opened: Opener) -> None:
     async with opened((160, 45)) as pilot:
         app = app_of(pilot)

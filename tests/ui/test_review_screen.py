@@ -99,7 +99,7 @@ async def test_a_line_a_group_and_below_its_trials_with_what_is_odd(
     async with reviewing() as pilot:
         groups = pane(pilot, "review-groups")
         assert "review of step 3 · 3 undecided · trains on 23 of 40" in str(groups.border_title)
-        assert "▸ copy-03       ✓ ✗ ✓ ✓?! ✗ ✓ ✗? .49" in groups.text
+        assert "▸ copy-03       ✓ ✗ ✓ ✓?! ✗ ✓ ✗? .57  .49" in groups.text
         assert "-0.57 … +0.43  42%" in line_of(pilot, "review-groups", "copy-03")
         assert "all equal: no gradient" in line_of(pilot, "review-groups", "nested-02")
         assert "too few rewards: dropped" in line_of(pilot, "review-groups", "remove-04")

@@ -238,11 +238,12 @@ def _name(
     """The task; of the chosen group the label of its selected trial, where no tile has it."""
     if chosen is None or opened:
         style = palette.text if chosen is None else palette.strong
-        return _cell(group.name, layout.name), style
-    return _cell(group.trials[chosen].label, layout.name), palette.selected
+        return name_cell(group.name, layout.name), style
+    return name_cell(group.trials[chosen].label, layout.name), palette.selected
 
 
-def _cell(name: str, width: int) -> str:
+def name_cell(name: str, width: int) -> str:
+    """A name in exactly `width` cells, cut in its middle where it is longer."""
     shown = clip_name(visible(name), width)
     return shown + " " * (width - cell_len(shown))
 

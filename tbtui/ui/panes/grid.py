@@ -12,7 +12,7 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.drawing.group_rows import RowLayout, group_row, heading_row, row_key, row_layout
+from tbtui.ui.drawing.group_rows import FOLD, RowLayout, group_row, heading_row, row_key, row_layout
 from tbtui.ui.drawing.rows import row
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
@@ -419,7 +419,16 @@ class TrialGrid(Pane):
             if place >= block.size:
                 return
         self._choose(block.first + place)
-        self._clicked = self._trials[self._index].trial
+        if at.y == block.top and at.x < FOLD:
+            self._fold(block)
+        else:
+            self._clicked = self._trials[self._index].trial
+
+    def _fold(self, block: _Block) -> None:
+        """Open a closed group, or close it again."""
+        if block.tiles is None or block.group.key in self._opened:
+            self._opened ^= {block.group.key}
+            self.redraw()
 
 
 def _group_at(counts: Sequence[int], index: int) -> int:

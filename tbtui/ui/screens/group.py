@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
@@ -11,6 +10,7 @@ from textual.app import ComposeResult
 from textual.strip import Strip
 
 from tbtui.ui.drawing.charts import bar
+from tbtui.ui.drawing.group_rows import SiblingStrip, sibling_of
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, clip, clock_time, number, rate, visible, wrap
 from tbtui.ui.input.keys import Scope, bindings
@@ -41,7 +41,7 @@ class GroupHead(Line):
         self._spread = spread
 
     def key(self, frame: Frame) -> Hashable:
-        return frame.state.version, tuple(self._spread.names)
+        return frame.state.version, tuple(self._spread.names), self._spread.chosen
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
@@ -58,9 +58,9 @@ class GroupHead(Line):
             (f"group of {where}", palette.muted),
             dot,
         ]
-        glyphs = Counter(trial_glyph(each, palette) for each in members)
-        for place, (glyph, count) in enumerate(glyphs.most_common()):
-            left.append((f"{' ' * (place > 0)}{count}{glyph.char}", glyph.style))
+        strip = SiblingStrip(min(len(members), max(8, width // 4)), 1)
+        siblings = [sibling_of(each, palette) for each in members]
+        left += strip.spans(siblings, min(self._spread.chosen, len(members) - 1), palette)
         if group.disposition is not None:
             left += [
                 dot,
