@@ -280,6 +280,9 @@ async def test_estimates_and_the_wait_are_shown(steered: Opener) -> None:
         assert "~0:" in status
         assert " left)" in status
         assert "%" in status
+        running = app_of(pilot).live_run.state.running_trials()
+        app_of(pilot).selection.choose(running[0].trial)
+        await settle(app_of(pilot))
         assert "~0:" in pane(pilot, "trials").text
         assert str(pane(pilot, "times").border_title) == "what step 2 waits for"
         assert "step trials" in pane(pilot, "times").text
