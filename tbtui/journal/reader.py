@@ -227,6 +227,17 @@ class JournalReader:
                 )
         return records
 
+    def first_prompt(self, trial: str) -> str:
+        """Text of the trial's first prompt, which has its task's instruction; empty: none is
+        recorded."""
+        row = self._db.row(
+            "SELECT id, prompt_text FROM samples WHERE trial = ? ORDER BY id LIMIT 1", (trial,)
+        )
+        if row is None:
+            return ""
+        with self._sound_sample(row[0]):
+            return unpack_texts(row[1])[0]
+
     def trained_logprobs(self, trial: str, step: int) -> npt.NDArray[np.float32] | None:
         """What the trainer gave the trial's trained tokens, call by call; None: not trained on."""
         import numpy as np

@@ -14,6 +14,7 @@ from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame, GrowingPane, Pane, Redraw
+from tbtui.ui.panes.story import InstructionPane, TrialLines
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane, unlikely_tokens
 from tbtui.ui.panes.trial_facts import TrialFactsPane, VerdictPane
@@ -46,10 +47,11 @@ class TrialScreen(LiveScreen):
         3: ("tokens",),
         4: ("facts",),
         5: ("verdict",),
+        6: ("task",),
     }
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "upper": ("terminal", "turns"),
-        "lower": ("tokens", "facts", "verdict"),
+        "lower": ("tokens", "facts", "verdict", "task"),
     }
 
     def __init__(self, trial: str = "", turn: int | None = None) -> None:
@@ -75,6 +77,7 @@ class TrialScreen(LiveScreen):
 
     def compose_panes(self) -> ComposeResult:
         yield TrialHead("head")
+        yield TrialLines("lines")
         with Columns(id="upper"):
             terminal = TerminalPane("terminal")
             terminal.names_trial = False
@@ -86,9 +89,13 @@ class TrialScreen(LiveScreen):
             yield tokens
             yield TrialFactsPane("facts")
             yield VerdictPane("verdict")
+            yield InstructionPane("task")
         yield KeyBar("keys", *self.SCOPES)
 
     def arranged(self) -> None:
+        if not self.full:
+            # Its first line is above.
+            self.query_one(InstructionPane).display = False
         if not self.full and not self.has_class("-wide"):
             # What the verifier wrote is below the turns, too.
             self.query_one(VerdictPane).display = False
