@@ -382,7 +382,9 @@ class TbtuiApp(BaseApp[int]):
         self._open_trial(hit.trial, hit.turn)
 
     def action_browse_tasks(self) -> None:
-        browse_tasks(self)
+        screen = self.screen
+        chosen = screen.chosen_trial if isinstance(screen, LiveScreen) else None
+        browse_tasks(self, chosen or (None if self.selection.following else self.selection.trial))
 
     def action_tour(self) -> None:
         """Show the lines for newcomers; they take no focus and disappear by themselves."""

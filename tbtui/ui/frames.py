@@ -184,7 +184,7 @@ class FrameLoop:
     def _visible_trials(self) -> list[str]:
         screen = self._screen
         if not isinstance(screen, Cockpit):
-            return []
+            return [] if screen is None else list(screen.previewed)
         grid = screen.query_one(TrialGrid)
         return grid.visible_trials() if grid.display else []
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_BEGIN = re.compile(r"^Task Description:[ \t]*\n", re.MULTILINE)
+HEADING = "Task Description:"
+"""What stands above the instruction in Terminus-2's first prompt."""
+_BEGIN = re.compile(rf"^{HEADING}[ \t]*\n", re.MULTILINE)
 _END = re.compile(r"\n+Current terminal state:[ \t]*\n")
 _FILE = re.compile(
     r"(?<![\w./-])(?:[\w.-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7}\b|(?<!\S)/\w[\w.-]*/[\w./-]*\w"

@@ -74,6 +74,17 @@ class Transcript:
     seq: int = 0
     """The last event's."""
 
+    @property
+    def least_likely(self) -> int | None:
+        """The place of the main agent's turn with the highest mean -log p; None: of none is it
+        known."""
+        known = [
+            (turn.mean_logprob, place)
+            for place, turn in enumerate(self.turns)
+            if turn.sample is not None and turn.mean_logprob is not None and turn.purpose == "turn"
+        ]
+        return min(known)[1] if known else None
+
     def turn_at(self, time: float) -> int | None:
         """The place of the turn that was under way at a time; None: before the first one."""
         begun = sum(1 for turn in self.turns if turn.started_at < time)

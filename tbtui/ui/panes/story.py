@@ -15,6 +15,8 @@ from tbtui.ui.theme.palette import Palette
 from tbtui.view.state import TrialView
 
 _MOST_ROWS = 5000
+_NAME = 8
+"""Cells that a name which does not fit leaves free at a row's end, about."""
 
 
 def asks_row(frame: Frame, trial: TrialView, width: int) -> Strip:
@@ -45,6 +47,24 @@ def story_spans(frame: Frame, trial: TrialView, width: int) -> list[Span]:
         before = line.removesuffix(ended)
         return [(before, palette.text), (ended, _end_style(trial, palette))]
     return [(line, palette.text)]
+
+
+def story_rows(frame: Frame, trial: TrialView, width: int, rows: int) -> list[Strip]:
+    """The trial's story in so many rows, in a column that is narrow."""
+    # A row that is broken at a space is not filled.
+    spans = story_spans(frame, trial, (width - 2) * rows - (rows - 1) * _NAME)
+    told = "".join(text for text, _ in spans)
+    end = len(told) - len(spans[-1][0]) if len(spans) > 1 else len(told)
+    lines: list[Strip] = []
+    place = 0
+    for part in list(wrap(told, width - 2))[:rows]:
+        place = told.index(part, place)
+        split = min(len(part), max(0, end - place))
+        lines.append(
+            row(width, (" ", None), (part[:split], spans[0][1]), (part[split:], spans[-1][1]))
+        )
+        place += len(part)
+    return lines + [row(width)] * (rows - len(lines))
 
 
 def _end_style(trial: TrialView, palette: Palette) -> Style:

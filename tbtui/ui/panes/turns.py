@@ -128,9 +128,8 @@ class TurnPane(GrowingPane):
         last = len(self.transcript.turns) - 1
         index = min(max(0, index), max(0, last))
         self.follow = index == last
-        if index != self.chosen or self.command is not None:
-            self.chosen, self.command = index, None
-            self.post_message(self.Chosen())
+        self.chosen, self.command = index, None
+        self.post_message(self.Chosen())
 
     def choose_command(self, index: int, command: int) -> None:
         """Choose one of a turn's commands."""

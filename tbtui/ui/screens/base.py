@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -39,6 +39,8 @@ class LiveScreen(ScopedScreen, Ground):
 
     def __init__(self) -> None:
         super().__init__()
+        self.previewed: Sequence[str] = ()
+        """Trials that are not selected, of which it shows the terminals."""
         self.full = 0
         self.replayed = False
         """What is shown is at some time of a recorded run."""
@@ -62,6 +64,11 @@ class LiveScreen(ScopedScreen, Ground):
     def tools(self) -> Callable[[], TrialTools] | None:
         """Makes the tools for trials, on a thread; None: there are none."""
         return run_app_of(self).services.trial_tools
+
+    @property
+    def chosen_trial(self) -> str | None:
+        """The trial that a person has chosen here, for what is asked of its task."""
+        return self.trial
 
     @property
     def typing(self) -> bool:

@@ -18,6 +18,7 @@ from tbtui.ui.panes.bars import NOT_ABOVE_TRIALS, Line, notice
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.panes.siblings import SiblingsPane, Spread
+from tbtui.ui.panes.story import asks_row, story_rows
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
@@ -79,6 +80,24 @@ class GroupHead(Line):
         return [split_row(width, left, right, palette.on_surface)]
 
 
+class GroupAsks(Line):
+    """Shows what the group's task asks."""
+
+    def __init__(self, id: str, spread: Spread) -> None:
+        super().__init__(id)
+        self._spread = spread
+
+    def key(self, frame: Frame) -> Hashable:
+        return tuple((each.trial, len(each.samples)) for each in self._members(frame))
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        return [asks_row(frame, each, width) for each in self._members(frame)[:1]]
+
+    def _members(self, frame: Frame) -> list[TrialView]:
+        trials = frame.state.trials
+        return [trials[name] for name in self._spread.names if name in trials]
+
+
 class _Columns(Line):
     """One block of rows for each visible sibling."""
 
@@ -109,7 +128,7 @@ class _Columns(Line):
 
 
 class SiblingHeads(_Columns):
-    """Each sibling's name and state."""
+    """Each sibling's name and state, and its story below."""
 
     def block(self, frame: Frame, trial: TrialView, width: int, index: int) -> list[Strip]:
         palette = frame.palette
@@ -132,7 +151,9 @@ class SiblingHeads(_Columns):
                 (text, Style(strike=True) if text == label and out else None) for text, _ in left
             ]
             right = [(text, None) for text, _ in right]
-        return [split_row(width, left, right, palette.selected if chosen else palette.on_surface)]
+        head = split_row(width, left, right, palette.selected if chosen else palette.on_surface)
+        room = self.size.height - 1
+        return [head, *story_rows(frame, trial, width, room)] if room > 0 else [head]
 
 
 class SiblingFoot(_Columns):
@@ -228,6 +249,7 @@ class GroupScreen(LiveScreen):
 
     def compose_panes(self) -> ComposeResult:
         yield GroupHead("head", self._spread)
+        yield GroupAsks("asks", self._spread)
         yield SiblingHeads("heads", self._spread)
         yield SiblingsPane("siblings", self._spread)
         yield SiblingFoot("foot", self._spread)

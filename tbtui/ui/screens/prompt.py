@@ -24,6 +24,7 @@ from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Rows
 from tbtui.ui.theme.palette import Palette
+from tbtui.view.instruction import HEADING
 from tbtui.view.prompt import PromptPart
 
 _MOST_HITS = 1000
@@ -43,6 +44,8 @@ class PromptPane(Pane):
         """Part and character in its text of each place that has what is sought."""
         self.hit: int | None = None
         self._version = 0
+        self._stood = 0
+        """The topmost row, as long as nobody has scrolled or searched."""
         self._starts: list[int] = []
         self._rows_of: list[list[tuple[int, int, int]]] = []
         """For each part: first and last character of a row, and the row."""
@@ -51,6 +54,17 @@ class PromptPane(Pane):
         self.parts = parts
         self._version += 1
         self.seek(self.sought)
+        self.call_after_refresh(self._to_instruction)
+
+    def _to_instruction(self) -> None:
+        """Begin at the task's instruction: above it stand the rules that all tasks share."""
+        if self.sought or round(self.scroll_y) != self._stood or not self._rows_of:
+            return
+        at = shown_text(self.parts[0]).find(HEADING)
+        rows = (line for first, last, line in self._rows_of[0] if first <= at < last)
+        if at >= 0 and (line := next(rows, None)) is not None:
+            self.move_to(line)
+            self._stood = line
 
     def seek(self, text: str) -> None:
         """Find a text, ignoring case, and show the first match."""
