@@ -87,7 +87,7 @@ class Stories:
             members = (state.trials.get(name) for name in (group.trials if group else ()))
             sampled = (each.trial for each in (trial, *members) if each and each.samples)
             text = next(filter(None, map(self._run.first_prompt, sampled)), "")
-            text = instruction_in(text) or _from_file(state.tasks_dir, trial.task)
+            text = instruction_in(text) or instruction_file(state.tasks_dir, trial.task)
             self._instructions[trial.task] = looked, text
         return text
 
@@ -106,7 +106,7 @@ def _keep[T](kept: OrderedDict[str, T], name: str, value: T, most: int) -> None:
         kept.popitem(last=False)
 
 
-def _from_file(tasks_dir: str, task: str) -> str:
+def instruction_file(tasks_dir: str, task: str) -> str:
     """The instruction in the task's directory; empty where that has gone."""
     if not tasks_dir:
         return ""

@@ -13,7 +13,7 @@ from tbtui.journal.vocabulary import RunPhase
 from tbtui.server_status import ServerStatus
 from tbtui.ui.drawing.charts import reward_bins
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import Name, clip, clock_time, level, number, rate
+from tbtui.ui.drawing.text import Name, clip, clock_time, elapsed, level, number, rate
 from tbtui.ui.panes.curves import interval
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.theme.glyphs import (
@@ -290,7 +290,7 @@ class TrialHead(Line):
             (f" {glyph.char} ", glyph.style),
             (Name(trial.label), palette.strong),
             (f"  {doing(trial)}", palette.frozen if trial.frozen else palette.text),
-            (f"  {clock_time(active_seconds(trial, frame.now))}", palette.muted),
+            (f"  {elapsed(active_seconds(trial, frame.now))}", palette.muted),
         ]
         if (remaining := remaining_sec(trial, frame.state, frame.now)) is not None:
             left.append((f" {time_left(remaining)} left", palette.muted))

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clip_name, clock_time, rate, wrap
+from tbtui.ui.drawing.text import clip_name, elapsed, rate, wrap
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.textual_seam import cropped
@@ -285,7 +285,7 @@ class TrialGrid(Pane):
             # The glyph tells all from nothing, not what lies between.
             right.append((f"{rate(trial.reward)} ", palette.reward(trial.reward)))
         if trial.started_at is not None:
-            right.append((f"{clock_time(active_seconds(trial, frame.now))} ", dim))
+            right.append((f"{elapsed(active_seconds(trial, frame.now))} ", dim))
         if left_time := self._left(trial, frame):
             right.append((f"{left_time} ", dim))
         if wait := retry_wait(trial, frame.now):

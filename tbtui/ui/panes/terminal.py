@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.drawing.rows import row
-from tbtui.ui.drawing.text import clock_time, wrap
+from tbtui.ui.drawing.text import elapsed, wrap
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.panes.story import asks_row, story_key, story_row
 from tbtui.ui.terminal.recordings import Scrub
@@ -103,14 +103,14 @@ class TerminalPane(Pane):
             # In the past: how far into the trial, as the clock on the wall went.
             now = frame.now if trial.finished_at is None else trial.finished_at
             return (
-                f"{size} · back at {clock_time(self.at - trial.started_at)}"
-                f" · {clock_time(now - self.at)} behind · {frame.keys.name_of('scrub-now')} to now"
+                f"{size} · back at {elapsed(self.at - trial.started_at)}"
+                f" · {elapsed(now - self.at)} behind · {frame.keys.name_of('scrub-now')} to now"
             )
         if not frame.of_moment and trial.trial == self._titled:
             # What the trial does is said at the moment at which its tile says it.
             return self._said
         glyph = trial_glyph(trial, frame.palette).char
-        time = clock_time(active_seconds(trial, frame.now))
+        time = elapsed(active_seconds(trial, frame.now))
         following = " · following" if frame.following else ""
         self._titled = trial.trial
         self._said = f"{trial.label} {glyph} {doing(trial)} · {time}{following}"

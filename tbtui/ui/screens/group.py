@@ -12,7 +12,7 @@ from textual.strip import Strip
 
 from tbtui.ui.drawing.charts import bar
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import Name, clip, clock_time, number, rate, visible, wrap
+from tbtui.ui.drawing.text import Name, clip, elapsed, number, rate, visible, wrap
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import NOT_ABOVE_TRIALS, Line, notice
 from tbtui.ui.panes.key_bar import KeyBar
@@ -144,7 +144,7 @@ class SiblingHeads(_Columns):
         ]
         right: list[Span] = []
         if trial.started_at is not None:
-            spent = clock_time(active_seconds(trial, frame.now))
+            spent = elapsed(active_seconds(trial, frame.now))
             right = [(f"t{trial.turn} {spent} ", palette.muted)]
         if chosen:
             left = [

@@ -24,7 +24,7 @@ from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Rows
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.instruction import HEADING
+from tbtui.view.instruction import HEADING, instruction_in
 from tbtui.view.prompt import PromptPart
 
 _MOST_HITS = 1000
@@ -139,13 +139,15 @@ class PromptPane(Pane):
             rows_of: list[tuple[int, int, int]] = []
             self._rows_of.append(rows_of)
             marks = self._marks(index)
+            asked = _instruction(part) if index == 0 else range(0)
             said = 0
             pieces = part.pieces if part.pieces is not None else (part.text,)
             for line in flow([(piece, 0.0) for piece in pieces], width - 2):
                 spans: list[Span] = [(" ", None)]
                 first = said
                 for piece in line:
-                    spans += _spans(piece, said, part, marks, palette)
+                    style = palette.strong if said in asked else palette.text
+                    spans += _spans(piece, said, part, marks, palette, style)
                     said += len(piece.text)
                 rows_of.append((first, max(said, first + 1), len(rows)))
                 rows.append(row(width, *spans))
@@ -167,6 +169,14 @@ def shown_text(part: PromptPart) -> str:
     return "\n".join(visible(line.replace("\t", "⇥")) for line in text.split("\n"))
 
 
+def _instruction(part: PromptPart) -> range:
+    """The characters of the task's instruction, in the first part of a prompt."""
+    text = shown_text(part)
+    instruction = instruction_in(text)
+    begin = text.find(instruction, text.find(HEADING)) if instruction else -1
+    return range(begin, begin + len(instruction)) if begin >= 0 else range(0)
+
+
 def _heading(part: PromptPart, palette: Palette, width: int) -> Strip:
     whose = "the policy" if part.origin == "sampled" else "given"
     style = palette.accent if part.origin == "sampled" else palette.strong
@@ -183,9 +193,11 @@ def _spans(
     part: PromptPart,
     marks: Sequence[tuple[int, int, bool]],
     palette: Palette,
+    given: Style,
 ) -> list[Span]:
-    """A token's part on one row, which begins at the part's character `start`."""
-    style: Style = palette.accent if part.origin == "sampled" else palette.text
+    """A token's part on one row, which begins at the part's character `start`; `given`: how
+    looks what the policy was given."""
+    style: Style = palette.accent if part.origin == "sampled" else given
     if piece.token % 2 and part.pieces is not None:
         style = style + palette.on_raised
     end = start + len(piece.text)

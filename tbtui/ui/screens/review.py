@@ -49,6 +49,8 @@ class ReviewScreen(LiveScreen):
         """The chosen one of several open reviews; None: the one that is trained first."""
         self._begun: int | None = None
         """The review that was shown last."""
+        self._trial_rows: int | None = None
+        """The most rows of the trials' pane; None: as many as there is room for."""
         self._read: tuple[object, ...] = ()
         """What the groups were made of."""
 
@@ -83,6 +85,16 @@ class ReviewScreen(LiveScreen):
         if review is None and trials.has_focus:
             self.set_focus(groups)
         super().show(self._preview(frame, review), beat)
+        self._make_room(trials)
+
+    def _make_room(self, trials: ReviewedTrials) -> None:
+        """Give what the group's trials leave free to the preview."""
+        group = self._cursor.group
+        fewest = 1 if group is None else len(group.trials) + 1
+        rows = max(fewest, trials.virtual_size.height) + 2 if self.roomy else None
+        if rows != self._trial_rows:
+            self._trial_rows = rows
+            trials.styles.max_height = rows
 
     def _preview(self, frame: Frame, review: ReviewView | None) -> Frame:
         """The frame about the chosen trial, of which terminal, verdict and task are shown."""
