@@ -10,6 +10,13 @@ _LAST = 8000
 _VERIFIER = 60_000
 """The same of a verifier, whose first failure may be far above its summary."""
 
+_HINTS = (
+    *("not found", "no such", "denied", "directory", "cannot", "unrecognized", "invalid option"),
+    *("not permitted", "file exists", "no space", "read-only", "error", "exception", "interrupt"),
+    *("fatal", "e: ", "npm err", "make: ***", "fail", "segmentation", "killed", "aborted"),
+    *("core dumped", "curl: (", "panicked"),
+)
+"""Every error on a screen has one of these, however it is written: most outputs have none."""
 _SHELL_ERROR = re.compile(
     r"command not found|no such file or directory|permission denied|not a directory"
     r"|is a directory|no such user|cannot (?:stat|access|remove|create|open|touch|move)"
@@ -28,7 +35,9 @@ _PROGRAM_ERROR = re.compile(
 _PROMPT = re.compile(r"^\S*(?:[\w.-]+@[\w.-]+|\$|#|>>>|bash-[\d.]+)\S*[#$]\s|^\s*(?:[$#>]|>>>)\s")
 _SHELL_NAMES = re.compile(r"^(?:-?(?:/\S*/)?(?:ba|da|z)?sh: )(?:line \d+: )?")
 
-_PYTEST_SUMMARY = re.compile(r"^(?:FAILED|ERROR) (?P<where>\S+?)(?: - (?P<why>.*))?$")
+_PYTEST_SUMMARY = re.compile(
+    r"^(?:FAILED|ERROR) (?P<where>[^\s(]\S*\.\w+(?:::.+?)?)(?: - (?P<why>.*))?$"
+)
 _SAYS_WHY = re.compile(
     r"^E\s+(?:AssertionError: |Failed: )?(?P<why>(?:\w+(?:Error|Exception): )?\S.*)$"
 )
@@ -56,8 +65,12 @@ def screen_error(output: str, typed: Iterable[str] = (), *, only_shell: bool = F
         only_shell: accept a shell's own errors alone: the output is a file's contents, which may
             be full of others.
     """
+    output = output[-_LAST:]
+    lower = output.lower()
+    if not any(hint in lower for hint in _HINTS):
+        return ""
     echoes = [line.strip() for keys in typed for line in keys.splitlines()[:1] if line.strip()]
-    for line in output[-_LAST:].splitlines():
+    for line in output.splitlines():
         text = line.strip()
         if not text or len(text) > 400:
             continue

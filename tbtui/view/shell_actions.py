@@ -66,6 +66,7 @@ _SUBCOMMANDS = frozenset(
 """Programs that the next word makes another one."""
 _INTERPRETERS = frozenset({"python", "python3", "bash", "sh", "node", "ruby", "perl"})
 _JOINTS = frozenset({"&&", "||", ";", "|", "&", "|&", ";;"})
+_STDERR = re.compile(r"(?<!\S)(?:\d?>&\d|2>>?\s*[^\s;|&]+)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _DURATION = re.compile(r"[\d.]+[smhd]?")
 
@@ -100,7 +101,7 @@ def actions(keystrokes: str) -> tuple[Action, ...]:
 
 
 def _words(line: str) -> list[str]:
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(_STDERR.sub(" ", line), posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
         return list(lexer)

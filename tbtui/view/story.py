@@ -5,7 +5,7 @@ Made from commands, what the terminal showed and what the verifier wrote; no mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -67,14 +67,15 @@ def tell(transcript: Transcript, instruction: str = "") -> Story:
     """
     turns = _read(transcript.turns)
     commands = [command.keystrokes for turn in turns for command in turn.commands]
-    did = [action for keystrokes in commands for action in actions(keystrokes)]
+    parsed = {keystrokes: actions(keystrokes) for keystrokes in commands}
+    did = [action for keystrokes in commands for action in parsed[keystrokes]]
     finished = transcript.finished
     tried = _tried(did, commands, turns)
     if finished is not None and not _passed(finished):
         tried += _asked_for(instruction, did, commands)
     return Story(
         _clipped(_one_line(tried), _PART + _NAME),
-        _clipped(_one_line(_turned(turns)), _PART),
+        _clipped(_one_line(_turned(turns, parsed)), _PART),
         _clipped(_one_line(_ended(finished, turns)), _PART),
     )
 
@@ -132,7 +133,7 @@ def _asked_for(instruction: str, did: Sequence[Action], commands: Sequence[str])
 # Where it turned
 
 
-def _turned(turns: Sequence[TurnView]) -> str:
+def _turned(turns: Sequence[TurnView], parsed: Mapping[str, Sequence[Action]]) -> str:
     if loop := _loop(turns):
         return loop
     for turn in turns:
@@ -142,14 +143,14 @@ def _turned(turns: Sequence[TurnView]) -> str:
             times = sum(1 for each in turns if each.error)
             again = f" ×{times}" if times > 1 else ""
             return f"turn {turn.turn}: answer can't be read{again}"
-        if turn.observation and (error := _error(turn)):
+        if turn.observation and (error := _error(turn, parsed)):
             return f"turn {turn.turn}: {error}"
     return ""
 
 
-def _error(turn: TurnView) -> str:
+def _error(turn: TurnView, parsed: Mapping[str, Sequence[Action]]) -> str:
     typed = [command.keystrokes for command in turn.commands]
-    kinds = {action.kind for keys in typed for action in actions(keys)}
+    kinds = {action.kind for keys in typed for action in parsed[keys]}
     return screen_error(turn.observation, typed, only_shell=not kinds or kinds <= LOOKS)
 
 
