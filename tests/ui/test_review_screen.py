@@ -528,3 +528,33 @@ def test_a_review_looks_as_it_did(
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
     run.close()
+
+
+async def test_the_chosen_trial_is_previewed(
+    reviewing: ReviewOpener, reviewed: ReviewedRun
+) -> None:
+    async with reviewing((160, 45)) as pilot:
+        app = app_of(pilot)
+        screen = app.screen
+        assert isinstance(screen, ReviewScreen)
+        for key in ("", "down", "right"):
+            if key:
+                await press(pilot, key)
+            name = screen.chosen_trial
+            assert name is not None
+            trial = app.live_run.state.trials[name]
+            assert trial.outcome is not None
+            assert str(trial.outcome) in pane(pilot, "verdict").text
+            assert trial.task in str(pane(pilot, "task").border_title)
+            assert pane(pilot, "lines").text.splitlines()[1].startswith(" story  ")
+            assert pane(pilot, "terminal").size.height > 5
+            assert list(screen.previewed) == [name]
+        # What the trials need is theirs: all of the group are in sight.
+        trials = pane(pilot, "review-trials")
+        assert trials.max_scroll_y == 0
+
+
+async def test_a_small_window_has_no_preview_but_the_two_lines(reviewing: ReviewOpener) -> None:
+    async with reviewing() as pilot:
+        assert not pilot.app.screen.query_one("#preview").display
+        assert pane(pilot, "lines").size.height == 2
