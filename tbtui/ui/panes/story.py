@@ -43,9 +43,12 @@ def story_spans(frame: Frame, trial: TrialView, width: int) -> list[Span]:
     line = clip(visible(story.within(width)), width)
     if not line:
         return [("nothing yet" if trial.live else "nothing was tried", palette.faint)]
-    if story.ended and line.endswith(ended := visible(story.ended)):
+    ended = visible(story.ended)
+    if ended and line.endswith(ended):
         before = line.removesuffix(ended)
         return [(before, palette.text), (ended, _end_style(trial, palette))]
+    if ended and ended.startswith(line.removesuffix("…")):
+        return [(line, _end_style(trial, palette))]
     return [(line, palette.text)]
 
 
