@@ -277,10 +277,10 @@ async def test_a_run_being_paused_says_how_many_trials_still_run(
 async def test_estimates_and_the_wait_are_shown(steered: Opener) -> None:
     async with steered((200, 60)) as pilot:
         status = pane(pilot, "status").text
-        assert "~0:" in status
+        assert "~" in status
         assert " left)" in status
         assert "%" in status
-        assert "~0:" in pane(pilot, "trials").text
+        assert "~" in pane(pilot, "trials").text
         assert str(pane(pilot, "times").border_title) == "what step 2 waits for"
         assert "step trials" in pane(pilot, "times").text
 

@@ -74,6 +74,13 @@ async def test_a_trial_says_what_its_task_asks_and_its_story(
         assert "One note a line." in pane(pilot, "task").text
 
 
+async def test_a_very_low_window_leaves_the_rows_to_the_turns(opened: Opener) -> None:
+    async with opened((60, 16)) as pilot:
+        await open_trial(pilot)
+        assert not pane(pilot, "lines").display
+        assert pane(pilot, "turns").size.height > 3
+
+
 async def test_the_cockpits_terminal_is_captioned(opened: Opener, asking: RunDirectory) -> None:
     async with opened((160, 45), directory=asking) as pilot:
         rows = pane(pilot, "terminal").text.splitlines()

@@ -14,6 +14,8 @@ from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.state import TrialView
 
+LINED = 20
+"""Rows of a window from which on there is room for a trial's two lines."""
 _MOST_ROWS = 5000
 _NAME = 8
 """Cells that a name which does not fit leaves free at a row's end, about."""

@@ -22,7 +22,7 @@ from tbtui.ui.panes.bars import StatusLine
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame, Redraw
 from tbtui.ui.panes.review import ReviewedTrials, ReviewGroups
-from tbtui.ui.panes.story import InstructionPane, TrialLines
+from tbtui.ui.panes.story import LINED, InstructionPane, TrialLines
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.trial_facts import VerdictPane
 from tbtui.ui.screens.base import LiveScreen
@@ -101,7 +101,7 @@ class ReviewScreen(LiveScreen):
         chosen = self._cursor.trial if review is not None else None
         view = chosen.trial if chosen is not None else None
         self.previewed = [view.trial] if view is not None else []
-        self.query_one(TrialLines).display = review is not None
+        self.query_one(TrialLines).display = review is not None and self.room.height >= LINED
         self.query_one("#preview").display = review is not None and self.roomy
         if view is not None:
             self.query_one(VerdictPane).transcript = frame.run.stories.transcript(view)

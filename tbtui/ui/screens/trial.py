@@ -14,7 +14,7 @@ from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame, GrowingPane, Pane, Redraw
-from tbtui.ui.panes.story import InstructionPane, TrialLines
+from tbtui.ui.panes.story import LINED, InstructionPane, TrialLines
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane, unlikely_tokens
 from tbtui.ui.panes.trial_facts import TrialFactsPane, VerdictPane
@@ -97,6 +97,8 @@ class TrialScreen(LiveScreen):
         yield KeyBar("keys", *self.SCOPES)
 
     def arranged(self) -> None:
+        # In a very low window the turns need the rows more.
+        self.query_one(TrialLines).display = self.room.height >= LINED
         if not self.full:
             # Its first line is above.
             self.query_one(InstructionPane).display = False
