@@ -37,6 +37,14 @@ class RewardRange:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialSet:
+    """Trials by their ids."""
+
+    label: str
+    trials: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Filter:
     """Conditions on a trial, all of which it has to meet."""
 
@@ -47,6 +55,8 @@ class Filter:
     task: str = ""
     rewards: RewardRange | None = None
     """Trials in the reward histogram, instead of those under way."""
+    only: TrialSet | None = None
+    """These trials, instead of those under way."""
 
     def __bool__(self) -> bool:
         return self != Filter()
@@ -58,6 +68,8 @@ class Filter:
         parts = [where] if where else []
         if self.rewards is not None:
             parts.append(f"reward {self.rewards.label}")
+        if self.only is not None:
+            parts.append(self.only.label)
         if self.words:
             parts.append(f"“{self.words}”")
         return " · ".join(parts)
@@ -98,6 +110,10 @@ class Listing:
         return trials
 
     def _wanted(self, current: list[TrialView], state: RunState) -> list[TrialView]:
+        if (only := self.filter.only) is not None:
+            self.earlier = True
+            named = [trial for trial in state.trials.values() if trial.trial in only.trials]
+            return self._matching(named, state)
         if self.filter.rewards is not None:
             self.earlier = True
             return self._matching(rewarded(state), state)
