@@ -40,6 +40,7 @@ def show_run(
             trial_tools=make_trial_tools,
             join=look_on,
             add_rule=add_rule,
+            live_effect=live_effect,
             # What is replayed is over, and stays what it was.
             farewell=tuple if recorded else lambda: farewell(host.directory, goes_on=host.outlives),
         ),
@@ -92,6 +93,13 @@ def add_rule(file: Path, rule: Rule) -> None:
     from tbtui.engines.grpo.review_rules import append_rule
 
     append_rule(file, rule)
+
+
+def live_effect(setting: str) -> str:
+    """From when on a change of a setting is felt; empty: it can't change while a run goes on."""
+    from tbtui.config import live_effects
+
+    return live_effects().get(setting, "")
 
 
 def tasks_of_run(run: RunDirectory) -> TaskLibrary:

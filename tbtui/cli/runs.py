@@ -69,6 +69,24 @@ def compare(
     print_comparison(first, second, as_json=as_json)
 
 
+def diagnose(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run's directory, or its name; default: the only live one."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Rank what is wrong with a run, live or past: number, trend, trials, the setting to change.
+
+    Exit status: 0 nothing that costs trials, signal or time, 1 something does, 2 bad input.
+    """
+    from tbtui.commands.diagnose import print_diagnosis
+
+    raise typer.Exit(EXIT_FAILED if print_diagnosis(run, as_json=as_json) else 0)
+
+
 def replay(
     run: Run,
     trial: Annotated[

@@ -31,7 +31,7 @@ from tbtui.ui.services import NO_SERVICES, RunHost, Services
 from tbtui.ui.steering import ReviewDecisions, Steering
 from tbtui.ui.transport import Go, Transport
 from tbtui.ui.user import frames_per_second
-from tbtui.view.listing import Listing
+from tbtui.view.listing import Filter, Listing
 from tbtui.view.state import TrialView
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from tbtui.ui.context import ControllerContext
     from tbtui.ui.runs import ReplayedRun
+    from tbtui.ui.screens.diagnosis import DiagnosisScreen
     from tbtui.ui.screens.runs import RunsScreen
     from tbtui.ui.screens.search import SearchScreen
     from tbtui.ui.user import User
@@ -315,6 +316,21 @@ class TbtuiApp(BaseApp[int]):
 
         if not isinstance(self.screen, CommandScreen):
             self.push_screen(CommandScreen())
+
+    def action_diagnosis(self) -> None:
+        """Show what is wrong with the run."""
+        from tbtui.ui.screens.diagnosis import DiagnosisScreen
+
+        if not isinstance(self.screen, DiagnosisScreen):
+            self.push_screen(DiagnosisScreen())
+
+    def on_diagnosis_screen_wanted(self, event: DiagnosisScreen.Wanted) -> None:
+        """Show only some trials in the cockpit."""
+        self.listing.filter = Filter(only=event.trials)
+        self.selection.follow()
+        while len(self.screen_stack) > 2:
+            self.pop_screen()
+        self.redraw_all()
 
     def action_leave(self) -> None:
         self.lifecycle.leave()

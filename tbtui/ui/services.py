@@ -164,6 +164,8 @@ class Services:
     """Makes the host of another live run."""
     add_rule: AddRule | None = None
     """Writes review rules."""
+    live_effect: Callable[[str], str] | None = None
+    """From when on a change of a setting is felt; empty: it can't change while a run goes on."""
     farewell: Callable[[], Sequence[str]] = tuple
     """Lines that are printed when people have left, before the reason for an end if there is one.
     """

@@ -34,6 +34,7 @@ Scope = Literal[
     "review-groups",
     "review-trials",
     "deciding",
+    "diagnosis",
     "replay",
     "runs",
     "runs-list",
@@ -71,6 +72,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "review-groups": "review: the groups",
     "review-trials": "review: a group's trials",
     "deciding": "review: decisions",
+    "diagnosis": "diagnosis",
     "replay": "replay",
     "runs": "runs",
     "runs-list": "runs: the list",
@@ -84,7 +86,7 @@ SCOPE_TITLES: dict[Scope, str] = {
 
 SCOPE_NEEDS: dict[Scope, Need] = {"steering": "steer", "deciding": "steer", "replay": "clock"}
 
-CLOCKED: frozenset[Scope] = frozenset({"steering", "deciding"})
+CLOCKED: frozenset[Scope] = frozenset({"steering", "deciding", "diagnosis"})
 """A screen with one of these shows a moment of the run: a recorded one's clock has its keys there.
 """
 
