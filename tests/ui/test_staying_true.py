@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from textual.widgets import Static
 from textual.widgets._toast import Toast
@@ -22,8 +24,9 @@ from tbtui.ui.screens.dialogs import (
 )
 from tbtui.ui.screens.task_sets import SetNameDialog
 from tbtui.ui.services import RecordedRun, RunEnd
-from tests.ui.opening import Opener, SimulatedHost, app_of, pane
-from tests.ui.picture import settle
+from tests.ui.opening import Opener, SimulatedHost, app_of, pane, run_at
+from tests.ui.picture import PastHost, settle
+from tests.ui.synthetic import START
 
 
 def said(app: TbtuiApp) -> list[str]:
@@ -149,9 +152,11 @@ async def test_a_dialogs_keys_are_whole_at_any_width(opened: Opener, width: int)
         assert rows == ([together] if len(together) <= hint.size.width else apart)
 
 
-async def test_nothing_to_tell_is_called_no_alerts(steered: Opener) -> None:
-    async with steered(size=(160, 45)) as pilot:
-        app = app_of(pilot)
+async def test_nothing_to_tell_is_called_no_alerts(tmp_path: Path) -> None:
+    young = PastHost(run_at(tmp_path / "young", 1.0))
+    app = TbtuiApp(young, live=False, clock=lambda: START + 1.0)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await settle(app)
         app.live_run.state.notes.clear()
         app.live_run.state.notes_made += 1
         await settle(app)

@@ -180,6 +180,8 @@ SCREENS: tuple[tuple[Scope, ...], ...] = (
     ("everywhere", "review", "deciding", "review-trials"),
     ("everywhere", "review", "replay", "review-groups"),
     ("everywhere", "review", "replay", "review-trials"),
+    ("everywhere", "diagnosis"),
+    ("everywhere", "diagnosis", "replay"),
     ("everywhere", "runs", "runs-list"),
     ("everywhere", "compare"),
     ("everywhere", "search", "hits"),

@@ -50,16 +50,17 @@ def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -
         if need.kind == "review" and need.kind not in elsewhere:
             spans.append((f"review waits{with_key(need, frame)} ", frame.palette.attention))
         elif need.kind not in elsewhere:
-            spans.append((f"{need.text} ", frame.palette.attention))
+            spans.append((f"{need.words(frame.now)} ", frame.palette.attention))
     return spans
 
 
 def with_key(need: Need, frame: Frame) -> str:
-    """` · V`: the key that meets the need; empty where nothing can be asked of the run."""
-    id = _KEYS.get(need.kind)
+    """` · V`, ` · z resumes`: the key that meets the need; empty where nothing can be asked of the
+    run."""
+    id = "freeze" if need.held == "frozen" else _KEYS.get(need.kind)
     if id is None or (frame.run.replay is not None and need.kind != "review"):
         return ""
-    return f" · {frame.keys.name_of(id)}"
+    return f" · {frame.keys.name_of(id)}{'' if need.kind == 'review' else ' resumes'}"
 
 
 _WAITED_FOR: frozenset[NeedKind] = frozenset({"policy", "paused", "trial"})

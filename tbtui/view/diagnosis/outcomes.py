@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tbtui.outcomes import Outcome
+from tbtui.view.diagnosis.advice import ADVICE
 from tbtui.view.diagnosis.finding import Finding, Remedy, Severity, part_of, share_of
 from tbtui.view.diagnosis.snapshot import Snapshot, TrialFacts
 
@@ -78,7 +79,7 @@ def rare_outcomes(run: Snapshot) -> Iterator[Finding]:
             part_of(count, len(run.trials), "trials"),
             f"{rule.limit:.0%} of the latest trials",
             rule.why,
-            advice_on(outcome, behind),
+            _advice(outcome, behind),
             _trend(run, outcome),
             tuple(trial.trial for trial in behind),
             _remedy(run, outcome, count),
@@ -92,27 +93,10 @@ def _trend(run: Snapshot, outcome: Outcome) -> tuple[float, ...]:
     return run.trend(f"env/all/outcome/{outcome}", of=_EPISODES)
 
 
-_ADVICE: dict[Outcome, str] = {
-    Outcome.CONTEXT_OVERFLOW: "raise context_limit",
-    Outcome.OUTPUT_TRUNCATED: "raise max_tokens",
-    Outcome.PARSE_ERROR: "raise max_turns, or train longer before judging",
-    Outcome.AGENT_TIMEOUT: "raise max_turns or trial_timeout_sec",
-    Outcome.VERIFIER_ERROR: "run tbtui tasks try on it with --oracle",
-    Outcome.SANDBOX_LOST: "lower n_parallel_envs",
-    Outcome.SETUP_ERROR: "run tbtui doctor",
-    Outcome.PROVIDER_ERROR: "look at the model's server",
-    Outcome.AGENT_ERROR: "read a trial's trial.log",
-}
-
-
-def advice_on(outcome: Outcome, behind: list[TrialFacts] | None = None) -> str:
-    """What to do where trials end so, in a few words; empty: nothing in general.
-
-    With the trials `behind` it, the task that has most of them is named where it helps.
-    """
-    advice = _ADVICE.get(outcome, "")
-    if outcome is not Outcome.VERIFIER_ERROR or not behind:
-        return advice
+def _advice(outcome: Outcome, behind: list[TrialFacts]) -> str:
+    """What to do; of verifier errors, with the task that has most of them."""
+    if outcome is not Outcome.VERIFIER_ERROR:
+        return ADVICE[outcome]
     ((task, count),) = Counter(trial.task for trial in behind).most_common(1)
     which = f"all of {task}" if count == len(behind) else f"most of {task}"
     return f"{which}: tbtui tasks try {task} --oracle"

@@ -183,7 +183,7 @@ def idle_places(run: Snapshot) -> Iterator[Finding]:
     trend = tuple(
         1 - share_of(_busy(step), places * step.metric("time/sampling"))
         for step in run.steps
-        if step.metric("time/sampling") > 0
+        if step.metric("time/sampling") > 0 and _trial_seconds(step) > 0
     )
     if not trend:
         return
