@@ -81,7 +81,7 @@ def step(
 
 
 GOOD = [(Outcome.SOLVED, 1.0), (Outcome.FAILED, 0.0)] * 4
-START = run_started(settings={"max_steps": 9, "group_size": 8, "context_limit": 512})
+START = run_started(policy="vllm", settings={"max_steps": 9, "group_size": 8, "context_limit": 512})
 
 
 def test_a_healthy_run_has_no_findings() -> None:
@@ -119,10 +119,11 @@ def test_an_outcome_that_should_be_rare(
 
 def test_a_context_without_a_limit_of_its_own_can_only_be_summarised() -> None:
     full = [(Outcome.CONTEXT_OVERFLOW, 0.0)] * 4
-    limited, own = run_started(settings={"context_limit": 512}), run_started(settings={})
+    limited = run_started(policy="vllm", settings={"context_limit": 512})
+    own = run_started(policy="vllm", settings={})
     overflows = [found([start, *step(1, full)])["context_overflow"] for start in (limited, own)]
     remedies = [each.remedy.text for each in overflows if each.remedy]
-    assert remedies == ["context_limit=none", "enable_summarize=true"]
+    assert remedies == ["context_limit=1024", "enable_summarize=true"]
 
 
 def test_answers_that_could_not_be_read_are_counted() -> None:

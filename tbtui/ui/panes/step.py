@@ -18,6 +18,7 @@ from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.bars import with_key
 from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane, Pane
 from tbtui.ui.theme.glyphs import ALARM_MARK, LEFT_OUT_MARK
+from tbtui.view.diagnosis.finding import Finding
 from tbtui.view.diagnosis.rules import Diagnosis
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.listing import RewardRange
@@ -244,7 +245,10 @@ class NotesPane(GrowingPane):
         state = frame.state
         warnings = sum(1 for note in state.notes if note.level in ("warning", "error"))
         title = f"alarms {ALARM_MARK}{state.alarms_raised} · notes" if state.alarms else "notes"
-        return f"{title} ▲{warnings}" if warnings else title
+        title = f"{title} ▲{warnings}" if warnings else title
+        count = len(self._costly(frame))
+        key = frame.keys.name_of("diagnosis")
+        return f"{title} · {key} {count} finding{'s' * (count != 1)}" if count else title
 
     def key(self, frame: Frame) -> Hashable:
         standing = [need.words(frame.now) for need in needs(frame.outlook)]
@@ -252,11 +256,14 @@ class NotesPane(GrowingPane):
 
     def _finding(self, frame: Frame) -> str:
         """What costs the run most at every step, in a line; empty: nothing does."""
-        costly = [each for each in self._diagnosis.at(frame.outlook) if each.severity == "costs"]
+        costly = self._costly(frame)
         if not costly:
             return ""
-        more = f", {len(costly) - 1} more" if len(costly) > 1 else ""
-        return f"{costly[0].line} · {frame.keys.name_of('diagnosis')} diagnosis{more}"
+        return f"{costly[0].line} · {frame.keys.name_of('diagnosis')} diagnosis"
+
+    def _costly(self, frame: Frame) -> list[Finding]:
+        """What blocks the run is among its needs."""
+        return [each for each in self._diagnosis.at(frame.outlook) if each.severity == "costs"]
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, standing = frame.palette, needs(frame.outlook)
@@ -288,6 +295,9 @@ class NotesPane(GrowingPane):
             for part in wrap(f"{need.words(frame.now)}{with_key(need, frame)}", width - 4):
                 rows.append(row(width, (f" {glyph} ", style), (part, style)))
                 glyph = " "
+        if any(need.kind != "over" for need in standing):
+            # Goes before the beginning of a long note.
+            self.newest_row = None
         glyph = "▲"
         for part in wrap(finding, width - 4) if finding else ():
             rows.append(row(width, (f" {glyph} ", palette.attention), (part, palette.text)))

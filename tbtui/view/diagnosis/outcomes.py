@@ -20,6 +20,8 @@ _LOST = 0.02
 """The same for what infrastructure breaks: a healthy environment loses none."""
 _TURNS = 0.05
 """Unreadable answers for each trial."""
+_MOST_REASON = 120
+"""Characters of a reason, which may quote paths and output."""
 _EPISODES = "env/all/total_episodes"
 
 
@@ -107,10 +109,10 @@ def _remedy(run: Snapshot, outcome: Outcome, count: int) -> Remedy | None:
     match outcome:
         case Outcome.CONTEXT_OVERFLOW:
             limit = run.settings.get("context_limit")
-            if not isinstance(limit, int):
+            if not isinstance(limit, int) or run.policy == "local":
+                # The whole context of the model is in use already.
                 return Remedy("enable_summarize", True, f"{ends}, for some more model calls")
-            whole = run.policy == "local"
-            return Remedy("context_limit", None if whole else 2 * limit, ends)
+            return Remedy("context_limit", 2 * limit, ends)
         case Outcome.OUTPUT_TRUNCATED:
             return Remedy("max_tokens", _doubled(run, "max_tokens", 96), ends)
         case Outcome.PARSE_ERROR | Outcome.AGENT_TIMEOUT:
@@ -206,7 +208,8 @@ def unusable_tasks(run: Snapshot) -> Iterator[Finding]:
     """Tasks of which no trial starts."""
     if not run.unusable:
         return
-    task, reason = next(iter(run.unusable.items()))
+    task, whole = next(iter(run.unusable.items()))
+    reason = whole if len(whole) <= _MOST_REASON else f"{whole[: _MOST_REASON - 1]}…"
     count = len(run.unusable)
     yield Finding(
         "unusable_tasks",
