@@ -63,6 +63,7 @@ class FrameLoop:
         """Import what the first frame could do without; a thread keeps the screen responsive."""
         await asyncio.to_thread(importlib.import_module, "tbtui.journal.reader")
         await asyncio.to_thread(importlib.import_module, "tbtui.view.fold")
+        await asyncio.to_thread(importlib.import_module, "tbtui.view.diagnosis.rules")
         self._readable = True
         await asyncio.to_thread(importlib.import_module, "tbtui.ui.terminal.emulator")
         self._terminals = True

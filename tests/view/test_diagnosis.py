@@ -177,21 +177,31 @@ def test_certainty_distance_and_alarms() -> None:
     assert "reward_hacking" not in found([START, *steps, alarm, *later])
 
 
-def test_one_straggler_costs_the_step_and_a_deadline_is_proposed() -> None:
+def straggling(spent: PhaseSeconds) -> list[AnyEvent]:
     events: list[AnyEvent] = [START]
     events += step(1, GOOD, finish=False)
     # The last one runs on for 60 s more: an event a second.
     slow = [trial_queued("slow", label="slow/1", step=1, group="g1")]
     events[-1:] = [*slow, TrialPhaseChanged(trial="slow", phase=TrialPhase.ACTING), events[-1]]
     events += [RunPhaseChanged(phase=RunPhase.SAMPLING, step=0)] * 60
-    events.append(trial_finished("slow", 0.0, seconds=PhaseSeconds(commands=60.0)))
+    events.append(trial_finished("slow", 0.0, seconds=spent))
     events.append(StepFinished(step=1, weights_version=1, metrics={"time/total": 90.0}))
-    finding = found(events)["stragglers"]
+    return events
+
+
+def test_one_straggler_costs_the_step_and_a_deadline_is_proposed() -> None:
+    finding = found(straggling(PhaseSeconds(commands=60.0)))["stragglers"]
     assert finding.share > 0.5
     assert finding.trials == ("slow",)
     assert finding.remedy is not None
     assert finding.remedy.setting == "step_deadline_sec"
     assert "1 of 9 trials are stopped" in finding.remedy.preview
+
+
+def test_no_deadline_is_proposed_for_a_slow_verifier() -> None:
+    finding = found(straggling(PhaseSeconds(commands=5.0, verifying=55.0)))["stragglers"]
+    assert finding.remedy is None
+    assert finding.advice == "make its verifier faster: 55.0 s of slow/1"
 
 
 def test_queue_and_places() -> None:

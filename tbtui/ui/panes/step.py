@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.message import Message
@@ -18,13 +19,15 @@ from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.bars import with_key
 from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane, Pane
 from tbtui.ui.theme.glyphs import ALARM_MARK, LEFT_OUT_MARK
-from tbtui.view.diagnosis.finding import Finding
-from tbtui.view.diagnosis.rules import Diagnosis
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.listing import RewardRange
 from tbtui.view.needs import needs
 from tbtui.view.state import SPENDINGS, RunState, Spending
 from tbtui.view.times import StepWait, step_wait, time_shares
+
+if TYPE_CHECKING:
+    from tbtui.view.diagnosis.finding import Finding
+    from tbtui.view.diagnosis.rules import Diagnosis
 
 
 class RewardPane(Pane):
@@ -236,7 +239,7 @@ class NotesPane(GrowingPane):
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
-        self._diagnosis = Diagnosis()
+        self._diagnosis: Diagnosis | None = None
 
     def count(self, frame: Frame) -> int:
         return frame.state.notes_made
@@ -263,7 +266,15 @@ class NotesPane(GrowingPane):
 
     def _costly(self, frame: Frame) -> list[Finding]:
         """What blocks the run is among its needs."""
-        return [each for each in self._diagnosis.at(frame.outlook) if each.severity == "costs"]
+        if not frame.state.trials_finished:
+            return []
+        if self._diagnosis is None:
+            # The first frame needs none of the rules.
+            from tbtui.view.diagnosis.rules import Diagnosis
+
+            self._diagnosis = Diagnosis()
+        found = self._diagnosis.at(frame.outlook)
+        return [each for each in found if each.severity == "costs"]
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, standing = frame.palette, needs(frame.outlook)

@@ -322,7 +322,7 @@ class DiagnosisScreen(LiveScreen):
         shown = Remedy(remedy.setting, before, "").text.partition("=")[2]
         dialog = ConfirmDialog(
             f"Set {remedy.text} (now {shown})?",
-            f"{remedy.preview}. It {effect}.",
+            f"{remedy.preview[:1].upper()}{remedy.preview[1:]}. When: {effect}.",
             "set it",
             "go back",
         )

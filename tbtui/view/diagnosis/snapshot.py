@@ -36,6 +36,8 @@ class TrialFacts:
     """After its step began, seconds; 0 of a held-out trial."""
     ended_sec: float | None
     """The same; None while it runs."""
+    after_sec: float
+    """Seconds that it took after its agent's end: verification, teardown."""
     held_sec: float | None
     """How long it has been paused or frozen by now; None: it is not."""
     frozen: bool
@@ -197,6 +199,9 @@ def _trial(trial: TrialView, begun: Mapping[int, float], now: float) -> TrialFac
         trial.unreadable,
         max(0.0, trial.queued_at - start),
         None if trial.finished_at is None else max(0.0, trial.finished_at - start),
+        0.0
+        if trial.seconds is None
+        else max(0.0, trial.seconds.verifying + trial.seconds.teardown),
         max(0.0, now - trial.phase_since) if trial.paused else None,
         trial.frozen,
     )

@@ -18,6 +18,8 @@ _STRAGGLING = 0.3
 long it is nothing, of times spread evenly from 0 on a quarter."""
 _LATE = 1.5
 """Times as long after the step's begin as the middle one of its trials: a straggler."""
+_WORTHWHILE = 0.1
+"""Share of the longest step that a deadline has to save."""
 _QUEUED = 0.4
 """Share of trials' time in the queue. Chosen: more than a trial that waits for one other of its
 length in two."""
@@ -98,7 +100,7 @@ def stragglers(run: Snapshot) -> Iterator[Finding]:
         f"{share:.0%} of step time, {cost:.1f} s a step",
         f"{_STRAGGLING:.0%} of step time",
         "the last quarter of a step's trials runs while all else waits",
-        f"set a deadline; slowest: {slowest[-1].label}" if slowest else "set a deadline",
+        _advice_on_stragglers(slowest),
         trend,
         tuple(trial.trial for trial in slowest),
         _deadline(run),
@@ -118,23 +120,39 @@ def _slowest(members: Sequence[TrialFacts]) -> list[TrialFacts]:
     return [trial for _, trial in sorted(late, key=lambda each: (each[0], each[1].trial))]
 
 
+def _advice_on_stragglers(slowest: Sequence[TrialFacts]) -> str:
+    if not slowest:
+        return "set a deadline"
+    last = slowest[-1]
+    if last.after_sec > (last.ended_sec or 0.0) / 2:
+        # No deadline is for what comes after the agent.
+        return f"make its verifier faster: {last.after_sec:.1f} s of {last.label}"
+    return f"set a deadline; slowest: {last.label}"
+
+
 def _deadline(run: Snapshot) -> Remedy | None:
-    """A deadline that seven trials of eight of the latest steps meet."""
-    ended = sorted(trial.ended_sec for trial in run.members if trial.ended_sec)
-    if len(ended) < 8 or run.settings.get("step_deadline_sec") is not None:
+    """A deadline that the agents of seven trials of eight of the latest steps meet.
+
+    None where it would hardly help: trials are verified after it, however long that takes.
+    """
+    ends = [(each.ended_sec, each.after_sec) for each in run.members if each.ended_sec is not None]
+    if len(ends) < 8 or run.settings.get("step_deadline_sec") is not None:
         return None
-    at = ended[math.ceil(len(ended) * 7 / 8) - 1]
+    agents = sorted(max(0.0, ended - after) for ended, after in ends)
+    at = agents[math.ceil(len(agents) * 7 / 8) - 1]
     # A fifth of grace, in two digits: times differ from step to step.
     seconds = float(f"{at * 1.2:.2g}")
-    late = sum(each > seconds for each in ended)
-    if not late:
+    late = sum(each > seconds for each in agents)
+    longest = max(ended for ended, _ in ends)
+    then = max(ended if ended - after <= seconds else seconds + after for ended, after in ends)
+    saved = share_of(longest - then, longest)
+    if seconds <= 0 or not late or saved < _WORTHWHILE:
         return None
-    saved = share_of(ended[-1] - seconds, ended[-1])
     return Remedy(
         "step_deadline_sec",
         seconds,
-        f"the longest step waits {seconds:g} s, not {ended[-1]:.1f} s ({saved:.0%} less);"
-        f" {late} of {len(ended)} trials are stopped and verified",
+        f"the longest step waits {then:.1f} s, not {longest:.1f} s ({saved:.0%} less);"
+        f" {late} of {len(ends)} trials are stopped and verified",
     )
 
 
