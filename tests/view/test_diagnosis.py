@@ -224,7 +224,7 @@ def test_a_frozen_trial_that_holds_the_step_up_blocks_it() -> None:
     held = found(events)["held_trials"]
     assert held.severity == "blocks"
     assert held.trials == ("held",)
-    assert held.advice == "z resumes it"
+    assert held.advice == "resume it"
     assert "held_trials" not in found([*events, TrialResumed(trial="held")])
 
 

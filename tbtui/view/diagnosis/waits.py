@@ -34,9 +34,9 @@ _NEEDS: dict[NeedKind, tuple[str, str]] = {
         "nothing can be sampled or trained",
         "it is made again by itself; else resume the run",
     ),
-    "paused": ("no trial is started while the run is paused", "P resumes it"),
-    "review": ("the step is not trained before somebody decides", "V opens the review"),
-    "trial": ("every other trial of the batch has ended and waits for it", "space resumes it"),
+    "paused": ("no trial is started while the run is paused", "resume the run"),
+    "review": ("the step is not trained before somebody decides", "open the review"),
+    "trial": ("every other trial of the batch has ended and waits for it", "resume it"),
     "failing": ("a batch without any reward trains nothing", "see what the trials say"),
 }
 
@@ -76,7 +76,7 @@ def held_trials(run: Snapshot) -> Iterator[Finding]:
         f"{longest.label} {state} {duration(longest.held_sec or 0.0)}{more}",
         "the step waits for it" if holding else f"{_HELD_SEC:g} s",
         _NEEDS["trial"][0] if holding else "its step can't be trained before it ends",
-        "z resumes it" if longest.frozen else "space resumes it",
+        "resume it",
         trials=tuple(each.trial for each in held),
     )
 
