@@ -146,8 +146,12 @@ def test_answers_that_could_not_be_read_are_counted() -> None:
 
 def test_groups_without_signal_and_what_larger_ones_would_give() -> None:
     metrics = {"env/all/by_group/frac_constant": 0.75, "env/all/by_group/frac_all_bad": 0.75}
-    events = [START, *step(1, GOOD, metrics), *step(2, GOOD, metrics)]
+    equal = GroupScored(
+        step=2, group="g2", task="copy-01", disposition="constant", baseline=0.0, trials={}
+    )
+    events = [START, *step(1, GOOD, metrics), *step(2, GOOD, metrics), equal]
     finding = found(events)["no_signal_groups"]
+    assert finding.trials == tuple(f"2-{place}" for place in range(8))
     assert finding.share == 0.75
     assert "easier tasks" in finding.advice
     assert finding.remedy is not None

@@ -32,7 +32,6 @@ def no_signal_groups(run: Snapshot) -> Iterator[Finding]:
     bad = fmean(run.trend(f"{_GROUPS}all_bad")[-_WINDOW:])
     all_failing = bad >= share / 2
     which = "mostly all failing: easier tasks" if all_failing else "mostly all solved: harder tasks"
-    steps = {step.step for step in run.steps[-_WINDOW:]}
     yield Finding(
         "no_signal_groups",
         "costs" if share < 1 else "blocks",
@@ -42,7 +41,7 @@ def no_signal_groups(run: Snapshot) -> Iterator[Finding]:
         "equal rewards have no advantage: what was sampled for them trains nothing",
         f"{which}, or larger groups",
         tuple(share_of(each, 1) for each in trend),
-        tuple(each.trial for each in run.members if each.step in steps),
+        tuple(each.trial for each in run.members if each.constant),
         _larger_groups(run),
     )
 

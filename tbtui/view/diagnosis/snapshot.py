@@ -41,6 +41,8 @@ class TrialFacts:
     held_sec: float | None
     """How long it has been paused or frozen by now; None: it is not."""
     frozen: bool
+    constant: bool
+    """The rewards of its group are all equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +150,15 @@ def take(outlook: Outlook) -> Snapshot:
         server_sec=max(0.0, now - server.since) if down and server is not None else 0.0,
         outages=dict(state.outages),
         steps=tuple(_step(step, times.get(step.step, {})) for step in finished),
-        trials=tuple(_trial(trial, begun, now) for trial in ended[-LATEST:]),
+        trials=tuple(_trial(trial, state, begun, now) for trial in ended[-LATEST:]),
         members=tuple(
-            _trial(trial, begun, now)
+            _trial(trial, state, begun, now)
             for trial in ended
             if trial.purpose == "train" and trial.step in newest
         ),
-        paused=tuple(_trial(trial, begun, now) for trial in live if trial.paused and not over),
+        paused=tuple(
+            _trial(trial, state, begun, now) for trial in live if trial.paused and not over
+        ),
         running=sum(trial.phase is not TrialPhase.QUEUED for trial in live),
         queued=sum(trial.phase is TrialPhase.QUEUED for trial in live),
         sampling=state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING) and not over,
@@ -185,8 +189,8 @@ def _step(step: StepView, seconds: Mapping[Any, float]) -> StepFacts:
     )
 
 
-def _trial(trial: TrialView, begun: Mapping[int, float], now: float) -> TrialFacts:
-    train = trial.purpose == "train"
+def _trial(trial: TrialView, state: RunState, begun: Mapping[int, float], now: float) -> TrialFacts:
+    train, group = trial.purpose == "train", state.groups.get(trial.group)
     start = begun.get(trial.step, trial.queued_at) if train else trial.queued_at
     return TrialFacts(
         trial.trial,
@@ -204,4 +208,5 @@ def _trial(trial: TrialView, begun: Mapping[int, float], now: float) -> TrialFac
         else max(0.0, trial.seconds.verifying + trial.seconds.teardown),
         max(0.0, now - trial.phase_since) if trial.paused else None,
         trial.frozen,
+        group is not None and group.disposition == "constant",
     )
