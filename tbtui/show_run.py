@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tbtui.policies.local.tokenizer import LocalTokenizer
     from tbtui.ui.library import TaskLibrary
     from tbtui.ui.runs import ReplayedRun
-    from tbtui.ui.services import RunHost, TrialTools
+    from tbtui.ui.services import RunHost, RunSettings, TrialTools
     from tbtui.view.exports import ExportFormat
     from tbtui.view.prompt import PromptPart
 
@@ -38,6 +38,7 @@ def show_run(
         Services(
             library=tasks_of_run,
             trial_tools=make_trial_tools,
+            settings=make_settings,
             join=look_on,
             add_rule=add_rule,
             # What is replayed is over, and stays what it was.
@@ -109,6 +110,13 @@ def tasks_of_run(run: RunDirectory) -> TaskLibrary:
     # The run may lie elsewhere by now.
     config = parse_settings([f"logs_dir={run.path.parent}"], files=[run.config])
     return CatalogLibrary([find_tasks(config.tasks_dir)], config)
+
+
+def make_settings() -> RunSettings:
+    """Imports every setting's declaration: call on a thread."""
+    from tbtui.run_settings import TableOfSettings
+
+    return TableOfSettings()
 
 
 def make_trial_tools() -> TrialTools:

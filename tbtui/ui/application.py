@@ -17,6 +17,7 @@ from tbtui.ui.context import ScopedScreen
 from tbtui.ui.frames import FrameLoop, IdleCollector
 from tbtui.ui.input.abilities import Abilities, tour_lines
 from tbtui.ui.input.keys import Key, Scope, bindings
+from tbtui.ui.jumping import Jumps
 from tbtui.ui.lifecycle import Lifecycle
 from tbtui.ui.notifications import Attention
 from tbtui.ui.opening import OpenRuns, TrialScreens, browse_tasks
@@ -93,6 +94,7 @@ class TbtuiApp(BaseApp[int]):
             self, self.lifecycle, self.steering, self.attention, self._fps, prepared=not live
         )
         self.trial_screens = TrialScreens(self)
+        self.jumps = Jumps(self)
         self._first_trial = trial
         self._live = live
 
@@ -214,6 +216,7 @@ class TbtuiApp(BaseApp[int]):
             self.open_runs.showing_other,
             self.services.guest,
             self.services.library is not None,
+            self.services.settings is not None,
         )
 
     def keys_met(self, keys: Iterable[Key]) -> list[Key]:
@@ -383,6 +386,28 @@ class TbtuiApp(BaseApp[int]):
 
     def action_browse_tasks(self) -> None:
         browse_tasks(self)
+
+    def browse_tasks(self, text: str = "") -> None:
+        browse_tasks(self, text)
+
+    def action_jump(self) -> None:
+        """Find anything by its name, and go there."""
+        self.jumps.ask()
+
+    def show_trial(self, trial: str) -> None:
+        self._open_trial(trial)
+
+    def action_settings(self) -> None:
+        self.show_settings()
+
+    def show_settings(self, name: str = "") -> None:
+        """Show the run's settings, at the one of this name."""
+        from tbtui.ui.screens.settings import SettingsScreen
+
+        if isinstance(self.screen, SettingsScreen):
+            self.screen.choose(name)
+        elif (make := self.services.settings) is not None:
+            self.push_screen(SettingsScreen(make, name))
 
     def action_tour(self) -> None:
         """Show the lines for newcomers; they take no focus and disappear by themselves."""

@@ -171,6 +171,18 @@ class BaseApp[Result](LeanApp[Result]):
         except OSError as error:
             self.log.warning(f"preferences can't be kept: {error}")
 
+    @property
+    def theme_names(self) -> Sequence[str]:
+        return list(self._palettes)
+
+    def keys_here(self) -> Sequence[Key]:
+        """Return the keys that the screen has now."""
+        from tbtui.ui.context import ScopedScreen
+
+        screen = self.screen
+        scopes = (*screen.SCOPES, "panes") if isinstance(screen, ScopedScreen) else ("everywhere",)
+        return self.keys_on_screen(*scopes)
+
     def action_next_theme(self) -> None:
         names = list(self._palettes)
         here = names.index(self.theme) if self.theme in names else -1
@@ -201,10 +213,7 @@ class BaseApp[Result](LeanApp[Result]):
             self.push_screen(CommandPalette(id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        from tbtui.ui.context import ScopedScreen
-
-        scopes = (*screen.SCOPES, "panes") if isinstance(screen, ScopedScreen) else ("everywhere",)
-        for key in self.keys_on_screen(*scopes):
+        for key in self.keys_here():
             if not key.palette:
                 continue
             yield SystemCommand(

@@ -89,6 +89,12 @@ class StepDecisions(Protocol):
     def always(self, step: int, trial: ReviewedTrial) -> None: ...
 
 
+class ReplayClock(Protocol):
+    """The clock of a replayed run, as far as others move it."""
+
+    def to_step(self, step: int) -> None: ...
+
+
 class RunContext(AppContext, Protocol):
     """The app on a run: what its screens may use."""
 
@@ -115,6 +121,10 @@ class RunContext(AppContext, Protocol):
 
     def action_go(self, what: Any, amount: int) -> None:
         """Move a replay's clock."""
+        ...
+
+    def show_settings(self, name: str = "") -> None:
+        """Show the run's settings, at the one of this name."""
         ...
 
     def action_open_group(self) -> None:
@@ -196,6 +206,26 @@ class ControllerContext(RunContext, Protocol):
     def call_later(self, callback: Callable[[], None]) -> bool: ...
 
     def copy_to_clipboard(self, text: str) -> None: ...
+
+    @property
+    def theme_names(self) -> Sequence[str]: ...
+
+    @property
+    def transport(self) -> ReplayClock: ...
+
+    def keys_here(self) -> Sequence[Key]:
+        """Return the keys that the screen has now."""
+        ...
+
+    def pop_screen(self) -> object: ...
+
+    def show_trial(self, trial: str) -> None: ...
+
+    def browse_tasks(self, text: str = "") -> None:
+        """Open the task browser, with a text to search for."""
+        ...
+
+    def use_theme(self, name: str) -> None: ...
 
     def exit(self, result: int | None = None, return_code: int = 0) -> None: ...
 

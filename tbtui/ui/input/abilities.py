@@ -31,6 +31,8 @@ class Abilities:
     """The person is no user of this machine: nothing is written or opened on it."""
     library: bool
     """There are tasks to browse."""
+    settings: bool
+    """There are settings to show."""
 
     def refusal(self, need: Need | None) -> str:
         """Why a key's need isn't met, in one line; empty: it is."""
@@ -43,6 +45,8 @@ class Abilities:
                 return "This is the run that the app was started for."
             case "tasks" if not self.library and not self.guest:
                 return "Not available here: tbtui tasks browse shows the tasks."
+            case "settings" if not self.settings:
+                return "Not available here: tbtui settings explains them."
             case "tasks" | "runs" | "files" if self.guest:
                 return _ONLY_LOOKS
             case _:

@@ -40,14 +40,16 @@ Scope = Literal[
     "compare",
     "search",
     "hits",
+    "settings",
+    "settings-list",
     "library",
     "library-tree",
     "library-preview",
 ]
 
-Need = Literal["steer", "clock", "return", "tasks", "runs", "files"]
+Need = Literal["steer", "clock", "return", "tasks", "runs", "files", "settings"]
 """What a key is for: to command the run, to move a recorded run's clock, to go back from another
-run, to browse tasks, to open other runs, to write files and start programs."""
+run, to browse tasks, to open other runs, to write files and start programs, to show settings."""
 
 SCOPE_TITLES: dict[Scope, str] = {
     "everywhere": "everywhere",
@@ -77,6 +79,8 @@ SCOPE_TITLES: dict[Scope, str] = {
     "compare": "comparing two runs",
     "search": "search",
     "hits": "search: matches",
+    "settings": "settings",
+    "settings-list": "settings: the list",
     "library": "task browser",
     "library-tree": "task browser: the tree",
     "library-preview": "task browser: the preview",
@@ -181,6 +185,7 @@ SCREENS: tuple[tuple[Scope, ...], ...] = (
     ("everywhere", "runs", "runs-list"),
     ("everywhere", "compare"),
     ("everywhere", "search", "hits"),
+    ("everywhere", "settings", "settings-list"),
     ("everywhere", "library", "library-tree"),
     ("everywhere", "library", "library-preview"),
 )

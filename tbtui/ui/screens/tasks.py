@@ -46,13 +46,15 @@ class TaskBrowser(ScopedScreen):
         start: Callable[[Start], None],
         *,
         starts: bool = True,
+        text: str = "",
     ) -> None:
         """`palette` gives the colours in use; `start` is called with a run that is to start.
-        Unless it `starts` one, its command is copied."""
+        Unless it `starts` one, its command is copied. `text` is searched for from the start."""
         super().__init__()
         self._library = library
         self._palette = palette
         self._starts = starts
+        self._text = text
         self.choice = TaskChoice()
         self._sets = TaskSets(self, library, start)
         self._previews: dict[str, Preview] = {}
@@ -63,6 +65,7 @@ class TaskBrowser(ScopedScreen):
         with Rows(id="all"):
             yield Static(id="library-title")
             box = Input(
+                self._text,
                 placeholder=f"{self._name_of('library-search')} and words,"
                 " or kind:copy pass:<.5 -is:heldout",
                 id="library-search",
