@@ -230,6 +230,8 @@ class ReplayedRun(LiveRun):
         if bounds is None:
             raise RunDirectoryError(f"{directory.path}: this run has no journal")
         self.playback = Playback(*bounds, position=bounds[0])
+        self.moved_to = ""
+        """Where its clock was moved to, in words; empty once it is moved on."""
         self._snapshots = Snapshots()
         self._spans: dict[str, tuple[float, float]] = {}
 

@@ -16,7 +16,7 @@ from tbtui.ui.input.keys import KEYS, SCREENS, Scope
 from tbtui.ui.runs import LiveRun, OpenRun, ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.commands import CommandScreen
-from tbtui.ui.screens.dialogs import help_text
+from tbtui.ui.screens.help import help_text
 from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
 from tbtui.ui.services import RecordedRun, RunHost, Services, WatchedRun

@@ -7,7 +7,7 @@ import pytest
 
 from tbtui.journal.samples import SampleRecord
 from tbtui.ui.panes.grid import TrialGrid
-from tbtui.ui.screens.dialogs import HelpDialog
+from tbtui.ui.screens.help import HelpDialog
 from tests.events import turn_sampled
 from tests.ui.opening import Opener, SimulatedHost, app_of, pane
 from tests.ui.picture import settle

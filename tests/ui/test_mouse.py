@@ -17,7 +17,8 @@ from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.screens.dialogs import HelpDialog, ReasonDialog
+from tbtui.ui.screens.dialogs import ReasonDialog
+from tbtui.ui.screens.help import HelpDialog
 from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.services import RecordedRun

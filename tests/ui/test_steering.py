@@ -11,7 +11,8 @@ from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.command_rules import Refusal, verb_meant
 from tbtui.ui.input.keys import KEYS
 from tbtui.ui.screens.commands import CommandScreen
-from tbtui.ui.screens.dialogs import ConfirmDialog, ReasonDialog, help_text
+from tbtui.ui.screens.dialogs import ConfirmDialog, ReasonDialog
+from tbtui.ui.screens.help import help_text
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.view.state import StepView, TrialView
 from tests.ui.opening import Opener, SimulatedHost, app_of, commands, pane

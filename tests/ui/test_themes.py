@@ -42,7 +42,7 @@ def bundled(name: str) -> ThemeFile:
 def test_there_is_a_theme_for_each_need() -> None:
     assert [
         *("catppuccin", "gruvbox", "nord"),
-        *("tbtui-16", "tbtui-colour-blind", "tbtui-dark", "tbtui-high-contrast", "tbtui-light")
+        *("tbtui-16", "tbtui-colour-blind", "tbtui-dark", "tbtui-high-contrast", "tbtui-light"),
     ] == BUNDLED
 
 

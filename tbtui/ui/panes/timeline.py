@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual import events
 from textual.message import Message
@@ -12,7 +13,7 @@ from textual.strip import Strip
 from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.drawing.charts import stacked
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clock_time
+from tbtui.ui.drawing.text import clip, clock_time, visible
 from tbtui.ui.panes.bars import Line
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.theme.palette import Palette
@@ -216,7 +217,7 @@ class TransportLine(Line):
         if (run := frame.run.replay) is None:
             return None
         clock = run.playback
-        return self.trial, clock.position, clock.playing, clock.speed
+        return self.trial, clock.position, clock.playing, clock.speed, run.moved_to
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         run, palette = frame.run.replay, frame.palette
@@ -238,7 +239,9 @@ class TransportLine(Line):
         ]
         if share > 1 or share < 0:
             right.insert(0, (" after its end" if share > 1 else " before its start", palette.muted))
-        used = sum(len(text) for text, _ in (*left, *right))
+        if run.moved_to:
+            right.insert(0, (f" {clip(visible(run.moved_to), width // 2)} ", palette.attention))
+        used = sum(cell_len(text) for text, _ in (*left, *right))
         room = max(4, width - used - 1)
         here = round(min(1.0, max(0.0, share)) * (room - 1))
         self._track = (len(left[0][0]), room)
