@@ -17,6 +17,9 @@ from tbtui.ui.runs import OpenRun
 REVIEW = "review"
 """Id of a key that has a place in the key bar only where reviews are."""
 
+CONTROLS = "take-controls"
+"""Id of the key that is in the bar only while another client has the controls."""
+
 _ONLY_LOOKS = "Not available here: you only watch this run."
 
 
@@ -68,7 +71,18 @@ class Abilities:
         """Return those of them that have a rank in the key bar."""
         reviewed = "steering" in scopes and self.reviewed
         keys = self.on_screen(table, scopes)
-        return [key for key in keys if key.bar and (reviewed or key.id != REVIEW)]
+        return [
+            key
+            for key in keys
+            if key.bar and (reviewed or key.id != REVIEW) and self._commands(key)
+        ]
+
+    def _commands(self, key: Key) -> bool:
+        """Whether a key for commands would be carried out now: another client may have the
+        controls, which can be taken then."""
+        if key.need != "steer":
+            return True
+        return bool(self.shown.refusal) == (key.id == CONTROLS)
 
     @property
     def reviewed(self) -> bool:
