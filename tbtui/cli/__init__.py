@@ -39,7 +39,7 @@ def _runs(app: typer.Typer) -> None:
     app.command("compare", short_help="Compare two runs.")(runs.compare)
     app.command("replay", short_help="Show a recorded run, with a clock.")(runs.replay)
     app.command(
-        "export", short_help="Write trials to files for others: cast, ATIF, JSON lines, HTML."
+        "export", short_help="Write trials to files (cast, ATIF, JSON lines, HTML), or charts."
     )(runs.export)
     app.add_typer(runs.runs_app, name="runs", short_help="List live and past runs, or search them.")
     app.command("attach", short_help="Join a live run: see it and steer it.")(runs.attach)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -99,14 +100,39 @@ def export(
         ),
     ] = None,
     format: Annotated[
-        Literal["cast", "atif", "jsonl", "html"],
+        Literal["cast", "atif", "jsonl", "html", "svg", "csv"],
         typer.Option(
             "--format",
             help="cast: the terminal, for asciinema players. atif: the trajectory, as Harbor"
             " writes it. jsonl: a line a model call, with token ids and log-probabilities. html:"
-            " a page to read.",
+            " a page to read. svg, csv: metrics, as a chart or as values.",
         ),
     ] = "html",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            help="Of svg and csv, may be repeated: a metric; default: training reward and held-out"
+            " pass rate; all: every one (csv).",
+        ),
+    ] = None,
+    x: Annotated[
+        Literal["step", "time", "rollouts", "tokens", "position"],
+        typer.Option(
+            "--x",
+            help="Of svg and csv: the x axis. position: -log p by token position in the answers"
+            " of the last step, or of --step.",
+        ),
+    ] = "step",
+    step: Annotated[int | None, typer.Option("--step", help="The step of --x position.")] = None,
+    smoothing: Annotated[
+        float, typer.Option("--smoothing", min=0, max=0.999, help="Weight of the average (svg).")
+    ] = 0.0,
+    log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis (svg).")] = False,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="RUN", help="Of svg and csv: another run; may be repeated."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="A file, or a directory for several; -: standard output."),
@@ -115,7 +141,22 @@ def export(
         bool, typer.Option("--overwrite", help="Replace files that exist.")
     ] = False,
 ) -> None:
-    """Write a recorded trial, or all of a run, to files that others can read."""
+    """Write a recorded trial, or all of a run, to files that others can read; or its metrics."""
+    if format == "svg" or format == "csv":
+        from tbtui.export.charts import export_chart
+        from tbtui.view.charts import ChartRequest
+
+        if trial is not None:
+            refuse(f"--format {format} is of a run's metrics: leave {trial} out")
+        request = ChartRequest(axis=x, step=step, smoothing=smoothing, log=log)
+        if metric:
+            request = replace(request, metrics=tuple(dict.fromkeys(metric)))
+        said = export_chart([run, *(beside or [])], request, format, out, overwrite=overwrite)
+        if said:
+            typer.echo(visible(said))
+        return
+    if metric or beside or x != "step" or step is not None or smoothing or log:
+        refuse("--metric, --x, --step, --smoothing, --log and --with need --format svg or csv")
     from tbtui.export.files import export as export_trials
 
     said = export_trials(run, trial, format, out, overwrite=overwrite)

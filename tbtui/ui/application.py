@@ -37,6 +37,7 @@ from tbtui.view.state import TrialView
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
 
+    from tbtui.journal.rundir import RunDirectory
     from tbtui.ui.context import ControllerContext
     from tbtui.ui.runs import ReplayedRun
     from tbtui.ui.screens.runs import RunsScreen
@@ -79,6 +80,7 @@ class TbtuiApp(BaseApp[int]):
         self.lifecycle = Lifecycle(self)
         self.transport = Transport(self)
         self.logs_dirs = (host.directory.path.parent,)
+        self.marked_runs: list[RunDirectory] = []
         self.selection = Selection()
         self.listing = Listing(order=self.user.preferences.order)
         self.steering = Steering(self)
@@ -361,6 +363,16 @@ class TbtuiApp(BaseApp[int]):
 
     def action_own_run(self) -> None:
         self.open_runs.show(self.own)
+
+    def action_charts(self) -> None:
+        """Draw metrics of the shown run and of marked ones."""
+        from tbtui.ui.screens.charts import ChartScreen
+
+        if any(isinstance(screen, ChartScreen) for screen in self.screen_stack):
+            while not isinstance(self.screen, ChartScreen):
+                self.pop_screen()
+        else:
+            self.push_screen(ChartScreen())
 
     def action_search(self) -> None:
         """Look for a text in the shown run."""

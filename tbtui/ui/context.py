@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
     from textual.worker import Worker
 
+    from tbtui.journal.rundir import RunDirectory
     from tbtui.journal.vocabulary import CommandVerb
     from tbtui.ui.input.keys import Key, Scope
     from tbtui.ui.runs import LiveRun, OpenRun
@@ -98,6 +99,11 @@ class RunContext(AppContext, Protocol):
     @property
     def live_run(self) -> LiveRun:
         """The shown run's state and files."""
+        ...
+
+    @property
+    def marked_runs(self) -> list[RunDirectory]:
+        """Runs that charts draw beside the shown one."""
         ...
 
     @property

@@ -80,6 +80,8 @@ class Preferences(msgspec.Struct):
     """Data sets, of several, whose kinds are not shown."""
     tree_order: TreeOrder = "name"
     """Order of the tasks."""
+    curves: list[str] = []
+    """Metrics that the cockpit's curves show in place of their own choice."""
     toured: bool = False
     """The first lines of help have been seen."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from textual.strip import Strip
 from textual.widgets import Input
 from textual.worker import Worker
 
-from tbtui.journal.rundir import RunDirectory, is_live
+from tbtui.journal.rundir import RunDirectory, journal_stands
 from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import clip, clip_name, rate
@@ -308,7 +307,7 @@ class RunsScreen(LiveScreen):
         goes."""
         runs = list(find_runs(self._logs_dirs))
         for run in runs:
-            stands = _stands(run)
+            stands = journal_stands(run)
             if run not in self._known or self._known[run][0] != stands:
                 self._known[run] = stands, summarise(run)
         return [self._known[run][1] for run in runs]
@@ -380,15 +379,3 @@ class RunsScreen(LiveScreen):
             self.post_message(Redraw())
         else:
             self.dismiss()
-
-
-def _stands(run: RunDirectory) -> Hashable:
-    """Another value than before where the journal has grown, or somebody has begun or ceased to
-    write it."""
-    sizes = []
-    for path in (run.database, run.database.with_name(f"{run.database.name}-wal")):
-        with contextlib.suppress(OSError):
-            found = path.stat()
-            if found.st_size:
-                sizes.append((found.st_size, found.st_mtime_ns))
-    return is_live(run), *sizes
