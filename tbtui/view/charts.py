@@ -8,7 +8,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from statistics import quantiles
 from typing import Literal
 
 from tbtui.journal.database import JournalError
@@ -23,6 +22,7 @@ from tbtui.journal.metrics import (
     read_series,
 )
 from tbtui.journal.rundir import RunDirectory, journal_stands
+from tbtui.view.curves import fences
 from tbtui.view.waiting import duration
 
 ChartAxis = XAxis | Literal["position"]
@@ -40,10 +40,6 @@ PROFILE = "-log p by token position"
 
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.99)
 """Weights of the exponential moving average."""
-_FENCE = 3.0
-"""Interquartile ranges beyond the quartiles from where on a value is an outlier."""
-_FEWEST = 8
-"""Values of which none is called an outlier."""
 _ROUNDING = 1e-6
 """What sums of 32-bit numbers differ by."""
 _NARROWEST = 1e-3
@@ -205,15 +201,6 @@ def thinned(points: Points, low: float, high: float, columns: int) -> Points:
             )
         )
     return tuple(result)
-
-
-def fences(values: Sequence[float]) -> tuple[float, float]:
-    """Beyond these a value is an outlier; infinite where that can't be said."""
-    if len(values) < _FEWEST:
-        return -math.inf, math.inf
-    lower, _, upper = quantiles(values, n=4, method="inclusive")
-    spread = (upper - lower) * _FENCE
-    return (lower - spread, upper + spread) if spread > 0 else (-math.inf, math.inf)
 
 
 def panel(metric: str, lines: Iterable[Line], request: ChartRequest) -> Panel:

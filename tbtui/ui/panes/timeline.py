@@ -34,6 +34,12 @@ _MARKS: dict[Activity, str] = {
 """What fills a bar; distinct without colour too."""
 _ALIKE_MARK = "="
 """Before the number of groups without signal: their rewards were all equal."""
+_CUT_MARK = "»"
+"""At the end of a bar that is cut short: its seconds stand beside it."""
+_FLATTENS = 3.0
+"""Times as long as the next longest step from where on a bar is cut,"""
+_MOST_LONGER = 1.2
+"""and times as long as that one's it is then."""
 _AFTERS = 2
 """Further trials that are named after the one that is waited for."""
 
@@ -79,7 +85,7 @@ class TimelinePane(Pane):
         steps = steps[-max(1, height - len(rows) - len(legend)) :]
         legend = _legend(steps, alike, palette, width)
         self._steps = {len(rows) + place: each.step for place, each in enumerate(steps)}
-        longest = max(each.total for each in steps)
+        longest = _longest([each.total for each in steps])
         bars = [_bar(each, longest, alike, palette, width) for each in steps]
         return [*rows, *bars, *legend]
 
@@ -126,12 +132,21 @@ def _bar(
     groups = f"{_ALIKE_MARK}{constant}" if constant else ""
     groups = f" {groups:<{count + 1}}" if count else ""
     room = max(1, width - len(number) - len(groups) - len(seconds) - 1)
-    cells = max(1, round(room * step.total / longest)) if longest else 1
+    cut = step.total > longest
+    cells = max(1, min(room, round(room * step.total / longest))) if longest else 1
     bars: list[Span] = [
-        (_MARKS[name] * count, styles[name]) for name, count in stacked(step.seconds, cells)
+        (_MARKS[name] * count, styles[name]) for name, count in stacked(step.seconds, cells - cut)
     ]
+    if cut:
+        bars.append((_CUT_MARK, palette.attention))
     style = palette.text if step.live else palette.muted
     return split_row(width, [(number, style), *bars], [(groups, palette.muted), (seconds, style)])
+
+
+def _longest(totals: list[float]) -> float:
+    """What a whole bar stands for: the longest step, without one that would flatten the others."""
+    second, longest = sorted([0.0, *totals])[-2:]
+    return second * _MOST_LONGER if second and longest > second * _FLATTENS else longest
 
 
 def _legend(

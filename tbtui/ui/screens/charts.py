@@ -51,7 +51,7 @@ class ChartScreen(LiveScreen):
     SCOPES: ClassVar[tuple[Scope, ...]] = ("chart-metrics", "charts", "everywhere")
     BINDINGS = bindings("charts")
     AUTO_FOCUS = "#chart-metrics"
-    OVERVIEW = ("chart-plots",)
+    OVERVIEW = ("chart-metrics", "chart-plots")
     PANES: ClassVar[dict[int, tuple[str, ...]]] = {1: ("chart-metrics",), 2: ("chart-plots",)}
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "chart-left": ("chart-metrics",),
@@ -200,8 +200,8 @@ class ChartScreen(LiveScreen):
         self.post_message(Redraw())
 
     async def action_filter(self) -> None:
-        if not self.roomy and self.full != 1:
-            self.action_full(1)
+        if self.full == 2:
+            self.action_full(0)
         if not self.query(WordsLine):
             line = filter_line(self.query_one(MetricList).words, "words of a metric's name")
             await self.query_one("#chart-left").mount(line, before="#chart-metrics")
