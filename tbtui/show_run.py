@@ -3,7 +3,7 @@ rules, browse its tasks, export a trial, read its prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ def show_run(
             trial_tools=make_trial_tools,
             join=look_on,
             add_rule=add_rule,
+            defaults=default_settings,
             # What is replayed is over, and stays what it was.
             farewell=tuple if recorded else lambda: farewell(host.directory, goes_on=host.outlives),
         ),
@@ -47,6 +48,17 @@ def show_run(
         trial=trial,
         fps=fps,
     )
+
+
+def default_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The default of every setting, for a run with these: some follow the model and the
+    environment."""
+    from tbtui.config import RunConfig, to_json
+    from tbtui.config.defaults import defaults_for
+
+    table = to_json(RunConfig())
+    given = {name: value for name, value in settings.items() if value != table.get(name)}
+    return table | {name: each.value for name, each in defaults_for(given).items()}
 
 
 def farewell(run: RunDirectory, *, goes_on: bool) -> list[str]:

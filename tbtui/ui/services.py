@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tbtui.journal.commands import Command
 from tbtui.journal.commands import RunEnd as RunEnd
@@ -167,6 +167,8 @@ class Services:
     farewell: Callable[[], Sequence[str]] = tuple
     """Lines that are printed when people have left, before the reason for an end if there is one.
     """
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Maps a run's settings to the defaults of every one; None: they are not known here."""
     guest: bool = False
     """The person is no user of this machine: no files are written for them, no programs started,
     no other runs opened."""

@@ -20,10 +20,11 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.ui import services as services_module
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.pane import Frame
+from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.compare import CompareScreen
-from tbtui.ui.screens.runs import RunsPane, RunsScreen
+from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tests.ui.opening import app_of, pane
