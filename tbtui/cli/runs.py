@@ -59,6 +59,33 @@ def search_runs(
     raise typer.Exit(0 if found else EXIT_FAILED)
 
 
+@runs_app.command("note", short_help="Note something on a run, or print its notes.")
+def note_run(
+    run: Run,
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="The note; without: print all.")
+    ] = None,
+) -> None:
+    """Add a line to a run's notes, which the list of runs shows; or print them."""
+    from tbtui.commands.runs import note
+
+    note(run, " ".join(text or []))
+
+
+@runs_app.command("rename", short_help="Give a run another name.")
+def rename_run(
+    run: Run,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
+) -> None:
+    """Give a run that is not live another name, that of its directory.
+
+    The old name stays as a link: checkpoints in settings, scripts and replays still find the run.
+    """
+    from tbtui.commands.runs import rename
+
+    rename(run, name)
+
+
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A run's directory, or its name.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The other run's.")],

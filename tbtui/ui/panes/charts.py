@@ -12,7 +12,7 @@ from textual.strip import Strip
 
 from tbtui.ui.drawing.charts import Axis, Series, plot
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import Name, number
+from tbtui.ui.drawing.text import Name
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.palette import Palette
@@ -244,8 +244,10 @@ class ChartPane(Pane):
             right.append((f" {figure(point.y)}", styles[place % len(styles)]))
             if point.low != point.high and width >= 60:
                 right.append((f" {figure(point.low)}–{figure(point.high)}", palette.muted))
-        if panel.lines and (first := panel.lines[0].at(self.cursor)) is not None:
-            where = x_in_words(chart.request.axis, first.x)
+        if self.cursor is None:
+            right.append(("  latest ", palette.muted))
+        else:
+            where = x_in_words(chart.request.axis, self.cursor)
             right.append((f"  {chart.x_label} {where} ", palette.muted))
         return split_row(width, left, right)
 
@@ -322,4 +324,4 @@ def _legend(runs: Sequence[str], palette: Palette, width: int) -> Strip:
     spans: list[Span] = []
     for place, run in enumerate(runs):
         spans += [(" ━ ", styles[place % len(styles)]), (Name(run), palette.text), (" ", None)]
-    return split_row(width, spans, [(f" {number(len(runs))} runs ", palette.muted)])
+    return split_row(width, spans, [(f" {len(runs)} runs ", palette.muted)])

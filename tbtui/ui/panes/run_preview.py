@@ -13,6 +13,7 @@ from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, clip, rate, wrap
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.palette import Palette
+from tbtui.view.charts import thinned
 from tbtui.view.preview import RunPreview, changed_settings
 
 type Defaults = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -90,6 +91,7 @@ def _curves(preview: RunPreview, palette: Palette, width: int, height: int) -> l
         ("  ⠤ training ", palette.training),
         (rate(training[-1].y if training else None).strip(), palette.strong),
     ]
+    training, held_out = (thinned(points, 0.0, last, width) for points in (training, held_out))
     series = [
         Series(tuple((p.x, p.y) for p in training), palette.training),
         Series(

@@ -21,7 +21,7 @@ from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.waiting import duration
 
-_ROOMY = 100
+_ROOMY = 118
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _head(palette: Palette, width: int) -> Strip:
 
 
 def _name_width(width: int) -> int:
-    return 30 if width >= _ROOMY else 15
+    return 30 if width >= _ROOMY else min(30, max(15, width - 65))
 
 
 def _when_width(width: int) -> int:
