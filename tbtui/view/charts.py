@@ -219,7 +219,13 @@ def panel(metric: str, lines: Iterable[Line], request: ChartRequest) -> Panel:
     banded = request.band and len(lines) <= MOST_BANDS
     if banded and kept:
         # An interval may be wide: it is in sight as far as it is no outlier itself.
-        ends = [end for point in points for end in (point.low, point.high) if end > 0 or not log]
+        held = [
+            point
+            for point in points
+            if (point.y > 0 or not log)
+            and bottom <= (math.log10(point.y) if log else point.y) <= top
+        ]
+        ends = [end for point in held for end in (point.low, point.high) if end > 0 or not log]
         scaled = [math.log10(end) for end in ends] if log else ends
         limits = (max(bottom, min(kept) - _span(kept)), min(top, max(kept) + _span(kept)))
         kept += [min(max(end, limits[0]), limits[1]) for end in scaled]

@@ -97,9 +97,9 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def written(path: Path, events: list[tuple[float, AnyEvent]]) -> RunDirectory:
     directory = RunDirectory.create(path)
-    now = 0.0
-    with JournalWriter(directory, clock=lambda: now) as journal:
-        for now, event in events:
+    times = iter([time for time, _ in events])
+    with JournalWriter(directory, clock=lambda: next(times)) as journal:
+        for _, event in events:
             journal.append(event)
     return directory
 
