@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -175,9 +174,8 @@ def export(
 
         if trial is not None:
             refuse(f"--format {format} is of a run's metrics: leave {trial} out")
-        request = ChartRequest(axis=x, step=step, smoothing=smoothing, log=log)
-        if metric:
-            request = replace(request, metrics=tuple(dict.fromkeys(metric)))
+        metrics = tuple(dict.fromkeys(metric or ()))
+        request = ChartRequest(metrics, axis=x, step=step, smoothing=smoothing, log=log)
         said = export_chart([run, *(beside or [])], request, format, out, overwrite=overwrite)
         if said:
             typer.echo(visible(said))

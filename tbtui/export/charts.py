@@ -15,7 +15,7 @@ from tbtui.journal.metrics import metric_names
 from tbtui.journal.rundir import find_run
 from tbtui.paths import PathError, expanded
 from tbtui.view.chart_files import ChartFormat, chart_file_name, chart_text, write_chart
-from tbtui.view.charts import PROFILE, ChartReader, ChartRequest
+from tbtui.view.charts import PROFILE, ChartReader, ChartRequest, available
 
 ALL = "all"
 _COLUMNS = 900
@@ -34,7 +34,8 @@ def export_chart(
 
     Args:
         runs: directories or names; the first one's metrics are asked for.
-        request: `ALL` for its metrics is all that the first run has.
+        request: `ALL` for its metrics is all that the first run has; without any it is the usual
+            ones, as far as that run has them.
 
     Raises:
         ExportError, ChartFileError, RunDirectoryError, JournalError: one line for a person.
@@ -46,6 +47,8 @@ def export_chart(
     known = metric_names(directories[0])
     if request.metrics == (ALL,):
         request = replace(request, metrics=known)
+    elif not request.metrics:
+        request = replace(request, metrics=available(ChartRequest().metrics, known))
     for name in request.metrics if request.axis != "position" else ():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)

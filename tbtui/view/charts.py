@@ -65,6 +65,12 @@ class ChartRequest:
     """Of a profile; None: the last one."""
 
 
+def available(metrics: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the metrics that a run has; where it has none of them, its first one."""
+    known = tuple(name for name in metrics if name in names)
+    return known or tuple(names[:1]) or metrics
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One metric of one run."""

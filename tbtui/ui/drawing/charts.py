@@ -258,7 +258,7 @@ class Axis:
     log: bool = False
     """In powers of ten; both ends are above zero."""
     label: Callable[[float], str] | None = None
-    """Words for a value; None: numbers, of an x axis whole ones only."""
+    """Words for a value; None: numbers. An x axis has whole ones only."""
 
     def share(self, value: float) -> float:
         """Where on the axis a value is, from 0 to 1; outside of that beyond its ends."""
@@ -360,9 +360,9 @@ def plot(
         return framed
     rule, text = ["─"] * across, [" "] * (across + 1)
     for value, words in x_axis.marks(max(2, across // 8)):
+        if value != round(value):
+            continue
         if x_axis.label is None:
-            if value != round(value):
-                continue
             words = f"{value:.0f}"
         x = round(x_axis.share(value) * (across - 1))
         start = min(max(0, x - len(words) // 2), across + 1 - len(words))

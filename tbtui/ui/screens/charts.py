@@ -37,6 +37,7 @@ from tbtui.view.charts import (
     ChartAxis,
     ChartReader,
     ChartRequest,
+    available,
     panned,
     zoomed,
 )
@@ -102,6 +103,10 @@ class ChartScreen(LiveScreen):
             stands = await asyncio.to_thread(self._reader.stands, wanted[0])
             if (wanted, stands) != self._drawn:
                 chart = await asyncio.to_thread(self._reader.read, *wanted)
+                if self.chart is None and chart.names:
+                    # What is usual may be missing in this run.
+                    usual = available(self.request.metrics, chart.names)
+                    self.request = replace(self.request, metrics=usual)
                 self._drawn = wanted, stands
                 self._take(chart)
             if (self.runs, self.request) == wanted[:2]:
