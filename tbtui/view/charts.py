@@ -224,7 +224,6 @@ def panel(metric: str, lines: Iterable[Line], request: ChartRequest) -> Panel:
     kept = [value for value in scale if bottom <= value <= top]
     banded = request.band and len(lines) <= MOST_BANDS
     if banded and kept:
-        # An interval may be wide: it is in sight as far as it is no outlier itself.
         held = [
             point
             for point in points
@@ -233,8 +232,9 @@ def panel(metric: str, lines: Iterable[Line], request: ChartRequest) -> Panel:
         ]
         ends = [end for point in held for end in (point.low, point.high) if end > 0 or not log]
         scaled = [math.log10(end) for end in ends] if log else ends
-        limits = (max(bottom, min(kept) - _span(kept)), min(top, max(kept) + _span(kept)))
-        kept += [min(max(end, limits[0]), limits[1]) for end in scaled]
+        # An interval is in sight; the range of a column that has an outlier is not.
+        lowest, highest = fences(scaled) if request.clip else (-math.inf, math.inf)
+        kept += [end for end in scaled if lowest <= end <= highest]
     low, high = min(kept, default=0.0), max(kept, default=1.0)
     if not log and max(map(abs, (low, high))) < _ROUNDING:
         # Rounding errors would look like movement.
@@ -249,10 +249,6 @@ def panel(metric: str, lines: Iterable[Line], request: ChartRequest) -> Panel:
 
 MOST_BANDS = 6
 """Lines of a panel up to which each has its band."""
-
-
-def _span(values: Sequence[float]) -> float:
-    return (max(values) - min(values)) or abs(values[0]) or 1.0
 
 
 def _with_margin(low: float, high: float, *, log: bool) -> tuple[float, float]:

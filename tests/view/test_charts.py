@@ -81,6 +81,13 @@ def test_outliers_do_not_stretch_the_axis_and_are_counted() -> None:
     assert not whole.clipped
 
 
+def test_an_interval_is_in_sight_however_wide_it_is() -> None:
+    points = tuple(Point(x, 0.3, 0.1, 0.6) for x in (0.0, 1.0))
+    shown = panel("m", [Line("r", "m", points, points, points)], ChartRequest(("m",)))
+    assert shown.low <= 0.1
+    assert shown.high == 0.6
+
+
 def test_few_values_and_single_steps_are_no_outliers() -> None:
     request = ChartRequest(("m",))
     assert panel("m", [line(0.0, 0.0, 9.0)], request).high == 9
