@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import logging
 import os
@@ -107,11 +108,12 @@ def _refused(error: object) -> int:
 
 def _in_app(request: RunRequest, fps: int | None, raise_if_interrupted: Callable[[], None]) -> int:
     from tbtui.engines.host import EngineThread
+    from tbtui.engines.pacing import paced_for_app
     from tbtui.show_run import show_run
 
     raise_if_interrupted()
     # The rest of the preparation is the engine's, and comes after the first frame.
-    host = EngineThread(request)
+    host = EngineThread(dataclasses.replace(request, config=paced_for_app(request.config)))
     terminal = [number for number in (0, 1, 2) if os.isatty(number)]
     status = show_run(host, fps=fps)
     return _without_app(host, terminal) if host.unattended else status

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tbtui.journal.verbs import TRIAL_VERBS, already_so, refusal
-from tbtui.journal.vocabulary import CommandVerb
+from tbtui.journal.vocabulary import CommandVerb, TrialPhase
 from tbtui.ui.input.keys import Key
 from tbtui.view.standing import standing
 from tbtui.view.state import RunState, TrialView
@@ -52,6 +52,8 @@ def verb_meant(key: CommandVerb, trial: TrialView, state: RunState) -> CommandVe
     """The verb that a key means for a trial as it stands: `pause` on a paused one is `resume`."""
     opposite = TRIAL_VERBS[key].opposite
     meant = opposite if opposite and already_so(key, standing(trial, state)) else key
+    if trial.pending == meant == "pause" and trial.phase is TrialPhase.QUEUED:
+        meant = "resume"
     if trial.pending == meant:
         return Refusal(f"{verb_words(meant)} is under way")
     why = why_not(meant, trial, state)

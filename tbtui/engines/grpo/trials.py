@@ -20,6 +20,7 @@ from tbtui.engines.grpo.plan import TrialPlan
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
 from tbtui.engines.grpo.rollouts import Rollout, TrialSettings
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
+from tbtui.engines.pacing import Pacer
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
 from tbtui.engines.trials.running import RunningTrials
@@ -66,10 +67,11 @@ class _PolicyModel:
     """How long the policy may take for one completion."""
     completions: Completions
     pool: Pool
+    pacer: Pacer
 
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed:
         try:
-            return await self.conversation.answer(
+            answer = await self.conversation.answer(
                 wanted, lambda request: self._draw(wanted, request)
             )
         except (PolicyLostError, PolicyDeniedError):
@@ -78,13 +80,18 @@ class _PolicyModel:
             return CompletionFailed(wanted.request, "context_overflow", str(error))
         except PolicyError as error:
             return CompletionFailed(wanted.request, "provider_error", str(error))
+        await self.pacer.hold(self.plan.step, self.plan.purpose, self._delay(wanted))
+        return answer
 
-    async def _draw(self, wanted: SampleWanted, request: SampleRequest) -> Sample:
+    def _delay(self, wanted: SampleWanted) -> Callable[[bool, float], None]:
         def delayed(delayed: bool, waited_sec: float) -> None:
             self.pool.delay(CompletionDelayed(wanted.request, delayed, waited_sec))
 
+        return delayed
+
+    async def _draw(self, wanted: SampleWanted, request: SampleRequest) -> Sample:
         place = f"{self.plan.group}-{self.plan.index}"
-        asker = Asker(self.trial, place, wanted.turn, self.patience_sec, delayed)
+        asker = Asker(self.trial, place, wanted.turn, self.patience_sec, self._delay(wanted))
         return await self.completions.draw(asker, request, self.plan.seed)
 
 
@@ -124,6 +131,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         self.completions = Completions(
             policy, journal, self.outages, config.retry_wait_sec, config.sample_timeout_sec
         )
+        self._pacer = Pacer(config.pace_sec)
         self._turns = LoopTurns()
         self._cut_off_by = RUN_ENDED_FIRST
 
@@ -132,6 +140,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         self._settings = dataclasses.replace(self._settings, config=config)
         self.completions.retry_wait_sec = config.retry_wait_sec
         self.completions.patience_sec = config.sample_timeout_sec
+        self._pacer.change(config.pace_sec)
         self._admission.change(config.n_parallel_envs, config.env_starts_per_sec)
 
     async def run(
@@ -246,7 +255,9 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         )
         # An answer that takes most of the budget is the server's slowness, not the policy's.
         patience = min(self._settings.config.sample_timeout_sec, _LARGEST_SHARE * budget)
-        return _PolicyModel(trial, plan, conversation, patience, self.completions, self.pool)
+        return _PolicyModel(
+            trial, plan, conversation, patience, self.completions, self.pool, self._pacer
+        )
 
     def _spec(self, plan: TrialPlan, trial: str, budget: float) -> TrialSpec:
         settings, config = self._settings, self._settings.config

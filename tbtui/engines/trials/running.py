@@ -84,6 +84,7 @@ class RunningTrials[P: Pool]:
                 end = TrialEnd(Decision(Outcome.CANCELLED, None, None, "never started"), None)
             else:
                 self.pool.start_trial(spec)
+                self.steering.started(attempt)
                 end = await attempt.ended
             if attempt.ended_because and end.decision.outcome is Outcome.CANCELLED:
                 end = end.because(attempt.ended_because)

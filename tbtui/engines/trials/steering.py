@@ -305,6 +305,9 @@ class Steering:
                 self.taking_over.end(attempt, command)
             case "give_back":
                 self._resume(place, attempt, command)
+            case "pause" if attempt.slot is None:
+                attempt.held = True
+                self._waiting.add(command)
             case "pause" | "freeze":
                 attempt.held = True
                 if attempt.paused in ("freeze", verb):
@@ -314,6 +317,11 @@ class Steering:
                     self._pool.control(trial, verb, _by(command, "asked"))
             case _:
                 self._waiting.refuse(command, f"{trial} belongs to no batch that is trained on")
+
+    def started(self, attempt: Attempt) -> None:
+        """Pause an attempt that has left the queue, if that was asked of it there."""
+        if attempt.held:
+            self._pool.control(attempt.trial, "pause", "asked while it was queued")
 
     def _standing(self, found: tuple[Place, Attempt] | None, command: Command) -> Standing:
         """How the trial stands that a command is for; None: no such one is queued or running."""
@@ -342,7 +350,7 @@ class Steering:
             taken_back = f"{attempt.trial}: taken back by {command.actor}"
             called_off |= self._waiting.call_off(attempt.trial, ("pause", "freeze"), taken_back)
             self._waiting.done(command, f"{attempt.trial} is running")
-            if not called_off and self.open:
+            if attempt.slot is None or (not called_off and self.open):
                 return
         else:
             self._waiting.add(command)
