@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import time
 from collections.abc import Callable
 
 from tbtui.config import RunConfig
@@ -12,6 +12,8 @@ from tbtui.journal.vocabulary import Purpose
 SHOWN_SEC = 2.0
 """How long each turn of the embedded model stands, which takes a tenth of a second by itself: long
 enough to read its one command."""
+_LOOK_SEC = 0.1
+"""Between two looks whether somebody waits, or the pace is another one."""
 
 
 class Pacer:
@@ -22,27 +24,31 @@ class Pacer:
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds or 0.0
-        self._full_speed = asyncio.Event()
 
     def change(self, seconds: float | None) -> None:
-        """Hold the next answers for as long; with 0 those that are held go out at once."""
+        """Hold answers for as long, also those that are held now."""
         self._seconds = seconds or 0.0
-        if self._seconds:
-            self._full_speed.clear()
-        else:
-            self._full_speed.set()
 
-    async def hold(self, step: int, purpose: Purpose, delay: Callable[[bool, float], None]) -> None:
+    async def hold(
+        self,
+        step: int,
+        purpose: Purpose,
+        delay: Callable[[bool, float], None],
+        hurry: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Hold the answer for a trial of this step.
 
         Args:
             delay: stops the trial's clocks (True), or starts them; no time is given back.
+            hurry: whether the answer is to go out now: somebody waits for the end of the turn.
         """
         if not self._seconds or not is_paced(step, purpose):
             return
+        begun = time.monotonic()
         delay(True, 0.0)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._full_speed.wait(), self._seconds)
+        # Each of many trials has another reason to look up: nothing could be waited for.
+        while (left := begun + self._seconds - time.monotonic()) > 0 and not hurry():  # noqa: ASYNC110
+            await asyncio.sleep(min(left, _LOOK_SEC))
         delay(False, 0.0)
 
 

@@ -11,6 +11,7 @@ from textual import events
 from textual.dom import DOMNode
 from textual.worker import Worker, WorkerState
 
+from tbtui.journal.commands import RUN
 from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.base_app import BaseApp
 from tbtui.ui.context import ScopedScreen
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tbtui.ui.runs import ReplayedRun
     from tbtui.ui.screens.runs import RunsScreen
     from tbtui.ui.screens.search import SearchScreen
+    from tbtui.ui.tour import Tour
     from tbtui.ui.user import User
 
 
@@ -93,6 +95,7 @@ class TbtuiApp(BaseApp[int]):
             self, self.lifecycle, self.steering, self.attention, self._fps, prepared=not live
         )
         self.trial_screens = TrialScreens(self)
+        self.tour: Tour | None = None
         self._first_trial = trial
         self._live = live
 
@@ -172,6 +175,8 @@ class TbtuiApp(BaseApp[int]):
         """Read on and draw."""
         self.transport.pass_time(self._monotonic())
         self.frames.tick()
+        if self.tour is not None:
+            self.tour.look()
 
     def _beat(self) -> None:
         self.tick()
@@ -300,6 +305,10 @@ class TbtuiApp(BaseApp[int]):
     def action_pause_run(self) -> None:
         self.steering.ask_run()
 
+    def action_full_speed(self) -> None:
+        """End the slow beginning of a paced run."""
+        self.steering.submit("set", RUN, "full speed", arguments={"pace_sec": 0})
+
     def action_take_controls(self) -> None:
         self.steering.take_controls()
 
@@ -385,11 +394,29 @@ class TbtuiApp(BaseApp[int]):
         browse_tasks(self)
 
     def action_tour(self) -> None:
-        """Show the lines for newcomers; they take no focus and disappear by themselves."""
+        """Begin the guided tour, or go to its next stop; of a run that can't be steered from here,
+        show the lines for newcomers, which disappear by themselves."""
+        if self.tour is not None and self.tour.on:
+            self.tour.skip()
+        elif self.own is self.shown and not self.shown.refusal:
+            from tbtui.ui.tour import Tour
+
+            self.tour = Tour(self, self.frames.selected)
+            self.call_after_refresh(self.tour.look)
+        else:
+            self._show_five_lines()
+
+    def end_tour(self) -> bool:
+        if self.tour is None or not self.tour.on:
+            return False
+        self.tour.end()
+        return True
+
+    def _show_five_lines(self) -> None:
         lines = tour_lines(self.user.keys, self.abilities)
         self.notify(
             "\n".join(lines),
-            title="In five lines",
+            title="Getting started",
             timeout=30,
             topic="tour",
             # With the run what its keys can do may end, or another run be shown.

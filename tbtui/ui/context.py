@@ -117,6 +117,10 @@ class RunContext(AppContext, Protocol):
         """Move a replay's clock."""
         ...
 
+    def end_tour(self) -> bool:
+        """Leave the guided tour; False: nobody is on it."""
+        ...
+
     def action_open_group(self) -> None:
         """Open the group of the selected or opened trial."""
         ...

@@ -79,24 +79,3 @@ async def test_nothing_is_remembered_of_nobody(opened: Opener, tmp_path: Path) -
     async with opened() as pilot:
         await pilot.press("t", "o", "1")
     assert read_preferences(tmp_path / "state/tbtui/app.json") == Preferences(toured=True)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
-async def test_newcomers_are_shown_five_lines_once_with_the_keys_in_force(
-    opened: Opener, tmp_path: Path, size: tuple[int, int]
-) -> None:
-    (tmp_path / "keys.toml").write_text('tour = "f9"\n')
-    async with opened(user=User.load(tmp_path, tmp_path), size=size) as pilot:
-        (toast,) = pilot.app._notifications
-        lines = str(toast.message).splitlines()
-        assert len(lines) == 5
-        assert max(map(len, lines)) <= 56
-        assert lines[-1] == "q leaves; f9 shows this again"
-        await pilot.press("enter")
-        assert isinstance(pilot.app, TbtuiApp)
-        assert pilot.app.opened_trial is not None
-    async with opened(user=User.load(tmp_path, tmp_path), size=size) as pilot:
-        assert not list(pilot.app._notifications)
-        await pilot.press("f9")
-        (toast,) = pilot.app._notifications
-        assert str(toast.message).splitlines() == lines

@@ -120,7 +120,7 @@ async def test_a_toast_goes_with_what_it_promises(
 ) -> None:
     async with steered() as pilot:
         app = app_of(pilot)
-        app.action_tour()
+        app.notify("space pauses a trial", holds=lambda: not app.shown.refusal)
         await settle(app)
         assert "space pauses a trial" in said(app)[0]
         app.own.has_ended(RunEnd("finished", "2 steps"))

@@ -68,6 +68,8 @@ class _PolicyModel:
     completions: Completions
     pool: Pool
     pacer: Pacer
+    held: Callable[[str], bool]
+    """Whether a person holds a trial, or is about to."""
 
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed:
         try:
@@ -80,7 +82,9 @@ class _PolicyModel:
             return CompletionFailed(wanted.request, "context_overflow", str(error))
         except PolicyError as error:
             return CompletionFailed(wanted.request, "provider_error", str(error))
-        await self.pacer.hold(self.plan.step, self.plan.purpose, self._delay(wanted))
+        await self.pacer.hold(
+            self.plan.step, self.plan.purpose, self._delay(wanted), lambda: self.held(self.trial)
+        )
         return answer
 
     def _delay(self, wanted: SampleWanted) -> Callable[[bool, float], None]:
@@ -256,7 +260,14 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         # An answer that takes most of the budget is the server's slowness, not the policy's.
         patience = min(self._settings.config.sample_timeout_sec, _LARGEST_SHARE * budget)
         return _PolicyModel(
-            trial, plan, conversation, patience, self.completions, self.pool, self._pacer
+            trial,
+            plan,
+            conversation,
+            patience,
+            self.completions,
+            self.pool,
+            self._pacer,
+            self.steering.is_held,
         )
 
     def _spec(self, plan: TrialPlan, trial: str, budget: float) -> TrialSpec:

@@ -318,6 +318,11 @@ class Steering:
             case _:
                 self._waiting.refuse(command, f"{trial} belongs to no batch that is trained on")
 
+    def is_held(self, trial: str) -> bool:
+        """Whether a person holds this trial, or has asked for it."""
+        attempt = self._attempts.get(trial)
+        return attempt is not None and attempt.held
+
     def started(self, attempt: Attempt) -> None:
         """Pause an attempt that has left the queue, if that was asked of it there."""
         if attempt.held:

@@ -37,6 +37,8 @@ class Abilities:
         match need:
             case "steer":
                 return self.shown.over
+            case "paced":
+                return self.shown.over or ("" if self.paced else "The run goes at full speed.")
             case "clock" if self.shown.run.replay is None:
                 return "Only a recorded run has a clock; tbtui replay opens one."
             case "return" if not self.showing_other:
@@ -65,6 +67,12 @@ class Abilities:
         reviewed = "steering" in scopes and self.reviewed
         keys = self.on_screen(table, scopes)
         return [key for key in keys if key.bar and (reviewed or key.id != REVIEW)]
+
+    @property
+    def paced(self) -> bool:
+        """Whether the run is slowed down now, at its beginning, for people to follow."""
+        state = self.shown.run.state
+        return bool(state.step < 1 and state.settings.get("pace_sec"))
 
     @property
     def reviewed(self) -> bool:

@@ -45,9 +45,10 @@ Scope = Literal[
     "library-preview",
 ]
 
-Need = Literal["steer", "clock", "return", "tasks", "runs", "files"]
-"""What a key is for: to command the run, to move a recorded run's clock, to go back from another
-run, to browse tasks, to open other runs, to write files and start programs."""
+Need = Literal["steer", "paced", "clock", "return", "tasks", "runs", "files"]
+"""What a key is for: to command the run, to end its slow beginning, to move a recorded run's clock,
+to go back from another run, to browse tasks, to open other runs, to write files and start programs.
+"""
 
 SCOPE_TITLES: dict[Scope, str] = {
     "everywhere": "everywhere",

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.widgets import Input
 
-from tbtui.ui.context import app_of
+from tbtui.ui.context import app_of, run_app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine, Summary
 from tbtui.ui.panes.curves import CurvePane
@@ -132,6 +132,8 @@ class Cockpit(LiveScreen):
         """Go from one pane to the overview; there, clear the filter."""
         if self.full:
             self.action_full(0)
+            return
+        if not self.query(WordsLine) and run_app_of(self).end_tour():
             return
         self._close_box()
         self._filter(Filter())
