@@ -58,9 +58,9 @@ def is_paced(step: int, purpose: Purpose) -> bool:
 
 
 def paced_for_app(config: RunConfig) -> RunConfig:
-    """The settings of a run that begins in the app: the embedded model on the bundled tasks is
-    paced, unless the person says otherwise."""
-    embedded = config.engine == "grpo" and config.policy == "local"
+    """The settings of a run that begins in the app: training the embedded model on the bundled
+    tasks is paced, unless the person says otherwise."""
+    embedded = config.engine == "grpo" and config.policy == "local" and config.max_steps > 0
     if config.pace_sec is not None or not embedded or config.tasks_dir is not None:
         return config
     return config.replace(pace_sec=SHOWN_SEC)

@@ -160,6 +160,10 @@ class ControllerContext(RunContext, Protocol):
         """Show at once the place that a replay's clock was moved to."""
         ...
 
+    def action_runs(self) -> None:
+        """Show live and past runs."""
+        ...
+
     def start_over(self, *, another: bool) -> None:
         """Show the cockpit alone, of `another` run than before."""
         ...

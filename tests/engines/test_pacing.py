@@ -61,6 +61,7 @@ async def test_only_what_comes_before_step_2_is_paced(bench: Bench) -> None:
         ({"pace_sec": 0.0}, 0.0),
         ({"pace_sec": 5.0}, 5.0),
         ({"policy": "vllm"}, None),
+        ({"max_steps": 0}, None),
         ({"engine": "prime-rl"}, None),
     ],
 )
