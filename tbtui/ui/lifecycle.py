@@ -138,7 +138,15 @@ class Lifecycle:
             def running() -> int:
                 return len(self._own.run.state.running_trials())
 
-            self._app.push_screen(LeaveDialog(running, self._has_ended), self._answered)
+            self._app.push_screen(
+                LeaveDialog(running, self._has_ended, self._other_way()), self._answered
+            )
+
+    def _other_way(self) -> str:
+        """How to leave a run that is to go on, where its settings let it."""
+        if self._own.run.state.settings.get("on_hangup") != "detach":
+            return ""
+        return "To keep it running, close this terminal's window instead; tbtui attach joins it."
 
     def _has_ended(self) -> bool:
         return self.end is not None

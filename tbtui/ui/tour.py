@@ -205,7 +205,8 @@ class Tour:
 
     def look(self) -> None:
         """Go on if the stop's wish has been fulfilled, and show where it stands."""
-        if not self.on:
+        if not self.on or self._app.shown is not self._app.own:
+            # While another run is on the screen it waits.
             return
         scene = self._scene()
         self._wait_for_person(scene.state)

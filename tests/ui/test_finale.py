@@ -79,6 +79,21 @@ async def test_a_run_that_ends_says_what_it_has_come_to(
     assert app.return_value == (0 if then in ("replay", "") else None)
 
 
+@pytest.mark.parametrize("on_hangup", ["detach", "stop"])
+async def test_who_wants_to_leave_hears_how_it_would_go_on(
+    run_directory: RunDirectory, on_hangup: str
+) -> None:
+    app = TbtuiApp(EndingHost(run_directory), live=False, clock=lambda: START + 40.0)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(app)
+        app.live_run.state.settings["on_hangup"] = on_hangup
+        await pilot.press("q")
+        said = str(app.screen.query_one("#detail", Static).render())
+        assert ("tbtui attach joins it" in said) == (on_hangup == "detach")
+        assert "running" in said
+        assert app.screen.query_one("#no").region.bottom < 24
+
+
 async def test_a_dialog_is_not_covered(run_directory: RunDirectory) -> None:
     host = EndingHost(run_directory)
     app = TbtuiApp(host, live=False, clock=lambda: START + 40.0)

@@ -154,17 +154,23 @@ class LeaveDialog(ConfirmDialog):
     """Asks whether to stop the run; True means yes. It says how many trials run now, and goes when
     the run has ended: nothing is left to stop."""
 
-    def __init__(self, running: Callable[[], int], ended: Callable[[], bool]) -> None:
+    def __init__(
+        self, running: Callable[[], int], ended: Callable[[], bool], instead: str = ""
+    ) -> None:
+        """`instead`: what else a person can do, in a sentence."""
+        self._count, self._over, self._instead = running, ended, instead
         super().__init__(
-            "Stop the run and clean up?", _cancelled(running()), "stop and leave", "stay"
+            "Stop the run and clean up?", self._consequence(), "stop and leave", "stay"
         )
-        self._count, self._over = running, ended
+
+    def _consequence(self) -> str:
+        return " ".join(filter(None, (_cancelled(self._count()), self._instead)))
 
     @override
     def run_went_on(self) -> None:
         if self._over():
             self.dismiss(None)
-        elif self.is_mounted and (now := _cancelled(self._count())) != self._detail:
+        elif self.is_mounted and (now := self._consequence()) != self._detail:
             self._detail = now
             self.query_one("#detail", Static).update(Content(now))
 
