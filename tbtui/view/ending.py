@@ -147,10 +147,6 @@ class Ending:
         """There are weights of it to evaluate."""
         return self._saved is not None
 
-    @property
-    def best(self) -> bool:
-        return self._best is not None
-
     def _kept_there(self) -> str:
         """How long the Tinker server keeps what the run could be resumed from."""
         hours = self._settings.get("checkpoint_ttl_hours")
@@ -166,7 +162,7 @@ class Ending:
         """Commands for an ended run; `name` is what finds it."""
         if not self._run:
             return
-        trains = bool(self.steps or self._step)
+        trains = self.trains
         if trains:
             more = f" {self._longer()}" if self._finished and self._step else ""
             yield "next", f"tbtui run --resume {name}{more}"
