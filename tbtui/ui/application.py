@@ -23,6 +23,7 @@ from tbtui.ui.opening import OpenRuns, TrialScreens, browse_tasks
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.timeline import TimelinePane, TransportLine
+from tbtui.ui.presence import Presence
 from tbtui.ui.runs import LiveRun, OpenRun
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
@@ -83,8 +84,12 @@ class TbtuiApp(BaseApp[int]):
         self.listing = Listing(order=self.user.preferences.order)
         self.steering = Steering(self)
         self.decisions = ReviewDecisions(self, self.steering)
+        self.presence = Presence(monotonic)
         self.attention = Attention(
-            self.write_escape, self.user.settings.notify, from_start=not host.outlives
+            self.write_escape,
+            self.user.settings.notify,
+            from_start=not host.outlives,
+            watching=lambda: self.presence.watching,
         )
         self._fps = fps or frames_per_second(str(self.user.settings.fps))
         self._monotonic = monotonic
@@ -166,6 +171,12 @@ class TbtuiApp(BaseApp[int]):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
             self.idle_collector.note_input()
+        elif isinstance(event, events.AppBlur):
+            self.presence.leave(self.own.run.state)
+        elif isinstance(event, events.AppFocus) and (
+            news := self.presence.come_back(self.own.run.state)
+        ):
+            self.notify(news, title="While you were away", timeout=15, topic="away")
         await super().on_event(event)
 
     def tick(self) -> None:

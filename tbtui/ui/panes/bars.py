@@ -16,6 +16,7 @@ from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, clip, clock_time, level, number, rate
 from tbtui.ui.panes.curves import interval
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
+from tbtui.ui.terminal.tty import file_link
 from tbtui.ui.theme.glyphs import (
     ALARM_MARK,
     LEFT_OUT_MARK,
@@ -97,7 +98,8 @@ class StatusLine(Line):
         if frame.badge:
             left.append((f" {clip(frame.badge, width // 3)} ", palette.badge))
         if width >= 110:
-            left += [(" tbtui ", palette.accent), ("▸ ", palette.faint)]
+            files = file_link(frame.run.directory.path)
+            left += [(" ", None), ("tbtui", palette.accent + files), (" ▸ ", palette.faint)]
             left += [
                 (
                     Name(dataset_name(state) if state.tasks else frame.run.directory.name),

@@ -203,6 +203,33 @@ class TurnPane(GrowingPane):
                 return
 
 
+class SelectedTurnPane(TurnPane, can_focus=False):
+    """The turns of the trial that is selected in the cockpit; the newest one is open."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._trial = ""
+        self._rewound = 0
+        """How often the run had gone back in time when the turns were read."""
+        self._version = -1
+
+    def show(self, frame: Frame) -> None:
+        if not self.display:
+            return
+        trial = frame.selected
+        name = trial.trial if trial is not None else ""
+        if (name, frame.run.rewound) != (self._trial, self._rewound):
+            self._trial, self._rewound = name, frame.run.rewound
+            self._version = -1
+            self.restart()
+        if frame.state.version != self._version:
+            self._version = frame.state.version
+            if trial is not None and (trial.live or self.transcript.finished is None):
+                frame.run.read_on(name, self.transcript)
+        self.chosen = max(0, len(self.transcript.turns) - 1)
+        super().show(frame)
+
+
 def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Strip:
     right: list[Span] = []
     if turn.mean_logprob is not None:

@@ -77,6 +77,11 @@ class LiveScreen(ScopedScreen, Ground):
     def roomy(self) -> bool:
         return self.room.width >= 110 and self.room.height >= 32
 
+    @property
+    def vast(self) -> bool:
+        """Whether there is room for more panes, not only for larger ones."""
+        return self.room.width >= 220 and self.room.height >= 60
+
     def show(self, frame: Frame, beat: int) -> None:
         """Draw the panes whose turn it is at this tick; all of them at tick 0."""
         self.replayed = frame.run.replay is not None and not CLOCKED.isdisjoint(self.SCOPES)
@@ -141,6 +146,7 @@ class LiveScreen(ScopedScreen, Ground):
                 "-compact": not self.roomy,
                 "-full": bool(self.full),
                 "-wide": self.room.width >= 150,
+                "-vast": self.vast,
             },
             update=update,
         )

@@ -21,6 +21,7 @@ from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.panes.tokens import TokenPane
+from tbtui.ui.panes.turns import SelectedTurnPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.textual_seam import Columns, Rows
 from tbtui.view.listing import Filter, Listing
@@ -44,7 +45,8 @@ class Cockpit(LiveScreen):
     }
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "left": ("tasks", "queue"),
-        "middle": ("trials", "terminal", "tokens"),
+        "middle": ("trials", "terminal", "turns", "tokens"),
+        "selected": ("terminal", "turns"),
         "right": ("rewards", "curve", "timeline", "times", "notes"),
     }
 
@@ -61,7 +63,9 @@ class Cockpit(LiveScreen):
                 yield QueuePane("queue")
             with Rows(id="middle"):
                 yield TrialGrid("trials")
-                yield TerminalPane("terminal")
+                with Columns(id="selected"):
+                    yield TerminalPane("terminal")
+                    yield SelectedTurnPane("turns")
                 yield TokenPane("tokens")
             with Rows(id="right"):
                 yield RewardPane("rewards")
@@ -83,6 +87,8 @@ class Cockpit(LiveScreen):
 
     def arranged(self) -> None:
         self.query_one("#summary").display = not self.roomy and not self.full
+        if not self.vast or self.full:
+            self.query_one("#turns").display = False
         if self.roomy and not self.full and self.room.height < _TALL:
             # The curves and the timeline say more of a run than its trials' average does.
             self.query_one("#times").display = False
