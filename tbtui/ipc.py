@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import signal
 import socket
 import struct
 import subprocess
@@ -102,6 +103,15 @@ def spawn(
     finally:
         theirs.close()
     return process, ours
+
+
+def exit_words(status: int | None) -> str:
+    """How a process with this exit status ended; below 0: by a signal; None: not yet."""
+    if status is None:
+        return "does not end"
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"ended with exit status {status}"
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes], patience_sec: float) -> int | None:

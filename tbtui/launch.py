@@ -1,27 +1,48 @@
-"""Starts a prepared run in the way that was asked for."""
+"""Starts a prepared run in the way that was asked for: with a screen, without, or detached.
+
+A detached run outlives the terminal it was started from. The process divides: one half leaves the
+terminal and becomes the run, in a session of its own with its output in the run directory; the
+other half waits until the run has begun, says where it is, and ends. Until then a failure is
+reported as it would be without detaching, and so is ctrl-c: who gets an exit status other than 0
+has no run.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
+import json
 import logging
 import os
+import signal
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from tbtui.command_line import EXIT, TOO_EARLY, Interrupted, interruptible, say
+from tbtui.command_line import (
+    EXIT,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    TOO_EARLY,
+    Interrupted,
+    interruptible,
+    say,
+)
 from tbtui.config import RunConfig
 from tbtui.config.secrets import load_secrets
 from tbtui.engines.request import RunRequest, request_run
 from tbtui.errors import UserError
+from tbtui.ipc import exit_words
+from tbtui.journal.rundir import RunDirectory
 from tbtui.terminal import visible
 
 if TYPE_CHECKING:
     from tbtui.engines.host import EngineThread
-    from tbtui.journal.rundir import RunDirectory
 
 View = Literal["app", "lines", "json"]
 
@@ -30,7 +51,7 @@ def launch(config: RunConfig, view: View, *, detach: bool = False, fps: int | No
     """Run and return the exit status: 0 finished, 1 failed, 2 bad input, 130 interrupted.
 
     With `detach` the run goes on in a process of its own, and `view` is of the record that says
-    so: see `tbtui.detach`. `fps` are frames a second in the app; None: the person's setting.
+    so: see `detached`. `fps` are frames a second in the app; None: the person's setting.
     """
     try:
         _load_secrets()
@@ -62,8 +83,6 @@ def resume(
 def _start(request: RunRequest, view: View, detach: bool, fps: int | None) -> int:
     if not detach:
         return _run(request, view, fps)
-    from tbtui.detach import detached
-
     return detached(request, lambda: _run(request, "lines", None), as_json=view == "json")
 
 
@@ -107,11 +126,12 @@ def _refused(error: object) -> int:
 
 def _in_app(request: RunRequest, fps: int | None, raise_if_interrupted: Callable[[], None]) -> int:
     from tbtui.engines.host import EngineThread
+    from tbtui.engines.pacing import paced_for_app
     from tbtui.show_run import show_run
 
     raise_if_interrupted()
     # The rest of the preparation is the engine's, and comes after the first frame.
-    host = EngineThread(request)
+    host = EngineThread(dataclasses.replace(request, config=paced_for_app(request.config)))
     terminal = [number for number in (0, 1, 2) if os.isatty(number)]
     status = show_run(host, fps=fps)
     return _without_app(host, terminal) if host.unattended else status
@@ -187,3 +207,107 @@ def _last_seq(directory: RunDirectory) -> int:
         return reader.last_seq()
     finally:
         reader.close()
+
+
+_POLL_SEC = 0.05
+
+
+def detached(request: RunRequest, start: Callable[[], int], *, as_json: bool) -> int:
+    """Run `start` in a process of its own; returns in both processes, with their exit statuses.
+
+    In the first one: 0 once the run has begun, after a record of where it is; else what a run in
+    the terminal would have returned, and its process is gone.
+    """
+    directory = request.directory
+    before = _last_begin(directory)
+    sys.stdout.flush()
+    with directory.output.open("ab+") as output:
+        begin = output.tell()
+        pid = os.fork()
+        if pid == 0:
+            _leave_terminal(output.fileno())
+            return start()
+        try:
+            with interruptible():
+                status = _wait(directory, pid, before)
+        except Interrupted:
+            os.kill(pid, signal.SIGTERM)
+            os.waitpid(pid, 0)
+            status = EXIT_INTERRUPTED
+        if status is None:
+            _tell(directory, pid, as_json=as_json)
+            return 0
+        output.seek(begin)
+        said = output.read().decode(errors="replace")
+    if not directory.database.exists():
+        # It came to its end before it could clean up.
+        request.discard()
+    say(_reason(said, status))
+    return status if status > 0 else EXIT_FAILED
+
+
+def _leave_terminal(output: int) -> None:
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+def _wait(directory: RunDirectory, pid: int, before: int) -> int | None:
+    """Wait until the run has begun (None), or ended first: its exit status, below 0 a signal."""
+    while True:
+        # In this order: one that has begun and ended since has begun.
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if _last_begin(directory) > before:
+            return None
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(_POLL_SEC)
+
+
+def _last_begin(directory: RunDirectory) -> int:
+    """Number of the event with which the run began, or last went on; 0: there is none."""
+    from tbtui.journal.events import RunContinued, RunStarted
+    from tbtui.journal.reader import JournalReader
+
+    if not directory.database.exists():
+        return 0
+    kinds = [event.kind for event in (RunStarted, RunContinued)]
+    reader = JournalReader(directory)
+    try:
+        return max(reader.nth_last(kind, 1, reader.last_seq()) for kind in kinds)
+    finally:
+        reader.close()
+
+
+def _tell(directory: RunDirectory, pid: int, *, as_json: bool) -> None:
+    socket = directory.control_socket if directory.control_socket.exists() else None
+    record = {
+        "record": "launch",
+        "run": directory.name,
+        "pid": pid,
+        "directory": str(directory.path),
+        "socket": None if socket is None else str(socket),
+    }
+    if as_json:
+        typer.echo(json.dumps(record))
+        return
+    for name, value in record.items():
+        if name != "record":
+            typer.echo(f"{name:<10}{value or 'none: see log.txt'}")
+    typer.echo(f"see it    tbtui attach {directory.path}")
+    typer.echo(f"end it    tbtui ctl run stop {directory.path}")
+
+
+def _reason(said: str, status: int) -> str:
+    """The last line of what the run printed says why it ended."""
+    lines = said.strip().splitlines()
+    if status == EXIT_INTERRUPTED:
+        return TOO_EARLY
+    if status < 0:
+        return f"the run's process was {exit_words(status)}"
+    if not lines:
+        return f"the run ended with status {status} and said nothing"
+    return lines[-1].removeprefix("tbtui: ").removeprefix("failed: ")

@@ -1,4 +1,4 @@
-"""Paths as people give them, and files that others may have put there."""
+"""Paths that people give, where a user's own files lie, files that others may have put there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import stat
 from io import BufferedReader
 from pathlib import Path
+
+import platformdirs
 
 from tbtui.errors import UserError
 
@@ -99,3 +101,27 @@ def require_plain(path: str | Path) -> None:
         return
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, _LINK if stat.S_ISLNK(mode) else _SPECIAL, str(path))
+
+
+_NAME = "tbtui"
+
+
+def config_dir() -> Path:
+    """Named sets, keys, themes: `$XDG_CONFIG_HOME/tbtui`, else `~/.config/tbtui`."""
+    return platformdirs.user_config_path(_NAME)
+
+
+def data_dir() -> Path:
+    """Fetched tasks: `$XDG_DATA_HOME/tbtui`, else `~/.local/share/tbtui`."""
+    return platformdirs.user_data_path(_NAME)
+
+
+def state_dir() -> Path:
+    """Which runs are live, and what else may be lost: `$XDG_STATE_HOME/tbtui`, else
+    `~/.local/state/tbtui`."""
+    return platformdirs.user_state_path(_NAME)
+
+
+def cache_dir() -> Path:
+    """What can be fetched again: `$XDG_CACHE_HOME/tbtui`, else `~/.cache/tbtui`."""
+    return platformdirs.user_cache_path(_NAME)

@@ -66,5 +66,21 @@ def guide_page(name: str) -> Path:
     return guide_dir() / f"{name}.md"
 
 
+def guide_sections() -> list[tuple[str, str, str]]:
+    """Page, heading and anchor of every section of the guide; the last two are empty for the pages
+    themselves."""
+    found = []
+    for page in guide_pages():
+        text = guide_page(page).read_text("utf-8")
+        headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        found += [(page, "", ""), *((page, each, _anchor(each)) for each in headings)]
+    return found
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it, and Textual's viewer looks for it."""
+    return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.strip().lower()))
+
+
 def _contents() -> Path:
     return guide_dir() / "index.md"

@@ -3,7 +3,7 @@ rules, browse its tasks, export a trial, read its prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tbtui.policies.local.tokenizer import LocalTokenizer
     from tbtui.ui.library import TaskLibrary
     from tbtui.ui.runs import ReplayedRun
-    from tbtui.ui.services import RunHost, TrialTools
+    from tbtui.ui.services import RunHost, RunSettings, TrialTools
     from tbtui.view.exports import ExportFormat
     from tbtui.view.prompt import PromptPart
 
@@ -38,8 +38,11 @@ def show_run(
         Services(
             library=tasks_of_run,
             trial_tools=make_trial_tools,
+            settings=make_settings,
             join=look_on,
             add_rule=add_rule,
+            live_effect=live_effect,
+            defaults=default_settings,
             # What is replayed is over, and stays what it was.
             farewell=tuple if recorded else lambda: farewell(host.directory, goes_on=host.outlives),
         ),
@@ -47,6 +50,17 @@ def show_run(
         trial=trial,
         fps=fps,
     )
+
+
+def default_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The default of every setting, for a run with these: some follow the model and the
+    environment."""
+    from tbtui.config import RunConfig, to_json
+    from tbtui.config.values import defaults_for
+
+    table = to_json(RunConfig())
+    given = {name: value for name, value in settings.items() if value != table.get(name)}
+    return table | {name: each.value for name, each in defaults_for(given).items()}
 
 
 def farewell(run: RunDirectory, *, goes_on: bool) -> list[str]:
@@ -94,6 +108,13 @@ def add_rule(file: Path, rule: Rule) -> None:
     append_rule(file, rule)
 
 
+def live_effect(setting: str) -> str:
+    """From when on a change of a setting is felt; empty: it can't change while a run goes on."""
+    from tbtui.config import live_effects
+
+    return live_effects().get(setting, "")
+
+
 def tasks_of_run(run: RunDirectory) -> TaskLibrary:
     """The tasks that a run has.
 
@@ -109,6 +130,13 @@ def tasks_of_run(run: RunDirectory) -> TaskLibrary:
     # The run may lie elsewhere by now.
     config = parse_settings([f"logs_dir={run.path.parent}"], files=[run.config])
     return CatalogLibrary([find_tasks(config.tasks_dir)], config)
+
+
+def make_settings() -> RunSettings:
+    """Imports every setting's declaration: call on a thread."""
+    from tbtui.run_settings import TableOfSettings
+
+    return TableOfSettings()
 
 
 def make_trial_tools() -> TrialTools:

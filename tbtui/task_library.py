@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.places import find_tasks, named_tasks
 from tbtui.catalog.report import summary
 from tbtui.catalog.sets import SET_MARK, TaskSet, delete_set, load_set, save_set, set_names
@@ -20,6 +20,7 @@ from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.summaries import RunHistory, TaskHistory, read_history
 from tbtui.journal.vocabulary import category_of
+from tbtui.paths import config_dir, state_dir
 from tbtui.ui.library import (
     Plan,
     Preview,
@@ -30,7 +31,6 @@ from tbtui.ui.library import (
     TaskRecord,
     Use,
 )
-from tbtui.user_dirs import config_dir, state_dir
 
 _FILE_CHARS = 40_000
 """Most that a preview shows of one file."""

@@ -26,6 +26,17 @@ def set_delays(environment: MutableMapping[str, str]) -> None:
         environment.setdefault("ESCDELAY", "10")
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """`text` with white space as single spaces; of more than `most` characters its beginning."""
+    line = " ".join(text.split())
+    return line if most is None or len(line) <= most else line[: most - 1] + "…"
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, on one line; its type's name where it says nothing."""
+    return one_line(str(error)) or type(error).__name__
+
+
 def visible(text: str) -> str:
     """`text` with every character that a terminal might obey or hide made visible: `␀`, `␛`, `�`.
 

@@ -15,6 +15,9 @@ from itertools import pairwise
 from statistics import fmean, median, variance
 from typing import get_args
 
+from tbtui.limits import MISMATCH_KL as MISMATCH_KL
+from tbtui.limits import MISMATCH_KL_STALE as MISMATCH_KL_STALE
+from tbtui.limits import NO_SURPRISE as NO_SURPRISE
 from tbtui.vocabulary import AlarmName as AlarmName
 
 ALARMS: tuple[AlarmName, ...] = get_args(AlarmName)
@@ -40,10 +43,6 @@ RISING_TURNS = 1.5
 before the collapse (work as good as before, and no clean end to it); healthy runs stay below
 1.06."""
 
-NO_SURPRISE = 0.01
-"""Nats per token below which nothing is left to explore: tokens of .99 and more. Healthy runs,
-measured, end at .05 to .1; the end of learning comes with the end of entropy (Cui et al. 2025,
-arXiv 2505.22617)."""
 SURPRISE_WINDOW = 3
 EXPLODED = 3.0
 """Times its usual value, and by half a nat more, at which -log p has exploded (the runaway
@@ -51,11 +50,6 @@ entropy of Yu et al. 2025, DAPO, arXiv 2503.14476)."""
 EXPLODED_BY = 0.5
 
 _MISMATCH = ("optim/kl_sample_train_v2", "optim/max_logprob_gap")
-MISMATCH_KL = 0.01
-"""Nats per token between sampler and trainer with the same weights: training is stable below it
-(Tinker's documentation). The embedded policy's is 1e-12."""
-MISMATCH_KL_STALE = 0.1
-"""The same where the sampler's weights are older: well outside PPO's usual .01 to .05 a step."""
 MISMATCH_GAP = 5.0
 """Nats at one token with the same weights: a probability a hundred times off is no rounding.
 Chosen, not measured: the embedded policy stays below 1e-4."""

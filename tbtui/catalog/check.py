@@ -25,8 +25,8 @@ from harbor.models.task.verifier_mode import (
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from tbtui.catalog import CatalogError, nearest
 from tbtui.catalog.defects import READABLE, Defect, is_file, line_of
-from tbtui.catalog.errors import CatalogError, nearest
 from tbtui.catalog.load import TaskInfo, harbor_version, read_config, refusal
 from tbtui.catalog.scripts import ScriptChecker
 from tbtui.dockerfile import (

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from tbtui.catalog.errors import CatalogError, nearest
+from tbtui.catalog import CatalogError, nearest
 from tbtui.catalog.places import fetched_tasks
 from tbtui.paths import PathError, expanded
+from tbtui.terminal import reason
 
 if TYPE_CHECKING:
     from harbor.registry.client.base import BaseRegistryClient
@@ -224,8 +225,7 @@ async def _asking[T](registry: str, answer: Awaitable[T]) -> T:
     except subprocess.CalledProcessError as error:
         raise FetchError(f"{registry}: {_git_words(error)}") from error
     except (OSError, httpx.HTTPError, APIError, ValueError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise FetchError(f"{registry} can't be read: {reason[:300]}") from error
+        raise FetchError(f"{registry} can't be read: {reason(error)[:300]}") from error
 
 
 def _git_words(error: subprocess.CalledProcessError) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tbtui.catalog.errors import CatalogError, nearest
-from tbtui.paths import PathError, expanded
+from tbtui.catalog import CatalogError, nearest
+from tbtui.paths import PathError, data_dir, expanded
 from tbtui.resources import tasks_dir as bundled_tasks
-from tbtui.user_dirs import data_dir
 
 DEFAULT = "starter"
 """The bundled data set that is meant where none is named."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from tbtui.catalog.check import advice, deep_check_all
-from tbtui.catalog.defects import Defect, Severity
+from tbtui.catalog.defects import Defect
 from tbtui.catalog.load import TaskInfo, harbor_version
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import discover
@@ -34,18 +34,7 @@ class TaskRow:
     tags: tuple[str, ...]
     agent_timeout_sec: float
     summary: str
-
-
-@dataclass(frozen=True, slots=True)
-class DefectRow:
-    """One defect that `tbtui tasks check` prints; `where` is relative to the checked directory."""
-
-    task: str
-    """Its name in the catalog: `DATASET/NAME` where two data sets have it."""
-    where: str
-    severity: Severity
-    message: str
-    remedy: str
+    """The first line of its instruction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +47,8 @@ class CheckReport:
     datasets: tuple[tuple[str, int], ...]
     found: int
     usable: int
-    rows: tuple[DefectRow, ...]
-    """Errors first, then by task and file."""
+    rows: tuple[Defect, ...]
+    """Errors first, then by task and file; their paths are relative to the directory."""
     notes: tuple[str, ...]
     where: str
     """Where the tasks were found, in words."""
@@ -97,34 +86,24 @@ def _task_row(task: TaskInfo, use: Use) -> TaskRow:
         category=task.category or task.kind or "",
         tags=task.tags,
         agent_timeout_sec=task.agent_timeout_sec,
-        summary=summary(task.instruction),
+        summary=_first_line(task.instruction),
     )
 
 
 def summary(instruction: str) -> str:
-    """First line of an instruction that says something, without Markdown's heading marks."""
-    lines = (line.strip().lstrip("#").strip() for line in instruction.splitlines())
-    first = next((line for line in lines if line), "")
+    """First line of an instruction that says something, without Markdown's heading marks; cut."""
+    first = _first_line(instruction)
     return first if len(first) <= _SUMMARY_CHARS else first[: _SUMMARY_CHARS - 1] + "…"
 
 
-def defect_rows(catalog_directory: Path, defects: Sequence[Defect]) -> tuple[DefectRow, ...]:
-    """Rows in the order of `defects`."""
-    return tuple(
-        DefectRow(
-            task=defect.task,
-            where=_relative(defect, catalog_directory),
-            severity=defect.severity,
-            message=defect.message,
-            remedy=defect.remedy,
-        )
-        for defect in defects
-    )
+def _first_line(instruction: str) -> str:
+    lines = (line.strip().lstrip("#").strip() for line in instruction.splitlines())
+    return next((line for line in lines if line), "")
 
 
-def _relative(defect: Defect, root: Path) -> str:
-    path = defect.path.relative_to(root) if defect.path.is_relative_to(root) else defect.path
-    return f"{path}:{defect.line}" if defect.line is not None else str(path)
+def _relative(defect: Defect, root: Path) -> Defect:
+    path = defect.path
+    return replace(defect, path=path.relative_to(root)) if path.is_relative_to(root) else defect
 
 
 async def check_directory(
@@ -153,7 +132,7 @@ async def check_directory(
         datasets=catalog.datasets,
         found=catalog.found,
         usable=len(catalog.tasks) - len(broken),
-        rows=defect_rows(catalog.directory, defects),
+        rows=tuple(_relative(defect, catalog.directory) for defect in defects),
         notes=catalog.notes,
         advice=tuple(advice(sound)),
         where=catalog.where,
@@ -161,9 +140,9 @@ async def check_directory(
     )
 
 
-def warning_groups(rows: Sequence[DefectRow]) -> list[list[DefectRow]]:
+def warning_groups(rows: Sequence[Defect]) -> list[list[Defect]]:
     """Warnings that say the same but for names and numbers, the most frequent first."""
-    groups: dict[str, list[DefectRow]] = {}
+    groups: dict[str, list[Defect]] = {}
     for row in rows:
         if row.severity == "warning":
             groups.setdefault(_NAMES.sub("_", row.message), []).append(row)

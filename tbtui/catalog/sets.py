@@ -15,10 +15,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tomli_w
 
-from tbtui.catalog.errors import CatalogError, nearest
-from tbtui.user_dirs import config_dir
+from tbtui.catalog import CatalogError, nearest
+from tbtui.paths import config_dir
 
 SET_MARK = "@"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -34,6 +35,15 @@ class TaskSet:
     """Names, in the order that they were saved in; `DATASET/NAME` where the name is not enough."""
     tasks_dir: Path | None = None
     """Where they were chosen from; None: it doesn't say."""
+
+
+class _Table(msgspec.Struct):
+    tasks: tuple[str, ...]
+    tasks_dir: str | None = None
+
+
+class _Document(msgspec.Struct):
+    set: _Table
 
 
 def sets_dir() -> Path:
@@ -74,16 +84,13 @@ def _no_such(name: str) -> CatalogError:
 
 
 def _read(name: str, path: Path, document: dict[str, Any]) -> TaskSet:
-    table = document.get("set")
-    tasks = table.get("tasks") if isinstance(table, dict) else None
-    if not isinstance(table, dict) or not isinstance(tasks, list):
-        raise CatalogError(f'{path}: no tasks; a set is [set] and tasks = ["NAME", ...]')
-    if not all(isinstance(task, str) for task in tasks):
-        raise CatalogError(f"{path}: set.tasks should be texts")
-    directory = table.get("tasks_dir")
-    if not isinstance(directory, str | None):
-        raise CatalogError(f"{path}: set.tasks_dir should be a text")
-    return TaskSet(name, tuple(tasks), Path(directory) if directory else None)
+    try:
+        table = msgspec.convert(document, _Document).set
+    except msgspec.ValidationError as error:
+        raise CatalogError(
+            f'{path}: {error}; a set is [set] and tasks = ["NAME", ...], perhaps with tasks_dir'
+        ) from error
+    return TaskSet(name, table.tasks, Path(table.tasks_dir) if table.tasks_dir else None)
 
 
 def save_set(chosen: TaskSet) -> Path:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.load import TaskInfo
 from tbtui.catalog.sets import choose
 
@@ -16,14 +16,13 @@ class Split:
     """Tasks by use, each part in the catalog's order.
 
     `unused` holds tasks declared held out that an explicit list of evaluation tasks leaves out:
-    they are not evaluated, and must not be trained on either. `unchosen` holds what might train
-    and was not chosen, `refused` the names that were chosen to train and are held out.
+    they are not evaluated, and must not be trained on either. `refused` holds the
+    names that were chosen to train and are held out.
     """
 
     train: tuple[TaskInfo, ...]
     heldout: tuple[TaskInfo, ...]
     unused: tuple[TaskInfo, ...] = ()
-    unchosen: tuple[TaskInfo, ...] = ()
     refused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -79,7 +78,6 @@ def split_tasks(
         train=tuple(task for task in may_train if task.name in chosen),
         heldout=tuple(task for task in tasks if task.name in heldout),
         unused=tuple(task for task in tasks if task.name in declared - heldout),
-        unchosen=tuple(task for task in may_train if task.name not in chosen),
         refused=tuple(
             name for name in names if train_tasks and name in chosen & (heldout | declared)
         ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tbtui.catalog.errors import CatalogError, nearest
+from tbtui.catalog import CatalogError, nearest
 from tbtui.catalog.load import Defect, TaskInfo, load_task
 from tbtui.catalog.sets import matching
 from tbtui.paths import PathError, expanded_user

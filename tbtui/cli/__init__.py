@@ -37,9 +37,12 @@ def _runs(app: typer.Typer) -> None:
     from tbtui.cli import runs
 
     app.command("compare", short_help="Compare two runs.")(runs.compare)
+    app.command("diagnose", short_help="Rank what is wrong with a run, and what to do.")(
+        runs.diagnose
+    )
     app.command("replay", short_help="Show a recorded run, with a clock.")(runs.replay)
     app.command(
-        "export", short_help="Write trials to files for others: cast, ATIF, JSON lines, HTML."
+        "export", short_help="Write trials to files (cast, ATIF, JSON lines, HTML), or charts."
     )(runs.export)
     app.add_typer(runs.runs_app, name="runs", short_help="List live and past runs, or search them.")
     app.command("attach", short_help="Join a live run: see it and steer it.")(runs.attach)
@@ -82,6 +85,7 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
         "run": _run,
         "eval": _run,
         "compare": _runs,
+        "diagnose": _runs,
         "replay": _runs,
         "export": _runs,
         "attach": _runs,

@@ -150,7 +150,7 @@ def print_configuration(config: RunConfig) -> bool:
 
 def _print_valid(toml: Mapping[str, Any], checkout: Path | None = None) -> bool:
     from tbtui.config.toml import toml_text
-    from tbtui.engines.prime_rl.validate import validate
+    from tbtui.engines.prime_rl.launch.checkout import validate
 
     typer.echo(toml_text(toml), nl=False)
     verdict = validate(toml, checkout)

@@ -58,6 +58,33 @@ def search_runs(
     raise typer.Exit(0 if found else EXIT_FAILED)
 
 
+@runs_app.command("note", short_help="Note something on a run, or print its notes.")
+def note_run(
+    run: Run,
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="The note; without: print all.")
+    ] = None,
+) -> None:
+    """Add a line to a run's notes, which the list of runs shows; or print them."""
+    from tbtui.commands.runs import note
+
+    note(run, " ".join(text or []))
+
+
+@runs_app.command("rename", short_help="Give a run another name.")
+def rename_run(
+    run: Run,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
+) -> None:
+    """Give a run that is not live another name, that of its directory.
+
+    The old name stays as a link: checkpoints in settings, scripts and replays still find the run.
+    """
+    from tbtui.commands.runs import rename
+
+    rename(run, name)
+
+
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A run's directory, or its name.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The other run's.")],
@@ -67,6 +94,24 @@ def compare(
     from tbtui.commands.compare import print_comparison
 
     print_comparison(first, second, as_json=as_json)
+
+
+def diagnose(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run's directory, or its name; default: the only live one."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Rank what is wrong with a run, live or past: number, trend, trials, the setting to change.
+
+    Exit status: 0 nothing that costs trials, signal or time, 1 something does, 2 bad input.
+    """
+    from tbtui.commands.diagnose import print_diagnosis
+
+    raise typer.Exit(EXIT_FAILED if print_diagnosis(run, as_json=as_json) else 0)
 
 
 def replay(
@@ -99,14 +144,39 @@ def export(
         ),
     ] = None,
     format: Annotated[
-        Literal["cast", "atif", "jsonl", "html"],
+        Literal["cast", "atif", "jsonl", "html", "svg", "csv"],
         typer.Option(
             "--format",
             help="cast: the terminal, for asciinema players. atif: the trajectory, as Harbor"
             " writes it. jsonl: a line a model call, with token ids and log-probabilities. html:"
-            " a page to read.",
+            " a page to read. svg, csv: metrics, as a chart or as values.",
         ),
     ] = "html",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            help="Of svg and csv, may be repeated: a metric; default: training reward and held-out"
+            " pass rate; all: every one (csv).",
+        ),
+    ] = None,
+    x: Annotated[
+        Literal["step", "time", "rollouts", "tokens", "position"],
+        typer.Option(
+            "--x",
+            help="Of svg and csv: the x axis. position: -log p by token position in the answers"
+            " of the last step, or of --step.",
+        ),
+    ] = "step",
+    step: Annotated[int | None, typer.Option("--step", help="The step of --x position.")] = None,
+    smoothing: Annotated[
+        float, typer.Option("--smoothing", min=0, max=0.999, help="Weight of the average (svg).")
+    ] = 0.0,
+    log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis (svg).")] = False,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="RUN", help="Of svg and csv: another run; may be repeated."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="A file, or a directory for several; -: standard output."),
@@ -115,7 +185,21 @@ def export(
         bool, typer.Option("--overwrite", help="Replace files that exist.")
     ] = False,
 ) -> None:
-    """Write a recorded trial, or all of a run, to files that others can read."""
+    """Write a recorded trial, or all of a run, to files that others can read; or its metrics."""
+    if format == "svg" or format == "csv":
+        from tbtui.export.charts import export_chart
+        from tbtui.view.charts import ChartRequest
+
+        if trial is not None:
+            refuse(f"--format {format} is of a run's metrics: leave {trial} out")
+        metrics = tuple(dict.fromkeys(metric or ()))
+        request = ChartRequest(metrics, axis=x, step=step, smoothing=smoothing, log=log)
+        said = export_chart([run, *(beside or [])], request, format, out, overwrite=overwrite)
+        if said:
+            typer.echo(visible(said))
+        return
+    if metric or beside or x != "step" or step is not None or smoothing or log:
+        refuse("--metric, --x, --step, --smoothing, --log and --with need --format svg or csv")
     from tbtui.export.files import export as export_trials
 
     said = export_trials(run, trial, format, out, overwrite=overwrite)

@@ -48,9 +48,9 @@ def guide(
     if not on_terminal():
         typer.echo(file.read_text("utf-8"), nl=False)
         return
+    from tbtui.paths import config_dir, state_dir
     from tbtui.ui.base_app import GuideApp
     from tbtui.ui.user import User
-    from tbtui.user_dirs import config_dir, state_dir
 
     GuideApp(page, user=User.load(config_dir(), state_dir())).run()
 

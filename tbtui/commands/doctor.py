@@ -18,13 +18,8 @@ from rich.text import Text
 
 from tbtui.config import ConfigError
 from tbtui.config.secrets import load_secrets
-from tbtui.rollout.environments.choose import (
-    EnvironmentUnavailable,
-    HostProbe,
-    choose_environment,
-    probe_host,
-)
-from tbtui.rollout.environments.errors import ExtraMissing
+from tbtui.rollout.environments.choose import HostProbe, choose_environment, probe_host
+from tbtui.rollout.environments.errors import EnvironmentUnavailable, ExtraMissing
 
 Verdict = Literal["ok", "missing", "optional"]
 

@@ -112,8 +112,8 @@ def evaluate(arguments: Sequence[str], *, use_latest: bool, view: launch.View) -
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """A run of no steps."""
+class EvaluationRun:
+    """A run of no steps, which only evaluates. (`Evaluation` has the settings of any run.)"""
 
     config: RunConfig
     what: str
@@ -150,7 +150,7 @@ class Evaluation:
 
 def prepare_evaluation(
     arguments: Sequence[str], *, use_latest: bool, stem: str = "eval"
-) -> Evaluation:
+) -> EvaluationRun:
     """Read the arguments of `tbtui eval`. Raises `UserError`.
 
     `stem`: what the run's name begins with, if none is given.
@@ -160,7 +160,7 @@ def prepare_evaluation(
     config = _config(weights, settings)
     _require_tasks(config)
     passed_over = tuple(weights.checkpoint.passed_over) if weights.checkpoint else ()
-    return Evaluation(config, weights.what, passed_over, stem)
+    return EvaluationRun(config, weights.what, passed_over, stem)
 
 
 def _divide(arguments: Sequence[str]) -> tuple[str | None, list[str]]:

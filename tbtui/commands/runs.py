@@ -16,6 +16,7 @@ from rich.text import Text
 from tbtui.command_line import say
 from tbtui.config import parse_settings
 from tbtui.journal.database import JournalError
+from tbtui.journal.housekeeping import add_note, read_notes, rename_run
 from tbtui.journal.rundir import RunDirectory, find_run
 from tbtui.journal.search import MOST, Hit, search
 from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
@@ -105,6 +106,34 @@ def _rates(summary: RunSummary) -> str:
     if first is None or last is None:
         return "–"
     return f"{first:.2f} → {last:.2f}"
+
+
+def note(run: str, text: str) -> None:
+    """Add a note to a run; without text print its notes.
+
+    Raises:
+        RunDirectoryError: there is no such run, or its notes can't be written.
+    """
+    directory = find_run(run, parse_settings([]).logs_dir)
+    if text.strip():
+        add_note(directory, text)
+        return
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    for line in read_notes(directory):
+        console.print(visible(line))
+
+
+def rename(run: str, name: str) -> None:
+    """Give a run another name; prints it.
+
+    Raises:
+        RunDirectoryError: there is no such run, it is live, or the name can't be given.
+    """
+    directory = find_run(run, parse_settings([]).logs_dir)
+    renamed = rename_run(directory, name)
+    Console(highlight=False, soft_wrap=True, markup=False).print(
+        f"{visible(directory.name)} is {visible(renamed.name)} now"
+    )
 
 
 def print_hits(text: str, runs: Sequence[str], logs_dirs: Sequence[Path], *, as_json: bool) -> int:

@@ -19,7 +19,7 @@ from tbtui.catalog.places import fetched_tasks, find_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.errors import UserError
 from tbtui.rollout.environments.userland import missing_packages
-from tbtui.terminal import visible
+from tbtui.terminal import one_line, visible
 from tbtui.wheels.cache import cache_root
 from tbtui.wheels.filling import Filled, Filling, Progress, find_uv
 from tbtui.wheels.interpreters import box_python
@@ -36,7 +36,7 @@ async def print_data_sets(registry: str | None) -> None:
     sets = await Registry(registry).data_sets()
     width = max((len(each.id) for each in sets), default=0)
     for each in sets:
-        about = visible(" ".join(each.description.split()))[:80]
+        about = visible(one_line(each.description, 80))
         console.print(f"{visible(each.id):{width}} {each.tasks:6} tasks  {about}".rstrip())
     console.print(f"{len(sets)} data sets: tbtui tasks fetch NAME@VERSION")
 

@@ -17,11 +17,11 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
+from tbtui.catalog.defects import Defect
 from tbtui.catalog.places import find_tasks
 from tbtui.catalog.report import (
     CheckReport,
-    DefectRow,
     Progress,
     TaskRow,
     check_directory,
@@ -30,7 +30,7 @@ from tbtui.catalog.report import (
 )
 from tbtui.catalog.sets import SET_MARK, delete_set, load_set, set_names
 from tbtui.catalog.split import split_tasks
-from tbtui.catalog.tasks import TaskInfo, discover
+from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig
 from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
 from tbtui.resources import tasks_dir
@@ -82,16 +82,13 @@ def print_tasks(directory: Path | None, *, as_json: bool = False) -> None:
         catalog.require_tasks(), eval_split=config.eval_split, seed=config.seed, trains=False
     )
     rows = task_rows(split)
-    asks = _asks(catalog.tasks)
     if as_json:
-        documents = [{**asdict(row), "summary": asks[row.dataset, row.name]} for row in rows]
-        sys.stdout.write(json.dumps(documents, indent=1) + "\n")
+        sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     elif sys.stdout.isatty():
         _print_table(rows)
     else:
         for row in rows:
-            cells = {**_cells(row), "asks": asks[row.dataset, row.name]}
-            typer.echo("\t".join(visible(cell) for cell in cells.values()))
+            typer.echo("\t".join(visible(cell) for cell in _cells(row).values()))
     # Beside what a script reads.
     said = f"{len(rows)} tasks: {len(split.train)} to train on, {len(split.heldout)} held out"
     typer.echo(said, err=as_json or not sys.stdout.isatty())
@@ -101,17 +98,6 @@ def print_tasks(directory: Path | None, *, as_json: bool = False) -> None:
             f"{broken} more can't be used: tbtui tasks check {catalog.directory}",
             err=as_json or not sys.stdout.isatty(),
         )
-
-
-def _asks(tasks: Sequence[TaskInfo]) -> dict[tuple[str, str], str]:
-    """The first line of each task's instruction, uncut, by data set and name."""
-    lines = {
-        (task.dataset, task.name): (
-            line.strip().lstrip("#").strip() for line in task.instruction.splitlines()
-        )
-        for task in tasks
-    }
-    return {key: next((line for line in each if line), "") for key, each in lines.items()}
 
 
 def _cells(row: TaskRow) -> dict[str, str]:
@@ -239,7 +225,7 @@ def _print(report: CheckReport, fitness: Fitness | None, *, errors_only: bool) -
     console.print(_summary(report, len(groups)), markup=False)
 
 
-def _line(row: DefectRow, how_many: str) -> Text:
+def _line(row: Defect, how_many: str) -> Text:
     colour = "red" if row.severity == "error" else "yellow"
     said = visible(f"{how_many} {row.where}: {row.message}; {row.remedy}")
     return Text.assemble((row.severity, colour), said)
@@ -275,7 +261,16 @@ def _print_json(report: CheckReport, fitness: Fitness | None, *, errors_only: bo
                 "usable": report.usable,
                 "errors": report.errors,
                 "warnings": report.warnings,
-                "defects": [asdict(row) for row in rows],
+                "defects": [
+                    {
+                        "task": row.task,
+                        "where": row.where,
+                        "severity": row.severity,
+                        "message": row.message,
+                        "remedy": row.remedy,
+                    }
+                    for row in rows
+                ],
                 "notes": list(report.notes),
                 "advice": list(report.advice),
                 "environment": fitness.environment if fitness else None,

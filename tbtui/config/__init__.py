@@ -1,6 +1,5 @@
 """The settings of a run: what there is (`settings`), and where it comes from (`sources`)."""
 
-from tbtui.config.defaults import Default, defaults_for, is_embedded
 from tbtui.config.problems import ConfigError
 from tbtui.config.settings import (
     GROUPS,
@@ -26,8 +25,11 @@ from tbtui.config.table import (
 )
 from tbtui.config.toml import to_toml
 from tbtui.config.values import (
+    Default,
     absolute,
     default_of,
+    defaults_for,
+    is_embedded,
     read_config,
     read_setting,
     to_json,

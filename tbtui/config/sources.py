@@ -2,7 +2,7 @@
 
 1. `name=value` on the command line.
 2. TOML files named on the command line; of several the later one wins.
-3. The defaults, of which some follow the model, its server or the environment (`defaults.py`).
+3. The defaults, of which some follow the model, its server or the environment (`defaults_for`).
 
 A table's entries are taken one by one from each. No environment variable is a setting: a run is
 what its files and its command line say. `.env` is for secrets alone (`secrets.py`), and what a run
@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tbtui.config.defaults import defaults_for
 from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import settings
@@ -25,6 +24,7 @@ from tbtui.config.toml import TOO_DEEP, read_toml
 from tbtui.config.trust import require_trusted
 from tbtui.config.values import (
     asked_for,
+    defaults_for,
     read_entry,
     read_value,
     require_setting,

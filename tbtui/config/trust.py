@@ -21,7 +21,7 @@ from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig, Trust
 from tbtui.config.table import settings
 from tbtui.config.values import to_json
-from tbtui.user_dirs import state_dir
+from tbtui.paths import state_dir
 
 _WORDS: Mapping[Trust, str] = {
     "code": "code, or rights, that trials or the run would have",

@@ -90,7 +90,7 @@ def type_in_trial(
     enter: bool,
 ) -> int:
     """Type in a trial. `keys`: `what` are names of keys, else words of one text."""
-    from tbtui.journal.typed import Typed, TypedError, from_arguments, to_arguments
+    from tbtui.journal.commands import Typed, TypedError, from_arguments, to_arguments
 
     parts = [Typed("key", name) for name in what] if keys else [Typed("text", " ".join(what))]
     arguments = to_arguments([*parts, *([Typed("key", "Enter")] if enter else [])])

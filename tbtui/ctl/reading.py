@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tbtui.command_line import say
+from tbtui.journal.database import JournalError
 from tbtui.journal.events import Entry, GroupUnderReview, fields_of
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, writer
 from tbtui.view.estimate import Outlook
+from tbtui.view.instruction import asks, instruction_in
 from tbtui.view.reading import state_at_end
 from tbtui.view.server import PolicyView
 from tbtui.view.state import ReviewView, RunState, TaskView, TrialView
+from tbtui.view.story import tell
+from tbtui.view.transcript import Transcript
 from tbtui.view.waiting import doing, duration, retry_wait, waiting_for
 
 Row = dict[str, Any]
@@ -154,8 +158,19 @@ def trial_row(trial: TrialView, run: RunReading, *, content: bool = False) -> Ro
             "reason": trial.reason,
             "last_text": trial.last_text,
             "last_command": trial.last_command,
+            **_told(trial, run),
         }
     return row
+
+
+def _told(trial: TrialView, run: RunReading) -> Row:
+    """What the trial's task asks, in one line, and the trial's story."""
+    instruction = ""
+    with contextlib.suppress(JournalError):  # a corrupt model call: the rest is sound
+        instruction = instruction_in(run.reader.first_prompt(trial.trial))
+    transcript = Transcript()
+    transcript.apply(run.reader.read_trial(trial.trial))
+    return {"asks": asks(instruction), "story": tell(transcript, instruction).line}
 
 
 def _idle(trial: TrialView, run: RunReading) -> float | None:

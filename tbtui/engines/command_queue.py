@@ -23,7 +23,7 @@ class CommandQueue:
 
     @property
     def up_to_date(self) -> bool:
-        """The engine has carried out all that it has taken up."""
+        """Whether the engine has carried out all that it has taken up."""
         return not self._journalled
 
     def submit(self, command: Command) -> None:

@@ -1,13 +1,17 @@
-"""Messages, commands and tasks as the journal has them, for our trainer and for Prime-RL alike."""
+"""What the journal has of messages, commands, tasks and evaluations, whichever engine trains."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from tbtui.algorithm.evaluation import TaskAttempts, attempts, pass_rate, pass_rates
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     AnyEvent,
     CommandIssued,
+    Estimate,
+    EvalFinished,
     Purpose,
     TaskRecord,
     TurnObserved,
@@ -78,3 +82,61 @@ def task_records(split: Split) -> tuple[TaskRecord, ...]:
         for purpose, tasks in uses
         for task in tasks
     )
+
+
+def eval_finished(
+    rewards: Sequence[tuple[str, float | None]],
+    *,
+    kinds: Mapping[str, str],
+    datasets: Mapping[str, str] = {},
+    step: int,
+    weights_version: int,
+    temperature: float,
+    not_tried: int = 0,
+    metrics: Mapping[str, float] = {},
+) -> EvalFinished:
+    """Pass rates over all tasks, by task, by kind of task, and by data set if there are several.
+
+    To pass is a reward of 1. Each rate is a mean over tasks, so that a task some of whose trials
+    could not be scored weighs no less than another; a task none of whose trials was scored is
+    left out, and counted, together with the `not_tried` ones that can't be used at all.
+
+    Args:
+        rewards: (task, reward) of each trial; None: it was not scored.
+        kinds: task -> its kind; `datasets`: task -> its data set.
+    """
+    by_task = {task: attempts(each) for task, each in _grouped(rewards).items()}
+    by_kind = _grouped((kinds[task], tried) for task, tried in by_task.items())
+    by_dataset = _grouped((datasets.get(task, ""), tried) for task, tried in by_task.items())
+    scored = [reward for _, reward in rewards if reward is not None]
+    rates = pass_rates(list(by_task.values()))
+    return EvalFinished(
+        step=step,
+        weights_version=weights_version,
+        temperature=temperature,
+        pass_rate=rates[1].value if rates else None,
+        scored=len(scored),
+        unscored=len(rewards) - len(scored),
+        by_kind=_first_attempt(by_kind),
+        by_dataset=_first_attempt(by_dataset) if len(by_dataset) > 1 else {},
+        pass_at={
+            k: Estimate(value=rate.value, low=rate.low, high=rate.high) for k, rate in rates.items()
+        },
+        by_task=_first_attempt({task: [tried] for task, tried in by_task.items()}),
+        mean_reward=sum(scored) / len(scored) if scored else None,
+        unscored_tasks=sum(not tried.scored for tried in by_task.values()) + not_tried,
+        metrics=dict(metrics),
+    )
+
+
+def _grouped[T](pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    groups: dict[str, list[T]] = {}
+    for name, member in pairs:
+        groups.setdefault(name, []).append(member)
+    return groups
+
+
+def _first_attempt(parts: Mapping[str, Sequence[TaskAttempts]]) -> dict[str, float]:
+    """pass@1 of each part that has a scored trial, by name."""
+    rates = {name: pass_rate(tasks, 1) for name, tasks in sorted(parts.items())}
+    return {name: rate.value for name, rate in rates.items() if rate is not None}

@@ -19,6 +19,8 @@ from tbtui.journal.events import AnyEvent, GpuMeasured, GpusMeasured
 from tbtui.policies.threads import in_daemon_thread
 
 PERIOD_SEC = 5.0
+GPUS_LOST = "GPUs are not measured"
+"""What is missing where the monitor fails, for a person."""
 REMOTE_PERIOD_SEC = 15.0
 """A login each time."""
 
@@ -39,7 +41,7 @@ EXTRA = "uv sync --extra nvidia"
 
 @dataclass(frozen=True, slots=True)
 class LocalGpus:
-    """What there is on this machine."""
+    """The GPUs of this machine, or why none can be seen."""
 
     gpus: tuple[GpuMeasured, ...] = ()
     driver: str = ""
@@ -149,7 +151,7 @@ class GpuMonitor:
         self._last: dict[str, GpusMeasured] = {}
 
     async def run(self) -> None:
-        """Raises what `append` does."""
+        """Measure until cancelled, and append. Raises what `append` does."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_here())

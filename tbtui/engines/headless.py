@@ -76,7 +76,7 @@ async def _run[End](
 
 
 def on_hang_up(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Call it on the loop, as long as that is open, whenever SIGHUP comes; unless the program was
+    """Call `call` on the loop, while that is open, whenever SIGHUP comes; unless the program was
     started to ignore that.
 
     A terminal that goes away may send it several times. The loop's own way leaves a moment at its

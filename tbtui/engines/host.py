@@ -63,7 +63,7 @@ class EngineThread:
 
     @property
     def unattended(self) -> bool:
-        """The app has gone with its terminal, and the run goes on."""
+        """Whether the app has gone with its terminal, and the run goes on."""
         return self._unattended
 
     def hang_up(self) -> bool:
@@ -74,7 +74,7 @@ class EngineThread:
         return True
 
     async def see_through(self) -> RunEnd:
-        """As `ended`, but giving up the wait interrupts the run, and goes on until it has ended."""
+        """Wait for the end; giving up the wait interrupts the run, and waits until it has ended."""
         try:
             return await self.ended()
         except asyncio.CancelledError:

@@ -1,4 +1,7 @@
-"""The run that was asked for, whichever engine runs it."""
+"""The run that was asked for, whichever engine runs it.
+
+A module of its own, for nothing that an engine imports may know both engines.
+"""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.places import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
-from tbtui.config.defaults import EMBEDDED_MODEL
 from tbtui.config.problems import Problem, require_no_errors
 from tbtui.config.trust import remember
+from tbtui.config.values import EMBEDDED_MODEL
 from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
 

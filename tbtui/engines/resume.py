@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.algorithm.schedule import total_steps
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.places import find_tasks
 from tbtui.config import (
     ConfigError,
@@ -139,17 +139,14 @@ def _changed_live(directory: RunDirectory) -> dict[str, str]:
     """Settings changed while the run was live, since `config.toml` was written: name -> value."""
     kinds = _kinds(RunStarted, RunContinued, SettingsChanged)
     changed: dict[str, str] = {}
-    after = 0
     reader = JournalReader(directory)
     try:
-        while entries := reader.read_kinds(kinds, after):
-            after = entries[-1].seq
-            for entry in entries:
-                if isinstance(entry.event, SettingsChanged):
-                    values = entry.event.settings.items()
-                    changed |= {name: "none" if v is None else str(v) for name, v in values}
-                else:
-                    changed.clear()
+        for entry in reader.each(kinds):
+            if isinstance(entry.event, SettingsChanged):
+                values = entry.event.settings.items()
+                changed |= {name: "none" if v is None else str(v) for name, v in values}
+            else:
+                changed.clear()
     finally:
         reader.close()
     return changed

@@ -9,11 +9,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from tbtui.config import ConfigError
+from tbtui.engines.awaiting import comes_before
 from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import PolicyRestartLimit
-from tbtui.engines.grpo.pausing import comes_before
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.session import Makers, PoolFactory, Session, worker_pool
@@ -163,7 +163,7 @@ class Run:
             self._prepared = dataclasses.replace(self._prepared, config=self._engine.config)
         self._engine = engine
         if engine is not None:
-            engine.serve(self._commands)
+            engine.commands.serve(self._commands)
         else:
             self._commands.hold()
 

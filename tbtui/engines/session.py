@@ -7,36 +7,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Protocol
 
-from tbtui.config import ConfigError
-from tbtui.engines.beginning import started_event, trial_settings, warnings_of
-from tbtui.engines.gpus import GpuMonitor
+from tbtui.config import ConfigError, to_json
+from tbtui.config.problems import require_no_errors
+from tbtui.engines.awaiting import in_background, running
+from tbtui.engines.events_of import task_records
+from tbtui.engines.gpus import GPUS_LOST, GpuMonitor
 from tbtui.engines.grpo.checkpoint_state import fixed_settings
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
+from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import UnusableTasks
-from tbtui.engines.grpo.outages import Outages
-from tbtui.engines.grpo.outcome_policy import AlarmWatch, alarm_actions
+from tbtui.engines.grpo.outcome_policy import AlarmWatch, alarm_actions, outcome_policy
+from tbtui.engines.grpo.pausing import Outages
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.recovery import continue_run, newest
-from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
 from tbtui.engines.monitor import Monitor
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.storage import StorageGuard
+from tbtui.engines.task_fitness import offer
 from tbtui.engines.trials.steering import Pool
-from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     EvalFinished,
     Noted,
     RunPhase,
     RunPhaseChanged,
+    RunStarted,
     StepFinished,
     TasksSetAside,
 )
@@ -44,12 +50,14 @@ from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
     Ended,
+    Policy,
     PolicyError,
     PolicyLostError,
     PolicyRefusedError,
 )
 from tbtui.policies.registry import PolicyFactory
 from tbtui.rollout.environments.leftovers import reap_leftovers
+from tbtui.rollout.messages import EnvironmentSpec
 from tbtui.rollout.pool import WorkerPool
 from tbtui.server_status import DOWN
 
@@ -162,9 +170,9 @@ class Session:
         self._phase(RunPhase.STARTING, doing)
         # From the start on: a server may let one wait for long.
         monitor = Monitor(self._journal, self.policy.status, self._processes)
-        await self._stack.enter_async_context(_in_background(monitor, self._journal))
+        await self._monitored(monitor, "the policy's queue and memory are not measured")
         gpus = GpuMonitor(self._journal.append, config.gpu_hosts)
-        await self._stack.enter_async_context(_in_background(gpus, self._journal))
+        await self._monitored(gpus, GPUS_LOST)
         try:
             resume = None
             if self._prepared.resumed or after_loss:
@@ -202,12 +210,9 @@ class Session:
             policy_lost=after_loss,
         )
         # Alarms that these raise were journalled then.
-        after = 0
-        while entries := reader.read_kinds(["step_finished", "eval_finished"], after):
-            after = entries[-1].seq
-            for entry in entries:
-                assert isinstance(entry.event, StepFinished | EvalFinished)
-                self._watch.see(entry.event)
+        for entry in reader.each(["step_finished", "eval_finished"]):
+            assert isinstance(entry.event, StepFinished | EvalFinished)
+            self._watch.see(entry.event)
 
     async def train(self) -> str:
         """Train to the end; returns one line that sums it up.
@@ -254,7 +259,7 @@ class Session:
             self._watch.see,
             self._start,
         )
-        await self._stack.enter_async_context(_in_background(guard, self._journal))
+        await self._monitored(guard, "the run directory is not looked after")
         self._on_engine(self._engine)
         phase, detail = RunPhase.STOPPING, ""
         try:
@@ -265,6 +270,11 @@ class Session:
         finally:
             self._on_engine(None)
             self._phase(phase, detail)
+
+    async def _monitored(self, monitor: Monitor | GpuMonitor | StorageGuard, lost: str) -> None:
+        """Run a monitor until the session ends; `lost`: what is missing without it."""
+        watching = in_background(monitor.run(), lost, self._journal.append)
+        await self._stack.enter_async_context(watching)
 
     def _processes(self) -> list[tuple[str, int]]:
         processes = [("engine", os.getpid())]
@@ -306,46 +316,84 @@ async def _running(pool: RunPool) -> AsyncIterator[RunPool]:
         await pool.stop()
 
 
-@contextlib.asynccontextmanager
-async def _in_background(
-    monitor: Monitor | GpuMonitor | StorageGuard, journal: JournalWriter
-) -> AsyncIterator[None]:
-    """Run a monitor; if it fails the journal says so, and the run goes on without."""
-
-    def over(task: asyncio.Task[None]) -> None:
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        match monitor:
-            case GpuMonitor():
-                what = "GPUs are not measured"
-            case Monitor():
-                what = "the policy's queue and memory are not measured"
-            case StorageGuard():
-                what = "the run directory is not looked after"
-        log.error("%s any more", what, exc_info=error)
-        text = f"{what} any more: {type(error).__name__}: {error} (see log.txt)"
-        with contextlib.suppress(JournalError):  # the trainer meets that too
-            journal.append(Noted(level="warning", text=text))
-
-    task = asyncio.create_task(monitor.run())
-    task.add_done_callback(over)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
-
-
 async def _unless(failure: asyncio.Future[None], work: Coroutine[Any, Any, str]) -> str:
     """The result of `work`, unless `failure` comes first: then that is raised."""
-    task = asyncio.create_task(work)
-    try:
+    async with running(work) as task:
         await asyncio.wait((task, failure), return_when=asyncio.FIRST_COMPLETED)
         if failure.done():
             failure.result()
         return await task
-    finally:
-        if not task.done():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+
+
+_COLLAPSING_RATE = 4e-4
+
+
+def started_event(prepared: PreparedRun, policy: Policy) -> RunStarted:
+    return RunStarted(
+        run=prepared.directory.name,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        tbtui_version=importlib.metadata.version("tbtui"),
+        harbor_version=importlib.metadata.version("harbor"),
+        policy=policy.info.name,
+        model_name=policy.info.model_name,
+        parameters=policy.info.parameters,
+        context_limit=policy.info.context_limit,
+        environment=prepared.environment.name,
+        environment_reason=prepared.environment.reason,
+        tasks_dir=str(prepared.tasks_dir),
+        tasks=task_records(prepared.split),
+        settings=to_json(prepared.config),
+    )
+
+
+def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
+    config, environment = prepared.config, prepared.environment
+    return TrialSettings(
+        config,
+        outcome_policy(config.on_outcome),
+        trials_dir=prepared.directory.trials,
+        environment=EnvironmentSpec(
+            environment.type,
+            environment.import_path,
+            dict(environment.kwargs),
+            config.force_build,
+        ),
+        model_name=policy.info.model_name,
+        context_limit=policy.info.context_limit,
+        check_zeros=prepared.check_zeros,
+        kill_before_verifying=prepared.kill_before_verifying,
+    )
+
+
+def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
+    """What a person should know before the run goes on.
+
+    Raises:
+        ConfigError: a setting that can't be honoured.
+    """
+    config = prepared.config
+    warnings = [f"{defect.path}: {defect.message}; {defect.remedy}" for defect in prepared.defects]
+    if summary := prepared.fitness.summary():
+        done = "are tried all the same" if config.unfit_tasks == "try" else "are left out"
+        warnings.append(f"{summary}; they {done}{offer(prepared.fitness)}")
+    if refused := prepared.split.refused:
+        warnings.append(
+            f"tasks: {len(refused)} of those that were chosen are held out and not trained on:"
+            f" {', '.join(refused)}"
+        )
+    warnings += outcome_policy(config.on_outcome).warnings()
+    warnings += require_no_errors(grpo_problems(config))
+    if config.oversample and config.oversample_keep == "first_finished":
+        warnings.append(
+            "oversample_keep=first_finished: the first trials to finish fill a group, so short"
+            " ones are trained on more often"
+        )
+    # Measured: two of five runs at this rate fell to a fraction of what they had reached.
+    if config.policy == "local" and config.learning_rate >= _COLLAPSING_RATE:
+        warnings.append(
+            f"learning_rate={config.learning_rate:g}: from {_COLLAPSING_RATE:g} on the embedded"
+            " policy has been seen to collapse; 2e-4 learns well"
+        )
+    warnings += require_no_errors(unsupported(config, policy.info))
+    return warnings + list(policy.info.notes)

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from tbtui.engines.grpo.outages import OutageCause, Outages
+from tbtui.engines.grpo.pausing import OutageCause, Outages
 from tbtui.journal.writer import JournalWriter
 
 PERIOD_SEC = 5.0
@@ -141,7 +141,7 @@ def _write(path: Path) -> None:
 
 
 def _reserve(path: Path) -> None:
-    """Where there is no room for it, the run goes without."""
+    """Set some room aside; where there is none, the run goes without."""
     with contextlib.suppress(OSError):
         if not path.exists():
             path.write_bytes(b"\0" * _RESERVE_BYTES)

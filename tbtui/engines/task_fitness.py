@@ -17,15 +17,16 @@ from pathlib import Path
 import msgspec
 
 from tbtui.config import RunConfig
+from tbtui.paths import cache_dir
 from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
     PODMAN_IMPORT_PATH,
     SANDBOX_IMPORT_PATH,
     EnvironmentChoice,
-    EnvironmentUnavailable,
     choose_environment,
     probe_host,
 )
+from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tbtui.rollout.environments.suitability import (
     Obstacle,
     ObstacleKind,
@@ -34,7 +35,6 @@ from tbtui.rollout.environments.suitability import (
     sandbox_host,
     sandbox_obstacles,
 )
-from tbtui.user_dirs import cache_dir
 from tbtui.wheels.cache import REMEDY, WheelCacheError
 
 _FORMAT = 1
@@ -195,7 +195,7 @@ def _in_sandbox(tasks: Sequence[Path], host: SandboxHost) -> dict[Path, tuple[Ob
 
 
 def _state(task: Path) -> str:
-    """Changes with the files that are read; a directory's time, with what is in it."""
+    """A text that changes with the files that are read; a directory's time, with what is in it."""
     parts = []
     for name in (*_FILES, "environment", "steps"):
         try:

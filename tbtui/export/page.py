@@ -10,6 +10,7 @@ from tbtui.export.record import Call, TrialRecord
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.drawing.text import clock_time, number, visible, visible_lines
 from tbtui.ui.terminal.recordings import ReadLimit, Recording
+from tbtui.view.instruction import asks
 from tbtui.view.transcript import PERSON
 
 _HEAT = (0.05, 0.2, 0.5, 1.2, 2.5, 5.0)
@@ -56,7 +57,13 @@ def page(record: TrialRecord) -> str:
 
 def _head(record: TrialRecord) -> Iterator[str]:
     queued, finished = record.queued, record.transcript.finished
-    yield f"<h1>{_line(queued.label)}</h1>\n<dl>\n"
+    yield f"<h1>{_line(queued.label)}</h1>\n"
+    if record.instruction:
+        yield f"<details><summary>{_line(asks(record.instruction))}</summary>"
+        yield f"<pre class=wrap>{_block(record.instruction)}</pre></details>\n"
+    if line := record.story.line:
+        yield f"<p>{_line(line)}</p>\n"
+    yield "<dl>\n"
     facts = {
         "run": record.run.name,
         "trial": queued.trial,

@@ -12,6 +12,9 @@ from tbtui.journal.events import GroupScored, RunStarted, TrialQueued, TrialRela
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
+from tbtui.ui.stories import instruction_file
+from tbtui.view.instruction import instruction_in
+from tbtui.view.story import Story, tell
 from tbtui.view.transcript import Transcript, TurnView
 
 
@@ -40,6 +43,8 @@ class TrialRecord:
     """None: not scored, or it has no part in training."""
     relabelled: TrialRelabelled | None
     """The last change of its reward by a person or rule."""
+    instruction: str = ""
+    """What the task asks; empty: neither the journal nor the task's directory has it."""
 
     @property
     def reward(self) -> float | None:
@@ -48,6 +53,11 @@ class TrialRecord:
             return self.relabelled.reward
         finished = self.transcript.finished
         return None if finished is None else finished.reward
+
+    @property
+    def story(self) -> Story:
+        """What it tried, where it turned, why it ended."""
+        return tell(self.transcript, self.instruction)
 
     @property
     def trial(self) -> str:
@@ -81,6 +91,7 @@ def read_trial(
         transcript.apply(entries)
         relabelled = [e.event for e in entries if isinstance(e.event, TrialRelabelled)]
         calls = _calls(transcript, reader)
+        prompt = reader.first_prompt(trial)
         started = next(
             (e.event for e in reader.read_kinds(["run_started"], 0, 1)),
             None,
@@ -90,7 +101,10 @@ def read_trial(
     assert started is None or isinstance(started, RunStarted)
     last = relabelled[-1] if relabelled else None
     advantage = advantages.get(trial)
-    return TrialRecord(run, started, *queued, calls, transcript, advantage, last)
+    instruction = instruction_in(prompt)
+    if not instruction and started is not None:
+        instruction = instruction_file(started.tasks_dir, queued[0].task)
+    return TrialRecord(run, started, *queued, calls, transcript, advantage, last, instruction)
 
 
 def read_advantages(run: RunDirectory) -> dict[str, float | None]:

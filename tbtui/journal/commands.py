@@ -1,11 +1,21 @@
-"""A command to a live run, and how a run ended."""
+"""A command to a live run, what a person types into a trial's terminal, and how a run ended.
+
+What is typed is a command's arguments:
+
+    {"input": [{"text": "touch solved"}, {"key": "Enter"}, {"paste": "a\\nb"}]}
+
+Text goes to the program in the terminal as it is; keys have tmux's names; what is pasted is
+bracketed where the program asked for that.
+"""
 
 from __future__ import annotations
 
 import getpass
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from tbtui.journal.vocabulary import CommandVerb
@@ -56,3 +66,112 @@ class RunEnd:
     status: Literal["finished", "failed", "interrupted", "refused"]
     """`refused`: what was asked for can't be run; there is no journal."""
     reason: str
+
+
+TypedKind = Literal["text", "key", "paste"]
+MAX_TYPED_BYTES = 16 << 10
+"""In one command. A longer paste is typed by several."""
+MAX_TYPED_PARTS = 512
+
+_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "Enter": "\r",
+        "Tab": "\t",
+        "BTab": "\x1b[Z",
+        "BSpace": "\x7f",
+        "Escape": "\x1b",
+        "Space": " ",
+        "Up": "\x1b[A",
+        "Down": "\x1b[B",
+        "Right": "\x1b[C",
+        "Left": "\x1b[D",
+        "Home": "\x1b[H",
+        "End": "\x1b[F",
+        "IC": "\x1b[2~",
+        "DC": "\x1b[3~",
+        "PPage": "\x1b[5~",
+        "NPage": "\x1b[6~",
+        **{f"F{number}": f"\x1bO{'PQRS'[number - 1]}" for number in range(1, 5)},
+        **{
+            f"F{number}": f"\x1b[{code}~"
+            for number, code in zip(range(5, 13), (15, 17, 18, 19, 20, 21, 23, 24), strict=True)
+        },
+    }
+)
+"""Keys, and what a terminal sends for each."""
+_KEY = re.compile(r"(?P<modifiers>(?:[CMS]-)*)(?P<name>" + "|".join(_NAMES) + r"|[!-~])")
+
+
+class TypedError(ValueError):
+    """What is to be typed can't be; the message says why in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """One key, some text, or a paste."""
+
+    kind: TypedKind
+    text: str
+    """A key's is its name."""
+
+
+def to_arguments(parts: Sequence[Typed]) -> dict[str, Any]:
+    """As a command's arguments."""
+    return {"input": [{part.kind: part.text} for part in parts]}
+
+
+def from_arguments(arguments: Mapping[str, Any]) -> tuple[Typed, ...]:
+    """Raises `TypedError`."""
+    match arguments:
+        case {"input": [_, *_] as items} if len(items) <= MAX_TYPED_PARTS:
+            parts = tuple(map(_part, items))
+        case {"input": [_, *_]}:
+            raise TypedError(f"more than {MAX_TYPED_PARTS} parts at once")
+        case _:
+            raise TypedError('nothing to type; say what: {"input": [{"text": "ls"}, {"key": …}]}')
+    if (size := sum(len(part.text.encode()) for part in parts)) > MAX_TYPED_BYTES:
+        raise TypedError(f"{size} bytes at once; at most {MAX_TYPED_BYTES} can be typed")
+    return parts
+
+
+def as_sent(part: Typed) -> str:
+    """What a terminal sends for it, for a recording; of text and pastes they themselves."""
+    if part.kind != "key" or (found := _KEY.fullmatch(part.text)) is None:
+        return part.text
+    name, modifiers = found["name"], found["modifiers"]
+    sent = _NAMES.get(name, name)
+    if "C-" in modifiers and len(sent) == 1:
+        sent = "\x7f" if sent == "?" else chr(ord(sent.upper()) & 0x1F)
+    return "\x1b" + sent if "M-" in modifiers else sent
+
+
+def readable(parts: Sequence[Typed]) -> str:
+    """For people: text as it is, keys as `<Up>`, each Enter the end of a line."""
+    shown = []
+    for part in parts:
+        if part.kind != "key":
+            shown.append(part.text)
+        else:
+            shown.append("⏎\n" if part.text == "Enter" else f"<{part.text}>")
+    return "".join(shown)
+
+
+def _part(item: object) -> Typed:
+    match item:
+        case {"text": str(text), **rest} if text and not rest:
+            kind: TypedKind = "text"
+        case {"key": str(text), **rest} if text and not rest:
+            kind = "key"
+        case {"paste": str(text), **rest} if text and not rest:
+            kind = "paste"
+        case _:
+            raise TypedError(f"not to be typed: {str(item)[:80]!r}; it must be text, key or paste")
+    if kind == "key" and not _KEY.fullmatch(text):
+        raise TypedError(f"no key is named {text[:20]!r}; see tmux's names: Enter, C-c, Up, F1")
+    if "\0" in text:
+        raise TypedError("NUL can't be typed as text; the key is C-Space")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise TypedError("half a surrogate pair can't be typed") from None
+    return Typed(kind, text)

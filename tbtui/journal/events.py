@@ -3,6 +3,8 @@
 Events are facts in the past tense, frozen, and complete in themselves: a view needs nothing but
 the events before them. Times are not in the events: the journal stamps each one. Large things
 (tokens, terminal output) are stored once elsewhere in the run directory and referred to.
+
+A long module because it is one table of declarations, so that every event has the same place.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
-from tbtui.journal.typed import Typed
+from tbtui.journal.commands import Typed
 from tbtui.journal.vocabulary import AlarmName as AlarmName
 from tbtui.journal.vocabulary import CommandVerb as CommandVerb
 from tbtui.journal.vocabulary import OutageKind as OutageKind
@@ -572,7 +574,7 @@ class HumanTyped(TrialEvent, frozen=True, kw_only=True):
 
     actor: str
     parts: tuple[Typed, ...]
-    """At most `journal.typed.MAX_TYPED_BYTES` in all."""
+    """At most `journal.commands.MAX_TYPED_BYTES` in all."""
 
 
 class TrialGivenBack(TrialEvent, frozen=True, kw_only=True):

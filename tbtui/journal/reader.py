@@ -67,6 +67,12 @@ class JournalReader:
         )
         return self._entries(rows, after)
 
+    def each(self, kinds: Sequence[str], after: int = 0) -> Iterator[Entry]:
+        """All events of these kinds after `after`, those included that are written meanwhile."""
+        while entries := self.read_kinds(kinds, after):
+            yield from entries
+            after = entries[-1].seq
+
     def read_lasting(self, after: int, until: int, trials: Collection[str]) -> list[Entry]:
         """The events after `after` up to `until`, without those of `PASSING_KINDS`.
 
@@ -226,6 +232,17 @@ class JournalReader:
                     )
                 )
         return records
+
+    def first_prompt(self, trial: str) -> str:
+        """Text of the trial's first prompt, which has its task's instruction; empty: none is
+        recorded."""
+        row = self._db.row(
+            "SELECT id, prompt_text FROM samples WHERE trial = ? ORDER BY id LIMIT 1", (trial,)
+        )
+        if row is None:
+            return ""
+        with self._sound_sample(row[0]):
+            return unpack_texts(row[1])[0]
 
     def trained_logprobs(self, trial: str, step: int) -> npt.NDArray[np.float32] | None:
         """What the trainer gave the trial's trained tokens, call by call; None: not trained on."""

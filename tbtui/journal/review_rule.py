@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from tbtui.journal.vocabulary import SuspectName
 from tbtui.outcomes import Outcome
+from tbtui.terminal import one_line
 
 RuleVerb = Literal[
     "exclude",  # leave it out of training and of its group's baseline
@@ -86,7 +87,7 @@ def rule_line(rule: Rule) -> str:
     what = f"{rule.verb} {rule.reward:g}" if rule.reward is not None else rule.verb
     conditions = ", ".join(_conditions(rule.when))
     when = f"when {conditions}" if conditions else "any trial"
-    reason = " ".join(rule.reason.split())
+    reason = one_line(rule.reason)
     return f"{rule.name}: {what} {when}" + (f" ({reason})" if reason else "")
 
 

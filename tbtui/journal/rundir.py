@@ -9,6 +9,7 @@ import itertools
 import os
 import stat
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -267,6 +268,18 @@ def is_live(run: RunDirectory) -> bool:
         return writer(run) is not None
     except RunDirectoryError:
         return False
+
+
+def journal_stands(run: RunDirectory) -> Hashable:
+    """Another value than before where the journal has grown, or somebody has begun or ceased to
+    write it."""
+    sizes = []
+    for path in (run.database, run.database.with_name(f"{run.database.name}-wal")):
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            if found.st_size:
+                sizes.append((found.st_size, found.st_mtime_ns))
+    return is_live(run), *sizes
 
 
 def require_no_writer(run: RunDirectory) -> None:

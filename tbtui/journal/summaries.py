@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from tbtui.journal.database import Database, JournalError, in_body
 from tbtui.journal.events import RunStatus
 from tbtui.journal.figures import planned_steps
+from tbtui.journal.metrics import dead_times
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
 from tbtui.paths import PathError, expanded
 
@@ -148,30 +149,8 @@ def _summary(run: RunDirectory, db: Database, *, live: bool) -> RunSummary:
         evaluations[0] if evaluations else None,
         evaluations[-1] if evaluations else None,
         rollouts,
-        _dead_sec(db) if continued is not None else 0.0,
+        sum(seconds for _, seconds in dead_times(db)) if continued is not None else 0.0,
     )
-
-
-def _dead_sec(db: Database) -> float:
-    """About what `Downtime` says: a process's first event is the phase before it goes on."""
-    (pid,) = db.row(f"SELECT {in_body('$.pid')} FROM events WHERE kind = 'run_started'")
-    seconds = 0.0
-    for seq, own in db.rows(
-        f"SELECT seq, {in_body('$.pid')} FROM events WHERE kind = 'run_continued' ORDER BY seq"
-    ):
-        first = db.row(
-            "SELECT seq, time FROM events WHERE kind = 'run_phase_changed' AND seq < ?"
-            " ORDER BY seq DESC LIMIT 1",
-            (seq,),
-        )
-        last = first and db.row(
-            "SELECT time FROM events WHERE seq < ? ORDER BY seq DESC LIMIT 1", (first[0],)
-        )
-        # One that has lost its policy goes on in the same process.
-        if first and last and own != pid:
-            seconds += max(0.0, first[1] - last[0])
-        pid = own
-    return seconds
 
 
 def _body(

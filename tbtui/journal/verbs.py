@@ -90,6 +90,8 @@ class RunVerb:
 _ALL = frozenset(TrialPhase)
 _LIVE = _ALL - {TrialPhase.FINISHED}
 _AT_WORK = _LIVE - {TrialPhase.QUEUED, TrialPhase.VERIFYING, TrialPhase.TEARDOWN}
+_HELD = _AT_WORK | {TrialPhase.QUEUED}
+"""A queued one pauses at its first turn."""
 _OVER = frozenset({TrialPhase.FINISHED})
 
 _NOTHING_LEFT: Mapping[TrialPhase, str] = MappingProxyType(
@@ -125,8 +127,8 @@ _PRIME_RL_TYPES = (
 TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
     {
         "pause": Verb(
-            "Pause it at the end of its turn; its time stands still.",
-            _AT_WORK,
+            "Pause it at the end of its turn, a queued one at its first; its time stands still.",
+            _HELD,
             "trial_paused",
             already=(lambda it: it.paused, "{trial} is paused already"),
             opposite="resume",
@@ -141,7 +143,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
         ),
         "resume": Verb(
             "Let it go on.",
-            _AT_WORK,
+            _HELD,
             "trial_resumed",
             refused=(
                 (

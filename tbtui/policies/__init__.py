@@ -1,0 +1,41 @@
+"""A kind of policy (`policy=`): how settings make one, and which of them it refuses.
+
+Nothing heavy is imported here, or by a kind's `__init__.py`: settings are checked before the first
+frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tbtui.config import RunConfig
+    from tbtui.config.problems import Problem
+    from tbtui.policies.base import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of policy."""
+
+    make: Callable[[RunConfig, IO[bytes]], Policy]
+    """The policy that the settings describe, not started yet; its log goes to the file."""
+    problems: Callable[[RunConfig], Iterable[Problem]]
+    """What the settings ask for and this kind can't do, as far as that is known before it has
+    started. What depends on the model or the server is `PolicyInfo`'s to say."""
+    address: tuple[str, str] | None = None
+    """The setting of its server's address, which other kinds don't take, and what such a server is
+    called."""
+
+
+def off_policy_temperature(config: RunConfig, who: str) -> Iterator[Problem]:
+    """For a policy that trains: its log-probabilities are those of temperature 1."""
+    from tbtui.config.problems import warning
+
+    if config.step_limit != 0 and config.temperature != 1:
+        yield warning(
+            f"temperature={config.temperature:g}: {who} trains on log-probabilities at temperature"
+            " 1, so what was sampled at another one is off-policy"
+        )

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies import local, tinker, vllm
-from tbtui.policies.backend import Backend
+from tbtui.policies import Backend, local, tinker, vllm
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig

@@ -1,4 +1,4 @@
-"""What every policy checks of a sampling request or of its server's models; counts of its work."""
+"""What policies have in common: settings of a served model, checks of requests, counts of work."""
 
 from __future__ import annotations
 
@@ -13,15 +13,52 @@ from tbtui.policies.base import (
     Activity,
     ContextOverflowError,
     PolicyError,
+    PolicyInfo,
     PolicyRefusedError,
     PolicyStatus,
     Sample,
     SampleRequest,
+    Thinking,
 )
+from tbtui.policies.meter import LATENCIES_KEPT
 from tbtui.server_status import ServerStatus
 
-LATENCIES_KEPT = 256
 _MODELS_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The settings of a run that a policy on a server needs, under their own names."""
+
+    model_name: str
+    """As the server calls it; for training a base model, else perhaps a LoRA adapter."""
+    base_url: str | None = None
+    """None: from the environment, as the server's own clients do, else their default."""
+    context_limit: int | None = None
+    """Tokens; None: all that the server allows for the model."""
+    tokenizer: str | None = None
+    """Directory, or name on the Hugging Face hub; None: what the server names."""
+    renderer: str = "template"
+    thinking: Thinking = "keep"
+
+
+class Startable[R]:
+    """What is known of a policy once it has started."""
+
+    _info: PolicyInfo | None = None
+    _renderer: R | None = None
+
+    @property
+    def info(self) -> PolicyInfo:
+        if self._info is None:
+            raise PolicyError("the policy has not been started")
+        return self._info
+
+    @property
+    def renderer(self) -> R:
+        if self._renderer is None:
+            raise PolicyError("the policy has not been started")
+        return self._renderer
 
 
 def context_limit(served: int | None, setting: int | None, model: str, server: str) -> int:

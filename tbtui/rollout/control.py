@@ -42,6 +42,7 @@ from tbtui.rollout.messages import (
     PhaseEntered,
     TakenOver,
 )
+from tbtui.terminal import reason
 
 ANSWER_SEC = 30.0
 """How long a sandbox may take to freeze or to thaw."""
@@ -329,7 +330,7 @@ class TrialControl:
             self._freezing = False
             if self._pauses_to_freeze:
                 self._resume()
-            self._refuse("freeze", _one_line(error))
+            self._refuse("freeze", reason(error))
 
     async def _continue_processes(self, sandbox: Sandbox) -> None:
         for _ in range(_THAW_ATTEMPTS):
@@ -337,7 +338,7 @@ class TrialControl:
             if error is None:
                 self._stuck = None
                 break
-            self._stuck = _one_line(error)
+            self._stuck = reason(error)
             _log.warning("%s: not thawed: %s", self._trial, self._stuck)
         self._frozen = False
 
@@ -414,7 +415,3 @@ async def _attempt(operation: Coroutine[Any, Any, None]) -> Exception | None:
     if error is not None and not isinstance(error, Exception):
         raise error
     return error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from tbtui.journal.typed import Typed
+from tbtui.journal.commands import Typed
 from tbtui.rollout.messages import FromWorker, KeysTyped, TypeKeys
+from tbtui.terminal import one_line
 
 ANSWER_SEC = 10.0
 """How long the terminal may take for one key or paste, in wall time: the trial's clocks stand."""
 MAX_WAITING = 1000
-"""Commands that wait for their turn, of at most `journal.typed.MAX_TYPED_BYTES` each."""
+"""Commands that wait for their turn, of at most `journal.commands.MAX_TYPED_BYTES` each."""
 
 _log = logging.getLogger(__name__)
 
@@ -106,5 +107,5 @@ class Keyboard:
             sending.result()
         except (RuntimeError, OSError) as error:
             _log.info("%s: not typed: %s", self._trial, error)
-            return " ".join(str(error).split())
+            return one_line(str(error))
         return ""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tbtui.awake import AwakeLoop
+from tbtui.journal.commands import Typed, as_sent
 from tbtui.journal.events import TrialPhase
-from tbtui.journal.typed import Typed, as_sent
 from tbtui.rollout.budget import Budget, Stopwatch
 from tbtui.rollout.control import TrialControl
 from tbtui.rollout.keyboard import Keyboard

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tbtui.journal.commands import Typed
 from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialPhase
-from tbtui.journal.typed import Typed
 from tbtui.rollout.verifier_fault import VerifierFault
 
 FinishReason = Literal[
@@ -336,8 +336,6 @@ class TrialDone:
 class Heartbeat:
     """Once a second."""
 
-    trials: int
-    loop_lag_sec: float
     rss_mb: float = 0.0
     """Resident memory of the worker."""
     left_behind: int = 0

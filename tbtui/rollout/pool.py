@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tbtui.errors import UserError
-from tbtui.ipc import Channel, ChannelClosedError, spawn, wait_for_exit
+from tbtui.ipc import Channel, ChannelClosedError, exit_words, spawn, wait_for_exit
 from tbtui.rollout.environments.leftovers import reap_leftovers
 from tbtui.rollout.messages import (
     Completion,
@@ -309,7 +309,7 @@ class WorkerPool:
             why = worker.recycle_reason or "no longer needed"
             self._on_recycled(WorkerRecycledInfo(worker.number, worker.process.pid, why))
             return
-        reason = worker.killed_for or _how_it_ended(worker.process)
+        reason = worker.killed_for or exit_words(worker.process.returncode)
         _log.warning("rollout worker %d lost: %s", worker.number, reason)
         if not worker.ready:
             self._failed_starts += 1
@@ -423,13 +423,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # it leads a process group of its own
-
-
-def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
-    status = process.returncode
-    if status is not None and status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    return f"ended with exit status {status}"
 
 
 def _last_line(log: Path) -> str:

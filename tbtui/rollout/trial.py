@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,12 @@ from harbor.models.trial.config import (
     TrialConfig,
     VerifierConfig,
 )
-from harbor.models.trial.result import ExceptionInfo, TrialResult
+from harbor.models.trial.result import TrialResult
 from harbor.trial.errors import VerifierTimeoutError
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 from harbor.trial.trial import Trial
 
 from tbtui.journal.events import TrialPhase
-from tbtui.journal.vocabulary import MAX_REWARD, is_reward
 from tbtui.paths import open_plain
 from tbtui.rollout.budget import is_starved
 from tbtui.rollout.disk import tidy
@@ -43,15 +42,19 @@ from tbtui.rollout.starvation import MachineStarvedError, Starvation
 from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
 from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, PROBE_SEC, answers
 from tbtui.rollout.verifier import IMPORT_PATH as VERIFIER_IMPORT_PATH
-from tbtui.rollout.verifier import NO_VERDICT, VerifierDisturbedError, clean_for_verifier
-from tbtui.rollout.verifier_fault import VerifierFault, find_fault
+from tbtui.rollout.verifier import (
+    UNKNOWN_REWARD,
+    clean_for_verifier,
+    fault_of,
+    step_without_verdict,
+    verdict_of,
+    within_sandbox,
+)
 
 VERIFIER_OUTPUT_CHARS = 4_000
 _EXAMINED_CHARS = 1 << 16
 """Bytes of each end of the verifier's output: where its set-up begins and where its tests end."""
 _MESSAGE_CHARS = 2_000
-_UNKNOWN_REWARD = "UnknownRewardError"
-_NO_VERDICT = frozenset([_UNKNOWN_REWARD, *(error.__name__ for error in NO_VERDICT)])
 _NEVER_SEC = 1e8
 """Harbor always sets a time limit for the agent; ours counts active seconds only."""
 PATIENCE = Patience()
@@ -345,19 +348,19 @@ class _TrialRun:
         ):
             kind = result.exception_info.exception_type
             message = result.exception_info.exception_message
-        verdict, complaint = _verdict(result)
+        verdict, complaint = verdict_of(result)
         stage = link.stage
-        if kind is None and (step := _step_without_verdict(result)) is not None:
+        if kind is None and (step := step_without_verdict(result)) is not None:
             verdict, stage = None, "verifier"
             kind, message = step.exception_type, step.exception_message
         if complaint is not None and kind is None:
-            kind, message, stage = _UNKNOWN_REWARD, complaint, "verifier"
+            kind, message, stage = UNKNOWN_REWARD, complaint, "verifier"
         finish = "sandbox_lost" if self._sandbox_lost and verdict is None else notes.finish
         if kind == VerifierTimeoutError.__name__ and (starved := self._verifier_starved()):
             finish, kind, message = "sandbox_lost", MachineStarvedError.__name__, starved
         printed = _ends(self._trial.paths.test_stdout_path) if self._trial else ""
         offline = self._trial is not None and _offline(self._trial.agent_environment)
-        fault = _disturbance(kind, message) or find_fault(printed) or _silence(kind, message)
+        fault = fault_of(kind, message, printed)
         return TrialFacts(
             finish=finish,
             turns=notes.turns,
@@ -372,7 +375,7 @@ class _TrialRun:
             seconds=link.watch.seconds(),
             verifier_output=printed[-VERIFIER_OUTPUT_CHARS:],
             verifier_fault=fault,
-            within_sandbox=fault is not None and _within_sandbox(fault, kind, offline=offline),
+            within_sandbox=fault is not None and within_sandbox(fault, kind, offline=offline),
             offline=offline,
             lasting=kind == UnbuildableError.__name__,
             given_back_sec=link.budget.given_back,
@@ -388,35 +391,6 @@ class _TrialRun:
         return f"others kept the CPU from its verifier for {lost:.0f} s of {limit:.0f} s"
 
 
-def _disturbance(exception: str | None, message: str | None) -> VerifierFault | None:
-    """A test script that did not come to its own end."""
-    if exception != VerifierDisturbedError.__name__:
-        return None
-    return VerifierFault("disturbed", message or "", network=False)
-
-
-def _within_sandbox(fault: VerifierFault, exception: str | None, *, offline: bool) -> bool:
-    # A script that ends without a verdict may have met a network or a machine in trouble. Without a
-    # network, and with memory to be had, nothing but its sandbox is left.
-    silent = exception in _NO_VERDICT and offline and not fault.network
-    return fault.kind == "disturbed" or silent
-
-
-def _step_without_verdict(result: TrialResult | None) -> ExceptionInfo | None:
-    """Why a step has none. Harbor's mean over the other steps is no verdict on the trial."""
-    for step in (result.step_results or ()) if result is not None else ():
-        if step.verifier is not None and step.verifier_result is None:
-            return step.exception_info
-    return None
-
-
-def _silence(exception: str | None, message: str | None) -> VerifierFault | None:
-    """A verifier that ended and wrote no verdict, or none that can be read."""
-    if exception not in _NO_VERDICT:
-        return None
-    return VerifierFault("tests", f"{exception}: {(message or '').partition(' at ')[0]}", False)
-
-
 def _forget_loggers(trial: str) -> None:
     """Harbor makes loggers named after each trial, and `logging` keeps every logger for ever."""
     known = logging.root.manager.loggerDict
@@ -426,23 +400,6 @@ def _forget_loggers(trial: str) -> None:
         if isinstance(logger, logging.Logger):
             for placeholder in placeholders:
                 placeholder.loggerMap.pop(logger, None)
-
-
-def _verdict(result: TrialResult | None) -> tuple[float | None, str | None]:
-    """The verifier's reward, or None and, if it did speak, why that is no verdict."""
-    if result is None or result.verifier_result is None:
-        return None, None
-    rewards: Mapping[str, float] = result.verifier_result.rewards or {}
-    if "reward" in rewards:
-        verdict = float(rewards["reward"])
-    elif len(rewards) == 1:
-        (verdict,) = map(float, rewards.values())
-    else:
-        named = ", ".join(rewards) or "none"
-        return None, f"the verifier must give one reward or name one `reward`; it gave: {named}"
-    if not is_reward(verdict):
-        return None, f"the verifier's reward is {verdict:g}; rewards are within ±{MAX_REWARD:,.0f}"
-    return verdict, None
 
 
 def _ends(path: Path) -> str:

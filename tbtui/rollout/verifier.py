@@ -10,6 +10,7 @@ says what was seen; `verdict_check` finds out whose doing it was.
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, override
 
@@ -21,6 +22,7 @@ from harbor.models.task.verifier_mode import (
     resolve_task_verifier_mode,
 )
 from harbor.models.trial.paths import EnvironmentPaths
+from harbor.models.trial.result import ExceptionInfo, TrialResult
 from harbor.models.verifier.result import VerifierResult
 from harbor.trial.trial import Trial
 from harbor.utils.scripts import quote_shell_arg
@@ -33,10 +35,12 @@ from harbor.verifier.verifier import (
     VerifierOutputParseError,
 )
 
+from tbtui.journal.vocabulary import MAX_REWARD, is_reward
 from tbtui.rollout.environments.abilities import EndsProcesses, KnowsItsRoom, WatchesScripts
 from tbtui.rollout.environments.commands import ScriptEnd
 from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
+from tbtui.rollout.verifier_fault import VerifierFault, find_fault
 
 IMPORT_PATH = "tbtui.rollout.verifier:WatchedVerifier"
 _OWN_MODULES = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(EnvironmentPaths().tests_dir)}
@@ -45,6 +49,8 @@ otherwise. Its working directory may hold the agent's artifacts: `/app/json.py` 
 Python's. The first also takes away the directory of the script that is run; the second gives back
 that of the tests."""
 NO_VERDICT = (RewardFileNotFoundError, RewardFileEmptyError, VerifierOutputParseError)
+UNKNOWN_REWARD = "UnknownRewardError"
+_SILENT = frozenset([UNKNOWN_REWARD, *(error.__name__ for error in NO_VERDICT)])
 
 
 class VerifierDisturbedError(Exception):
@@ -213,3 +219,48 @@ def _looking(directory: PurePath, os: TaskOS) -> str:
         f"cd -P {place} || exit 2; for entry in * .[!.]* ..?*; do"
         ' if [ -e "$entry" ] || [ -L "$entry" ]; then echo "$entry"; exit 1; fi; done'
     )
+
+
+def verdict_of(result: TrialResult | None) -> tuple[float | None, str | None]:
+    """The verifier's reward, or None and, if it did speak, why that is no verdict."""
+    if result is None or result.verifier_result is None:
+        return None, None
+    rewards: Mapping[str, float] = result.verifier_result.rewards or {}
+    if "reward" in rewards:
+        verdict = float(rewards["reward"])
+    elif len(rewards) == 1:
+        (verdict,) = map(float, rewards.values())
+    else:
+        named = ", ".join(rewards) or "none"
+        return None, f"the verifier must give one reward or name one `reward`; it gave: {named}"
+    if not is_reward(verdict):
+        return None, f"the verifier's reward is {verdict:g}; rewards are within ±{MAX_REWARD:,.0f}"
+    return verdict, None
+
+
+def step_without_verdict(result: TrialResult | None) -> ExceptionInfo | None:
+    """Why a step has none. Harbor's mean over the other steps is no verdict on the trial."""
+    for step in (result.step_results or ()) if result is not None else ():
+        if step.verifier is not None and step.verifier_result is None:
+            return step.exception_info
+    return None
+
+
+def fault_of(exception: str | None, message: str | None, printed: str) -> VerifierFault | None:
+    """What says that the verifier could not work: its exception, or what it printed."""
+    if exception == VerifierDisturbedError.__name__:
+        return VerifierFault("disturbed", message or "", network=False)
+    if fault := find_fault(printed):
+        return fault
+    if exception in _SILENT:  # it ended and wrote none, or none that can be read
+        evidence = f"{exception}: {(message or '').partition(' at ')[0]}"
+        return VerifierFault("tests", evidence, network=False)
+    return None
+
+
+def within_sandbox(fault: VerifierFault, exception: str | None, *, offline: bool) -> bool:
+    """Whether nothing outside the sandbox can have caused the fault."""
+    # A script that ends without a verdict may have met a network or a machine in trouble. Without a
+    # network, and with memory to be had, nothing but its sandbox is left.
+    silent = exception in _SILENT and offline and not fault.network
+    return fault.kind == "disturbed" or silent

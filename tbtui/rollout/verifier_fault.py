@@ -98,11 +98,6 @@ class VerifierFault:
     """A network that did not answer is among what was found."""
 
 
-def had_results(output: str) -> bool:
-    """Whether some test had a result: the script got as far as running its tests."""
-    return _RESULTS.search(_plain(output)) is not None
-
-
 def find_fault(output: str) -> VerifierFault | None:
     """The first kind of fault in the table that `output` shows, or None.
 

@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, assert_never
@@ -51,7 +50,6 @@ from tbtui.rollout.verdict_check import RunTrial, VerdictChecks
 HEARTBEAT_SEC = 1.0
 CLEAN_UP_SEC = 15.0
 """How long a worker that leaves may take to tear its sandboxes down."""
-_LAG_SAMPLES = 10
 _REQUESTS_PER_WORKER = 1 << 40
 
 _log = logging.getLogger(__name__)
@@ -166,19 +164,14 @@ class Worker:
         task.cancel()
 
     async def _beat(self) -> None:
-        interval = HEARTBEAT_SEC / _LAG_SAMPLES
         loop = asyncio.get_running_loop()
         asleep = 0.0
         while True:
-            lag = 0.0
-            for _ in range(_LAG_SAMPLES):
-                due = time.monotonic() + interval
-                await asyncio.sleep(interval)
-                lag = max(lag, time.monotonic() - due)
+            await asyncio.sleep(HEARTBEAT_SEC)
             if isinstance(loop, AwakeLoop) and (now := loop.clock.asleep()) > asleep:
                 _log.warning("nothing ran for %.0f s; no trial is charged for them", now - asleep)
                 asleep = now
-            self._post(Heartbeat(len(self._tasks), lag, _resident_mb(), len(self._left_behind)))
+            self._post(Heartbeat(_resident_mb(), len(self._left_behind)))
 
     async def _clean_up(
         self, helpers: Sequence[asyncio.Task[None]], spared: set[asyncio.Task[Any]]

@@ -19,13 +19,13 @@ from textual.drivers.web_driver import WebDriver
 
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, writer
+from tbtui.paths import config_dir, state_dir
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.lifecycle import FAILED
 from tbtui.ui.services import Services, WatchedRun
 from tbtui.ui.terminal.tty import output_to
 from tbtui.ui.user import Preferences, User
-from tbtui.user_dirs import config_dir, state_dir
 
 if TYPE_CHECKING:
     from tbtui.ui.runs import ReplayedRun

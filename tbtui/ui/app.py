@@ -9,15 +9,15 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from tbtui.paths import config_dir, state_dir
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.lifecycle import FAILED
 from tbtui.ui.notifications import RESTORE_TITLE
 from tbtui.ui.services import NO_SERVICES, RunHost, Services
 from tbtui.ui.terminal.tty import output_to, wait_for_hangup
 from tbtui.ui.user import User
-from tbtui.user_dirs import config_dir, state_dir
 
 if TYPE_CHECKING:
     from tbtui.ui.runs import ReplayedRun
@@ -72,6 +72,8 @@ def run_app(
             f"stopped and cleaned up; details: {host.directory.log}",
             FAILED,
         )
+    if app.lifecycle.follow_up:
+        _become(app.lifecycle.follow_up, str(host.directory.path))
     if host.outlives and app.lifecycle.left:
         return app.lifecycle.exit_code
     if app.lifecycle.insisted:
@@ -102,6 +104,12 @@ async def _run(app: TbtuiApp) -> None:
 async def _hang_up_when_gone(app: TbtuiApp) -> None:
     await wait_for_hangup(sys.stdin.fileno())
     app.lifecycle.hang_up()
+
+
+def _become(*command: str) -> NoReturn:
+    """Go on as another tbtui command: the run has ended, and its processes with it."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "tbtui", *command])
 
 
 def _restore_title() -> None:

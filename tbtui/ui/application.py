@@ -11,18 +11,21 @@ from textual import events
 from textual.dom import DOMNode
 from textual.worker import Worker, WorkerState
 
+from tbtui.journal.commands import RUN
 from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.base_app import BaseApp
 from tbtui.ui.context import ScopedScreen
 from tbtui.ui.frames import FrameLoop, IdleCollector
 from tbtui.ui.input.abilities import Abilities, tour_lines
 from tbtui.ui.input.keys import Key, Scope, bindings
+from tbtui.ui.jumping import Jumps
 from tbtui.ui.lifecycle import Lifecycle
 from tbtui.ui.notifications import Attention
 from tbtui.ui.opening import OpenRuns, TrialScreens, browse_tasks
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.timeline import TimelinePane, TransportLine
+from tbtui.ui.presence import Presence
 from tbtui.ui.runs import LiveRun, OpenRun
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
@@ -31,16 +34,19 @@ from tbtui.ui.services import NO_SERVICES, RunHost, Services
 from tbtui.ui.steering import ReviewDecisions, Steering
 from tbtui.ui.transport import Go, Transport
 from tbtui.ui.user import frames_per_second
-from tbtui.view.listing import Listing
+from tbtui.view.listing import Filter, Listing
 from tbtui.view.state import TrialView
 
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
 
+    from tbtui.journal.rundir import RunDirectory
     from tbtui.ui.context import ControllerContext
     from tbtui.ui.runs import ReplayedRun
+    from tbtui.ui.screens.diagnosis import DiagnosisScreen
     from tbtui.ui.screens.runs import RunsScreen
     from tbtui.ui.screens.search import SearchScreen
+    from tbtui.ui.tour import Tour
     from tbtui.ui.user import User
 
 
@@ -79,12 +85,17 @@ class TbtuiApp(BaseApp[int]):
         self.lifecycle = Lifecycle(self)
         self.transport = Transport(self)
         self.logs_dirs = (host.directory.path.parent,)
+        self.marked_runs: list[RunDirectory] = []
         self.selection = Selection()
         self.listing = Listing(order=self.user.preferences.order)
         self.steering = Steering(self)
         self.decisions = ReviewDecisions(self, self.steering)
+        self.presence = Presence(monotonic)
         self.attention = Attention(
-            self.write_escape, self.user.settings.notify, from_start=not host.outlives
+            self.write_escape,
+            self.user.settings.notify,
+            from_start=not host.outlives,
+            watching=lambda: self.presence.watching,
         )
         self._fps = fps or frames_per_second(str(self.user.settings.fps))
         self._monotonic = monotonic
@@ -93,6 +104,8 @@ class TbtuiApp(BaseApp[int]):
             self, self.lifecycle, self.steering, self.attention, self._fps, prepared=not live
         )
         self.trial_screens = TrialScreens(self)
+        self.jumps = Jumps(self)
+        self.tour: Tour | None = None
         self._first_trial = trial
         self._live = live
 
@@ -166,12 +179,20 @@ class TbtuiApp(BaseApp[int]):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
             self.idle_collector.note_input()
+        elif isinstance(event, events.AppBlur):
+            self.presence.leave(self.own.run.state)
+        elif isinstance(event, events.AppFocus) and (
+            news := self.presence.come_back(self.own.run.state)
+        ):
+            self.notify(news, title="While you were away", timeout=15, topic="away")
         await super().on_event(event)
 
     def tick(self) -> None:
         """Read on and draw."""
         self.transport.pass_time(self._monotonic())
         self.frames.tick()
+        if self.tour is not None:
+            self.tour.look()
 
     def _beat(self) -> None:
         self.tick()
@@ -214,6 +235,7 @@ class TbtuiApp(BaseApp[int]):
             self.open_runs.showing_other,
             self.services.guest,
             self.services.library is not None,
+            self.services.settings is not None,
         )
 
     def keys_met(self, keys: Iterable[Key]) -> list[Key]:
@@ -300,6 +322,10 @@ class TbtuiApp(BaseApp[int]):
     def action_pause_run(self) -> None:
         self.steering.ask_run()
 
+    def action_full_speed(self) -> None:
+        """End the slow beginning of a paced run."""
+        self.steering.submit("set", RUN, "full speed", arguments={"pace_sec": 0})
+
     def action_take_controls(self) -> None:
         self.steering.take_controls()
 
@@ -315,6 +341,21 @@ class TbtuiApp(BaseApp[int]):
 
         if not isinstance(self.screen, CommandScreen):
             self.push_screen(CommandScreen())
+
+    def action_diagnosis(self) -> None:
+        """Show what is wrong with the run."""
+        from tbtui.ui.screens.diagnosis import DiagnosisScreen
+
+        if not isinstance(self.screen, DiagnosisScreen):
+            self.push_screen(DiagnosisScreen())
+
+    def on_diagnosis_screen_wanted(self, event: DiagnosisScreen.Wanted) -> None:
+        """Show only some trials in the cockpit."""
+        self.listing.filter = Filter(only=event.trials)
+        self.selection.follow()
+        while len(self.screen_stack) > 2:
+            self.pop_screen()
+        self.redraw_all()
 
     def action_leave(self) -> None:
         self.lifecycle.leave()
@@ -362,6 +403,16 @@ class TbtuiApp(BaseApp[int]):
     def action_own_run(self) -> None:
         self.open_runs.show(self.own)
 
+    def action_charts(self) -> None:
+        """Draw metrics of the shown run and of marked ones."""
+        from tbtui.ui.screens.charts import ChartScreen
+
+        if any(isinstance(screen, ChartScreen) for screen in self.screen_stack):
+            while not isinstance(self.screen, ChartScreen):
+                self.pop_screen()
+        else:
+            self.push_screen(ChartScreen())
+
     def action_search(self) -> None:
         """Look for a text in the shown run."""
         from tbtui.ui.screens.search import SearchScreen
@@ -382,14 +433,58 @@ class TbtuiApp(BaseApp[int]):
         self._open_trial(hit.trial, hit.turn)
 
     def action_browse_tasks(self) -> None:
-        browse_tasks(self)
+        screen = self.screen
+        chosen = screen.chosen_trial if isinstance(screen, LiveScreen) else None
+        chosen = chosen or (None if self.selection.following else self.selection.trial)
+        trial = self.live_run.state.trials.get(chosen) if chosen is not None else None
+        self.browse_tasks("" if trial is None else trial.task)
+
+    def browse_tasks(self, task: str = "") -> None:
+        browse_tasks(self, task)
+
+    def action_jump(self) -> None:
+        """Find anything by its name, and go there."""
+        self.jumps.ask()
+
+    def show_trial(self, trial: str) -> None:
+        self._open_trial(trial)
+
+    def action_settings(self) -> None:
+        self.show_settings()
+
+    def show_settings(self, name: str = "") -> None:
+        """Show the run's settings, at the one of this name."""
+        from tbtui.ui.screens.settings import SettingsScreen
+
+        if isinstance(self.screen, SettingsScreen):
+            self.screen.choose(name)
+        elif (make := self.services.settings) is not None:
+            self.push_screen(SettingsScreen(make, name))
 
     def action_tour(self) -> None:
-        """Show the lines for newcomers; they take no focus and disappear by themselves."""
+        """Begin the guided tour, or go to its next stop; of a run that can't be steered from here,
+        show the lines for newcomers, which disappear by themselves."""
+        if self.tour is not None and self.tour.on:
+            self.tour.skip()
+        elif self.own is self.shown and not self.shown.refusal:
+            from tbtui.ui.tour import Tour
+
+            self.tour = Tour(self, self.frames.selected)
+            self.call_after_refresh(self.tour.look)
+        else:
+            self._show_five_lines()
+
+    def end_tour(self) -> bool:
+        if self.tour is None or not self.tour.on:
+            return False
+        self.tour.end()
+        return True
+
+    def _show_five_lines(self) -> None:
         lines = tour_lines(self.user.keys, self.abilities)
         self.notify(
             "\n".join(lines),
-            title="In five lines",
+            title="Getting started",
             timeout=30,
             topic="tour",
             # With the run what its keys can do may end, or another run be shown.

@@ -17,7 +17,7 @@ from textual.widgets import Input
 from tbtui.resources import guide_pages, themes_dir
 from tbtui.ui.drawing.text import first_line, visible, visible_lines
 from tbtui.ui.input.abilities import perform
-from tbtui.ui.input.keys import Key, Scope, bindings_of
+from tbtui.ui.input.keys import CLOCKED, Key, Scope, bindings_of
 from tbtui.ui.library import Start, TaskLibrary
 from tbtui.ui.notifications import TopicNotification, displaced, outdated
 from tbtui.ui.textual_seam import LeanApp
@@ -171,6 +171,18 @@ class BaseApp[Result](LeanApp[Result]):
         except OSError as error:
             self.log.warning(f"preferences can't be kept: {error}")
 
+    @property
+    def theme_names(self) -> Sequence[str]:
+        return list(self._palettes)
+
+    def keys_here(self) -> Sequence[Key]:
+        """Return the keys that the screen has now."""
+        from tbtui.ui.context import ScopedScreen
+
+        screen = self.screen
+        scopes = (*screen.SCOPES, "panes") if isinstance(screen, ScopedScreen) else ("everywhere",)
+        return self.keys_on_screen(*scopes)
+
     def action_next_theme(self) -> None:
         names = list(self._palettes)
         here = names.index(self.theme) if self.theme in names else -1
@@ -182,10 +194,14 @@ class BaseApp[Result](LeanApp[Result]):
 
     def action_help(self) -> None:
         from tbtui.ui.context import ScopedScreen
-        from tbtui.ui.screens.dialogs import HelpDialog
+        from tbtui.ui.screens.help import HelpDialog
 
         here = self.screen.SCOPES if isinstance(self.screen, ScopedScreen) else ()
-        self.push_screen(HelpDialog(self.keys_met(self.user.keys.keys), here))
+        clock: tuple[Scope, ...] = () if CLOCKED.isdisjoint(here) else ("replay",)
+        own = [scope for scope in here if scope != "everywhere"]
+        self.push_screen(
+            HelpDialog(self.keys_met(self.user.keys.keys), (*own, *clock, "everywhere"))
+        )
 
     def show_guide(self, page: str = "index") -> None:
         """Show a page of the guide over what is shown now."""
@@ -201,10 +217,7 @@ class BaseApp[Result](LeanApp[Result]):
             self.push_screen(CommandPalette(id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        from tbtui.ui.context import ScopedScreen
-
-        scopes = (*screen.SCOPES, "panes") if isinstance(screen, ScopedScreen) else ("everywhere",)
-        for key in self.keys_on_screen(*scopes):
+        for key in self.keys_here():
             if not key.palette:
                 continue
             yield SystemCommand(

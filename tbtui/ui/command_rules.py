@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tbtui.journal.verbs import TRIAL_VERBS, already_so, refusal
-from tbtui.journal.vocabulary import CommandVerb
+from tbtui.journal.vocabulary import CommandVerb, TrialPhase
 from tbtui.ui.input.keys import Key
+from tbtui.view.current import attempts
 from tbtui.view.standing import standing
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.waiting import verb_words
@@ -34,6 +35,10 @@ _VERBS: dict[str, CommandVerb] = {
 """Id of a key that is for a trial -> what it asks of it."""
 
 
+_OF_A_TRIAL = frozenset({"open", "group", "trial-group"})
+"""Ids of further keys that need one."""
+
+
 def keys_that_work(keys: Iterable[Key], trial: TrialView | None, state: RunState) -> list[Key]:
     """Leave out keys that would be refused for the trial, or the run, as it stands; name each for
     what it does now."""
@@ -41,6 +46,11 @@ def keys_that_work(keys: Iterable[Key], trial: TrialView | None, state: RunState
     for key in keys:
         if key.id == "pause-run" and state.paused:
             working.append(replace(key, label="resume run"))
+        elif key.id in _OF_A_TRIAL and trial is None:
+            continue
+        elif key.id == "attempt":
+            if trial is not None and len(attempts(trial, state)) > 1:
+                working.append(key)
         elif (verb := _VERBS.get(key.id)) is None:
             working.append(key)
         elif trial is not None and not isinstance(meant := verb_meant(verb, trial, state), Refusal):
@@ -52,6 +62,8 @@ def verb_meant(key: CommandVerb, trial: TrialView, state: RunState) -> CommandVe
     """The verb that a key means for a trial as it stands: `pause` on a paused one is `resume`."""
     opposite = TRIAL_VERBS[key].opposite
     meant = opposite if opposite and already_so(key, standing(trial, state)) else key
+    if trial.pending == meant == "pause" and trial.phase is TrialPhase.QUEUED:
+        meant = "resume"
     if trial.pending == meant:
         return Refusal(f"{verb_words(meant)} is under way")
     why = why_not(meant, trial, state)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
     from textual.worker import Worker
 
+    from tbtui.journal.rundir import RunDirectory
     from tbtui.journal.vocabulary import CommandVerb
     from tbtui.ui.input.keys import Key, Scope
     from tbtui.ui.runs import LiveRun, OpenRun
@@ -89,6 +90,12 @@ class StepDecisions(Protocol):
     def always(self, step: int, trial: ReviewedTrial) -> None: ...
 
 
+class ReplayClock(Protocol):
+    """The clock of a replayed run, as far as others move it."""
+
+    def to_step(self, step: int) -> None: ...
+
+
 class RunContext(AppContext, Protocol):
     """The app on a run: what its screens may use."""
 
@@ -98,6 +105,11 @@ class RunContext(AppContext, Protocol):
     @property
     def live_run(self) -> LiveRun:
         """The shown run's state and files."""
+        ...
+
+    @property
+    def marked_runs(self) -> list[RunDirectory]:
+        """Runs that charts draw beside the shown one."""
         ...
 
     @property
@@ -115,6 +127,14 @@ class RunContext(AppContext, Protocol):
 
     def action_go(self, what: Any, amount: int) -> None:
         """Move a replay's clock."""
+        ...
+
+    def show_settings(self, name: str = "") -> None:
+        """Show the run's settings, at the one of this name."""
+        ...
+
+    def end_tour(self) -> bool:
+        """Leave the guided tour; False: nobody is on it."""
         ...
 
     def action_open_group(self) -> None:
@@ -154,6 +174,10 @@ class ControllerContext(RunContext, Protocol):
 
     def moved(self) -> None:
         """Show at once the place that a replay's clock was moved to."""
+        ...
+
+    def action_runs(self) -> None:
+        """Show live and past runs."""
         ...
 
     def start_over(self, *, another: bool) -> None:
@@ -196,6 +220,26 @@ class ControllerContext(RunContext, Protocol):
     def call_later(self, callback: Callable[[], None]) -> bool: ...
 
     def copy_to_clipboard(self, text: str) -> None: ...
+
+    @property
+    def theme_names(self) -> Sequence[str]: ...
+
+    @property
+    def transport(self) -> ReplayClock: ...
+
+    def keys_here(self) -> Sequence[Key]:
+        """Return the keys that the screen has now."""
+        ...
+
+    def pop_screen(self) -> object: ...
+
+    def show_trial(self, trial: str) -> None: ...
+
+    def browse_tasks(self, task: str = "") -> None:
+        """Open the task browser, with a text to search for."""
+        ...
+
+    def use_theme(self, name: str) -> None: ...
 
     def exit(self, result: int | None = None, return_code: int = 0) -> None: ...
 

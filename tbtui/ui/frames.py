@@ -63,6 +63,8 @@ class FrameLoop:
         """Import what the first frame could do without; a thread keeps the screen responsive."""
         await asyncio.to_thread(importlib.import_module, "tbtui.journal.reader")
         await asyncio.to_thread(importlib.import_module, "tbtui.view.fold")
+        await asyncio.to_thread(importlib.import_module, "tbtui.view.story")
+        await asyncio.to_thread(importlib.import_module, "tbtui.view.diagnosis.rules")
         self._readable = True
         await asyncio.to_thread(importlib.import_module, "tbtui.ui.terminal.emulator")
         self._terminals = True
@@ -138,10 +140,10 @@ class FrameLoop:
 
     def _trials(self) -> tuple[list[TrialView], list[TrialView]]:
         """Return the trials under way, and those of them that the grid shows, in its order."""
-        app, state = self._app, self._app.live_run.state
-        shown = current_trials(state)
+        app, run = self._app, self._app.live_run
+        shown = current_trials(run.state)
         chosen = None if app.selection.following else app.selection.trial
-        return shown, app.listing.chosen_from(shown, state, chosen)
+        return shown, app.listing.chosen_from(shown, run.state, chosen, run.now)
 
     def _selected(self, shown: list[TrialView], listed: list[TrialView]) -> TrialView | None:
         app, run = self._app, self._app.live_run
@@ -184,7 +186,7 @@ class FrameLoop:
     def _visible_trials(self) -> list[str]:
         screen = self._screen
         if not isinstance(screen, Cockpit):
-            return []
+            return [] if screen is None else list(screen.previewed)
         grid = screen.query_one(TrialGrid)
         return grid.visible_trials() if grid.display else []
 

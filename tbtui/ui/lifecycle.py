@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from textual.worker import Worker, WorkerState
 
+from tbtui.journal.database import JournalError
 from tbtui.ui.context import ControllerContext
+from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.services import RunEnd
 from tbtui.view.estimate import Outlook
 from tbtui.view.waiting import waiting_for
+
+if TYPE_CHECKING:
+    from tbtui.ui.screens.finale import Next
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
@@ -30,6 +35,8 @@ class Lifecycle:
         """The person left before the engine had cleaned up."""
         self.unattended = False
         """The terminal has gone, and the run goes on."""
+        self.follow_up: Literal["", "eval", "replay"] = ""
+        """Command on the run that takes the app's place when it has been left."""
         self._app = app
         self._own = app.own
         self._leaving = False
@@ -84,8 +91,32 @@ class Lifecycle:
                 end.reason, title="The run has failed", severity="error", timeout=12, markup=False
             )
         elif end.status == "finished":
+            app.run_worker(self._show_finale(), name="finale")
+
+    async def _show_finale(self) -> None:
+        """Show what a run has come to, if it has trained and the person is at no dialog."""
+        from tbtui.ui.screens.finale import FinaleDialog, finale
+        from tbtui.view.ending import read_ending
+
+        app, run = self._app, self._own.run
+        try:
+            ending = await asyncio.to_thread(read_ending, self._own.host.directory)
+        except JournalError:
+            ending = None  # the notes have it
+        found = ending and finale(ending, Outlook(run.state, run.now))
+        if found and isinstance(app.screen, LiveScreen) and app.shown is self._own:
+            app.push_screen(FinaleDialog(found), self._go_on)
+        else:
             leaves = f"{app.user.keys.name_of('quit')} leaves"
             app.notify(f"Look around; {leaves}.", title="The run has finished", markup=False)
+
+    def _go_on(self, what: Next | None) -> None:
+        """Do what was chosen when the run had ended."""
+        if what == "compare":
+            self._app.call_later(self._app.action_runs)
+        elif what is not None:
+            self.follow_up = "" if what == "quit" else what
+            self._leave_now()
 
     async def clean_up(self) -> None:
         """End the engine after the app has ended, for whatever reason."""
@@ -107,7 +138,15 @@ class Lifecycle:
             def running() -> int:
                 return len(self._own.run.state.running_trials())
 
-            self._app.push_screen(LeaveDialog(running, self._has_ended), self._answered)
+            self._app.push_screen(
+                LeaveDialog(running, self._has_ended, self._other_way()), self._answered
+            )
+
+    def _other_way(self) -> str:
+        """How to leave a run that is to go on, where its settings let it."""
+        if self._own.run.state.settings.get("on_hangup") != "detach":
+            return ""
+        return "To keep it running, close this terminal's window instead; tbtui attach joins it."
 
     def _has_ended(self) -> bool:
         return self.end is not None

@@ -24,15 +24,22 @@ class Attention:
     """Shows the run's state in the terminal's title, and calls a person when it needs one."""
 
     def __init__(
-        self, write: Callable[[str], None], notify: Notify, *, from_start: bool = False
+        self,
+        write: Callable[[str], None],
+        notify: Notify,
+        *,
+        from_start: bool = False,
+        watching: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
             write: hands escapes to the terminal as they are.
             from_start: all that has happened by the first look is news; else that is the past.
+            watching: whether the terminal has the focus; then the bell is enough.
         """
         self._write = write
         self._notify = notify
+        self._watching = watching
         self._title = ""
         self._alarms: int | None = 0 if from_start else None
         self._known: frozenset[str] = frozenset()
@@ -61,7 +68,7 @@ class Attention:
                 yield need.text
 
     def _call(self, text: str) -> None:
-        if self._notify == "desktop":
+        if self._notify == "desktop" and not self._watching():
             # Whatever is in it can't end the sequence early.
             self._write(f"\x1b]9;tbtui: {visible(text)}{_BELL}")
         if self._notify != "none":

@@ -137,14 +137,14 @@ class TrialScreens:
             self._screen = None
 
 
-def browse_tasks(app: ControllerContext) -> None:
-    """Open the task browser over what is known of the shown run's tasks."""
+def browse_tasks(app: ControllerContext, task: str = "") -> None:
+    """Open the task browser over what is known of the shown run's tasks, at the named one."""
     if (library := app.services.library) is not None:
-        app.run_worker(_browse(app, library), name="browse", exclusive=True)
+        app.run_worker(_browse(app, library, task), name="browse", exclusive=True)
 
 
 async def _browse(
-    app: ControllerContext, make_library: Callable[[RunDirectory], TaskLibrary]
+    app: ControllerContext, make_library: Callable[[RunDirectory], TaskLibrary], task: str
 ) -> None:
     from tbtui.ui.screens.tasks import TaskBrowser
 
@@ -163,4 +163,4 @@ async def _browse(
         app.notify(str(error), severity="warning", timeout=8, markup=False)
         return
     if not isinstance(app.screen, TaskBrowser):
-        app.push_screen(TaskBrowser(library, lambda: app.palette, offer, starts=False))
+        app.push_screen(TaskBrowser(library, lambda: app.palette, offer, starts=False, task=task))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
 from tbtui.ui.services import RunEnd, RunHost
+from tbtui.ui.stories import Stories
 from tbtui.ui.terminal.recordings import ReadLimit, Recordings
 from tbtui.view.state import RunState
 
@@ -36,6 +37,7 @@ class LiveRun:
         self.directory = directory
         self.clock = clock
         self.recordings = Recordings(directory, monotonic)
+        self.stories = Stories(self)
         self.over = False
         """Nobody runs it any more, whether or not its journal says so."""
         self.trouble = ""
@@ -143,6 +145,10 @@ class LiveRun:
 
         return prompt_parts(self._of_call(lambda reader: reader.calls_until(sample)))
 
+    def first_prompt(self, trial: str) -> str:
+        """Text of a trial's first prompt; empty: none is recorded."""
+        return "".join(self._of_call(lambda reader: [reader.first_prompt(trial)]))
+
     def _of_call[T](self, read: Callable[[JournalReader], list[T]]) -> list[T]:
         """What there is of a model call: nothing, where that is corrupt."""
         if self._reader is None:
@@ -230,6 +236,8 @@ class ReplayedRun(LiveRun):
         if bounds is None:
             raise RunDirectoryError(f"{directory.path}: this run has no journal")
         self.playback = Playback(*bounds, position=bounds[0])
+        self.moved_to = ""
+        """Where its clock was moved to, in words; empty once it is moved on."""
         self._snapshots = Snapshots()
         self._spans: dict[str, tuple[float, float]] = {}
 

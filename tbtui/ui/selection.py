@@ -78,17 +78,22 @@ class Selection:
 
 
 def _running(shown: Sequence[TrialView], index: int, now: float) -> int:
-    """Return the place of a running trial: this one, or the next after it that has a terminal."""
+    """Return the place of a running trial: this one, or the next after it that has a terminal, in
+    its group if there is one."""
     here = shown[index]
     if here.started_at is not None and (
         here.finished_at is None or now - here.finished_at < LINGER_SEC
     ):
         return index
-    for step in range(1, len(shown)):
-        place = (index + step) % len(shown)
-        if shown[place].live and shown[place].turn > 0 and not shown[place].paused:
-            return place
-    return index
+    later = [(index + step) % len(shown) for step in range(1, len(shown))]
+    running = [
+        place
+        for place in later
+        if shown[place].live and shown[place].turn > 0 and not shown[place].paused
+    ]
+    among = (here.group, here.step)
+    siblings = (place for place in running if (shown[place].group, shown[place].step) == among)
+    return next(siblings, next(iter(running), index))
 
 
 class ReviewCursor:

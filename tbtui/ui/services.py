@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tbtui.journal.commands import Command
 from tbtui.journal.commands import RunEnd as RunEnd
@@ -146,6 +146,63 @@ class TrialTools(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingEntry:
+    """A setting as a person reads it."""
+
+    name: str
+    heading: str
+    """Of the group that it stands in."""
+    meaning: str
+    why: str
+    """The reason for the default."""
+    kind: str
+    """What a value may be: `integer of at least 1`, `auto | sandbox | docker`."""
+    live: str
+    """From when on a change is felt while the run goes on; empty: it can't change then."""
+    fixed: str
+    """Why a resumed run must keep its value; empty: it may change then."""
+    choices: tuple[str, ...]
+    """All that a value may be; empty: too many to list."""
+    table: bool
+    """It has entries with a value each."""
+    tried: bool
+    """What another value leads to can be computed from a recorded step."""
+
+
+class RunSettings(Protocol):
+    """What is known of all settings; the values that a run has are in its journal."""
+
+    @property
+    def entries(self) -> Sequence[SettingEntry]:
+        """All of them, in the order in which a person reads them."""
+        ...
+
+    def text(self, name: str, value: Any) -> str:
+        """A value, as JSON has it, as one writes it."""
+        ...
+
+    def defaults(self, values: Mapping[str, Any]) -> Mapping[str, tuple[str, str]]:
+        """The default of each where the others are `values`; and why, if it is not the table's."""
+        ...
+
+    def value(self, name: str, text: str) -> Any:
+        """What is written for a setting, as JSON has it.
+
+        Raises:
+            UserError: it can't be used.
+        """
+        ...
+
+    def effect(self, run: RunDirectory, name: str, text: str) -> Sequence[str]:
+        """What the last recorded step would have been with another value, in lines; slow.
+
+        Raises:
+            UserError: no step is recorded, or the value can't be used.
+        """
+        ...
+
+
 type AddRule = Callable[[Path, Rule], None]
 """Writes a rule to the end of a file, which is made if it isn't there. Called on a thread; raises
 `UserError`."""
@@ -160,13 +217,19 @@ class Services:
     """
     trial_tools: Callable[[], TrialTools] | None = None
     """Makes what exports trials and reads prompts, on a thread."""
+    settings: Callable[[], RunSettings] | None = None
+    """Makes what says what there is to set, on a thread; None: settings are not shown."""
     join: Callable[[RunDirectory], RunHost] = WatchedRun
     """Makes the host of another live run."""
     add_rule: AddRule | None = None
     """Writes review rules."""
+    live_effect: Callable[[str], str] | None = None
+    """From when on a change of a setting is felt; empty: it can't change while a run goes on."""
     farewell: Callable[[], Sequence[str]] = tuple
     """Lines that are printed when people have left, before the reason for an end if there is one.
     """
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Maps a run's settings to the defaults of every one; None: they are not known here."""
     guest: bool = False
     """The person is no user of this machine: no files are written for them, no programs started,
     no other runs opened."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tbtui.view.review import ReviewedGroup, ReviewedTrial
     from tbtui.view.state import ReviewView
 
+_SAID = "said"
+"""Topic of lines that are said for a moment: the last one alone is shown."""
 _CONTROLS = "controls"
 """Topic of notifications about the controls: a new one replaces the last."""
 
@@ -168,8 +170,8 @@ class Steering:
             )
 
     def say(self, text: str) -> None:
-        """Show a line for a moment."""
-        self._app.notify(text, markup=False, timeout=2)
+        """Show a line for a moment, in place of the one before."""
+        self._app.notify(text, markup=False, timeout=2, topic=_SAID)
 
     def _confirm(self, verb: CommandVerb, trial: TrialView) -> None:
         # Dialogs bring widgets along that the first frame needs not wait for.

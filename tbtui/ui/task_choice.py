@@ -85,6 +85,20 @@ class TaskChoice:
         self._arrange()
         return True
 
+    def unfold_to(self, task: str) -> Row | None:
+        """The row of a task, by its name as a run has it, unfolded; None: there is no such task."""
+        ends = f"/{task}"
+        entry = next(
+            (each for id, each in self.entries.items() if task and id.endswith(ends)), None
+        )
+        if entry is None:
+            return None
+        self._open |= {_key(entry.dataset), _key(entry.dataset, entry.kind)}
+        self._arrange()
+        return next(
+            (row for row in self.rows if row.ids == (entry.id,) and row.level == "task"), None
+        )
+
     def is_open(self, row: Row) -> bool:
         return row.key in self._open or bool(self.query.strip())
 

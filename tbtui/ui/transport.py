@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from tbtui.ui.drawing.text import clip
-
 if TYPE_CHECKING:
     from tbtui.journal.timeline import Direction, Moment
     from tbtui.ui.context import ControllerContext
@@ -76,6 +74,7 @@ class Transport:
         if trial and not run.playback.playing and run.now >= run.span(trial)[1]:
             # The trial is over: once more from its start.
             run.playback.go_to(run.span(trial)[0])
+        run.moved_to = ""
         run.playback.toggle()
         self._app.moved()
 
@@ -90,6 +89,7 @@ class Transport:
             return
         trial = self._app.opened_trial
         start, end = run.span(trial) if trial else (run.playback.start, run.playback.end)
+        run.moved_to = ""
         run.playback.go_to(start + (end - start) * share)
         self._app.moved()
 
@@ -98,6 +98,7 @@ class Transport:
         if (run := self.run) is None:
             return
         direction: Direction = 1 if amount > 0 else -1
+        run.moved_to = ""
         opened = self._app.opened_trial
         match what:
             case "seconds":
@@ -134,6 +135,7 @@ class Transport:
         if isinstance(place, str):
             self._app.notify(place, severity="warning", topic=_TOPIC)
             return
+        run.moved_to = ""
         run.playback.go_to(place)
         self._app.moved()
 
@@ -143,10 +145,9 @@ class Transport:
         run = self.run
         assert run is not None
         if not run.go_to(moment):
-            where = "before" if direction < 0 else "after"
-            self._app.notify(f"None {where} this.", timeout=2, topic=_TOPIC)
+            run.moved_to = f"none {'before' if direction < 0 else 'after'} this"
         elif announce and moment is not None:
             if moment.trial is not None and self._app.opened_trial is None:
                 self._app.selection.choose(moment.trial)
             text = _NAMES.get(moment.kind, "{text}").replace("{text}", moment.text)
-            self._app.notify(clip(text, 120), timeout=2, topic=_TOPIC)
+            run.moved_to = text

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from tbtui.ui.input.keys import KeyTable, read_key_table
-from tbtui.view.listing import Order
+from tbtui.view.groups import Order
 from tbtui.view.tasks import TreeOrder
 
 FASTEST = 10
@@ -70,8 +70,8 @@ class Preferences(msgspec.Struct):
 
     theme: str = ""
     """Empty: none was chosen."""
-    order: Order = "place"
-    """Order of the cockpit's trials."""
+    order: Order = "attention"
+    """Order of the cockpit's groups."""
     full: int = 0
     """The cockpit's pane that is shown in full, by its number; 0 is the overview."""
     unfolded: list[str] = []
@@ -80,6 +80,8 @@ class Preferences(msgspec.Struct):
     """Data sets, of several, whose kinds are not shown."""
     tree_order: TreeOrder = "name"
     """Order of the tasks."""
+    curves: list[str] = []
+    """Metrics that the cockpit's curves show in place of their own choice."""
     toured: bool = False
     """The first lines of help have been seen."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from math import inf
 
 from tbtui.view.state import RunState
 
@@ -34,6 +36,22 @@ SIGNALS = (
 """In the order of what matters where room is short."""
 
 
+_FENCE = 3.0
+"""Interquartile ranges beyond the quartiles from where on a value is an outlier."""
+_FEWEST = 8
+"""Values of which none is called an outlier."""
+
+
+def fences(values: Collection[float]) -> tuple[float, float]:
+    """Beyond these a value is an outlier (Tukey's far out); infinite where that can't be said."""
+    if len(values) < _FEWEST:
+        return -inf, inf
+    ordered = sorted(values)
+    lower, upper = (ordered[round((len(ordered) - 1) * share)] for share in (0.25, 0.75))
+    spread = (upper - lower) * _FENCE
+    return (lower - spread, upper + spread) if spread > 0 else (-inf, inf)
+
+
 def training_rates(state: RunState) -> Points:
     """Mean reward of each finished step."""
     return tuple(
@@ -49,10 +67,10 @@ def held_out_rates(state: RunState) -> Points:
     )
 
 
-def held_out_intervals(state: RunState) -> tuple[Points, ...]:
-    """For each evaluation that has one, the ends of its 95% confidence interval."""
+def held_out_intervals(state: RunState) -> tuple[tuple[float, float, float], ...]:
+    """For each evaluation that has one: its step, and the ends of its 95% confidence interval."""
     return tuple(
-        ((float(each.step), estimate.low), (float(each.step), estimate.high))
+        (float(each.step), estimate.low, estimate.high)
         for each in state.evals
         if (estimate := each.pass_at.get(1)) is not None
     )

@@ -26,6 +26,9 @@ from tbtui.journal.rundir import RunDirectory
 Line = tuple[str, str]
 """Its head, and its text."""
 
+MOST_KINDS = 3
+"""Kinds of tasks that are named for what they have gained."""
+
 _KINDS = (
     "run_started",
     "run_continued",
@@ -48,6 +51,8 @@ class Ending:
         self._step = 0
         self._first: HeldOut | None = None
         self._last: HeldOut | None = None
+        self._first_kinds: Mapping[str, float] = {}
+        self._last_event: EvalFinished | None = None
         self._best: BestCheckpoint | None = None
         self._saved: CheckpointSaved | None = None
         self._saved_at = 0.0
@@ -72,7 +77,9 @@ class Ending:
                 self._step = event.step
             case EvalFinished():
                 self._last = HeldOut.of(event)
-                self._first = self._first or self._last
+                if self._first is None:
+                    self._first, self._first_kinds = self._last, event.by_kind
+                self._last_event = event
             case CheckpointSaved():
                 self._saved, self._saved_at = event, entry.time
             case BestCheckpoint():
@@ -102,7 +109,9 @@ class Ending:
         if not (self.steps or self._step):
             return
         if self._first is not None and self._last is not None:
-            yield "rates", pass_rates_in_words(self._first, self._last)
+            yield "rates", pass_rates_in_words(self._first, self._last) + self._interval()
+        if gained := self.gains():
+            yield "gained", ", ".join(gained)
         if self._best is not None:
             best = self._best
             yield "best", f"{best.path}: held-out pass rate {best.pass_rate:.2f}"
@@ -110,6 +119,33 @@ class Ending:
             yield "saved", self._saved.path
         if self._saved is not None and self._settings.get("policy") == "tinker":
             yield "server", self._kept_there()
+
+    def _interval(self) -> str:
+        """Of the last pass rate, where the run has trained."""
+        last = self._last_event
+        found = last.pass_at.get(1) if last is not None and self._step else None
+        return "" if found is None else f" ({found.low:.2f} to {found.high:.2f})"
+
+    def gains(self) -> list[str]:
+        """Kinds of tasks whose held-out pass rate has gained most: `move 0.00 → 1.00`."""
+        if self._last_event is None or not self._step:
+            return []
+        now, before = self._last_event.by_kind, self._first_kinds
+        gained = sorted(
+            (kind for kind in now if now[kind] > before.get(kind, now[kind])),
+            key=lambda kind: before[kind] - now[kind],
+        )
+        return [f"{kind} {before[kind]:.2f} → {now[kind]:.2f}" for kind in gained[:MOST_KINDS]]
+
+    @property
+    def trains(self) -> bool:
+        """It takes steps, or has: it is no evaluation alone."""
+        return bool(self.steps or self._step)
+
+    @property
+    def saved(self) -> bool:
+        """There are weights of it to evaluate."""
+        return self._saved is not None
 
     def _kept_there(self) -> str:
         """How long the Tinker server keeps what the run could be resumed from."""
@@ -126,7 +162,7 @@ class Ending:
         """Commands for an ended run; `name` is what finds it."""
         if not self._run:
             return
-        trains = bool(self.steps or self._step)
+        trains = self.trains
         if trains:
             more = f" {self._longer()}" if self._finished and self._step else ""
             yield "next", f"tbtui run --resume {name}{more}"

@@ -40,7 +40,9 @@ def _longer(durations: Iterable[Duration], turns: int, seconds: float) -> list[f
 
 
 def time_left(seconds: float) -> str:
-    """`~0:40`: rounded to what such an estimate can be worth."""
+    """`~3s`, `~0:40`: rounded to what such an estimate can be worth."""
+    if seconds < 9.5:
+        return f"~{max(1, round(seconds))}s"
     grain = 5 if seconds < 20 else 10 if seconds < 120 else 30 if seconds < 600 else 60
     whole = max(grain, round(seconds / grain) * grain)
     if whole >= 3600:

@@ -117,6 +117,8 @@ class Fold:
             case OutageBegan():
                 self._note(now, "warning", f"{event.text}; {event.remedy}")
             case OutageEnded():
+                count, seconds = state.outages.get(event.what, (0, 0.0))
+                state.outages[event.what] = count + 1, seconds + event.seconds
                 if event.text:
                     lasted = duration(event.seconds)
                     self._note(now, "info", f"{event.text} after {lasted}")

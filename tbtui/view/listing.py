@@ -1,25 +1,18 @@
-"""Which trials the grid shows, and in which order. Pure."""
+"""Which trials the grid shows, and in which order of their groups. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from tbtui.journal.vocabulary import TrialPhase, category_of
+from tbtui.view.groups import ORDERS, GroupKey, Order, TrialGroup, grouped, ordered
 from tbtui.view.state import RECENT_REWARDS, RunState, TrialView
 from tbtui.view.waiting import doing
 
-Order = Literal["place", "state", "task", "age", "reward"]
-ORDERS: tuple[Order, ...] = get_args(Order)
-ORDER_WORDS: dict[Order, str] = {
-    "place": "",
-    "state": "by state",
-    "task": "by task",
-    "age": "longest first",
-    "reward": "by reward",
-}
-
+HOLD_SEC = 5.0
+"""After the choice of a trial the groups stay in place for so long: the next key is aimed at
+what is there now."""
 EARLIER_TRIALS = 64
 """Trials of a task or kind that are shown when none of them is under way."""
 
@@ -37,6 +30,14 @@ class RewardRange:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialSet:
+    """Trials by their ids."""
+
+    label: str
+    trials: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Filter:
     """Conditions on a trial, all of which it has to meet."""
 
@@ -47,6 +48,8 @@ class Filter:
     task: str = ""
     rewards: RewardRange | None = None
     """Trials in the reward histogram, instead of those under way."""
+    only: TrialSet | None = None
+    """These trials, instead of those under way."""
 
     def __bool__(self) -> bool:
         return self != Filter()
@@ -58,6 +61,8 @@ class Filter:
         parts = [where] if where else []
         if self.rewards is not None:
             parts.append(f"reward {self.rewards.label}")
+        if self.only is not None:
+            parts.append(self.only.label)
         if self.words:
             parts.append(f"“{self.words}”")
         return " · ".join(parts)
@@ -65,24 +70,36 @@ class Filter:
 
 @dataclass(slots=True)
 class Listing:
-    """The trials of the grid.
+    """The trials of the grid, group by group.
 
     A trial that somebody chose stays listed while the filter is the same, though it may have
-    stopped to match: what is looked at doesn't vanish because it went on.
+    stopped to match: what is looked at doesn't vanish because it went on. Nor does its group change
+    places: the others are sorted around it.
     """
 
     filter: Filter = Filter()
-    order: Order = "place"
+    order: Order = "attention"
     earlier: bool = False
     """Those listed now are no longer under way."""
     _kept: str = ""
     """The chosen trial, and the filter that it was listed under."""
     _under: Filter = Filter()
+    _rows: list[GroupKey] = field(default_factory=list)
+    """The groups as they were listed last, in order,"""
+    _sorted_by: tuple[Order, Filter] | None = None
+    """and what they were sorted by and chosen with."""
+    _chosen: str | None = None
+    """The trial that was chosen then,"""
+    _chosen_at: float = 0.0
+    """and since when."""
 
     def chosen_from(
-        self, current: Sequence[TrialView], state: RunState, selected: str | None
+        self, current: Sequence[TrialView], state: RunState, selected: str | None, now: float
     ) -> list[TrialView]:
-        """Those of `current`, the trials under way, that are wanted, in order."""
+        """Those of `current`, the trials under way, that are wanted, group by group, in order.
+
+        `selected` is the trial that somebody chose; None: nobody has chosen any.
+        """
         trials = list(current)
         self.earlier = False
         if self.filter:
@@ -93,11 +110,39 @@ class Listing:
                     trials.append(trial)
             elif selected is not None and any(each.trial == selected for each in trials):
                 self._kept, self._under = selected, self.filter
-        if self.order != "place":
-            trials.sort(key=_KEYS[self.order])
-        return trials
+        groups = self._in_order(grouped(trials, state), state, selected, now)
+        return [trial for group in groups for trial in group.trials]
+
+    def _in_order(
+        self, groups: list[TrialGroup], state: RunState, selected: str | None, now: float
+    ) -> list[TrialGroup]:
+        by_key = {group.key: group for group in ordered(groups, self.order, state, now)}
+        rows = list(by_key)
+        if selected != self._chosen:
+            self._chosen, self._chosen_at = selected, now
+        # Others may be sorted by now, or chosen: then nobody has seen them yet.
+        if selected is not None and self._sorted_by == (self.order, self.filter):
+            if abs(now - self._chosen_at) < HOLD_SEC:
+                known = set(self._rows)
+                held = [key for key in self._rows if key in by_key]
+                rows = held + [key for key in rows if key not in known]
+            else:
+                self._pin(rows, next((g.key for g in groups if _holds(g, selected)), None))
+        self._rows, self._sorted_by = rows, (self.order, self.filter)
+        return [by_key[key] for key in rows]
+
+    def _pin(self, rows: list[GroupKey], chosen: GroupKey | None) -> None:
+        """Leave the chosen group where it was."""
+        if chosen in self._rows and chosen is not None:
+            place = sum(key in rows for key in self._rows[: self._rows.index(chosen)])
+            rows.remove(chosen)
+            rows.insert(place, chosen)
 
     def _wanted(self, current: list[TrialView], state: RunState) -> list[TrialView]:
+        if (only := self.filter.only) is not None:
+            self.earlier = True
+            named = [trial for trial in state.trials.values() if trial.trial in only.trials]
+            return self._matching(named, state)
         if self.filter.rewards is not None:
             self.earlier = True
             return self._matching(rewarded(state), state)
@@ -128,6 +173,10 @@ class Listing:
 
     def next_order(self) -> None:
         self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
+
+
+def _holds(group: TrialGroup, trial: str) -> bool:
+    return any(each.trial == trial for each in group.trials)
 
 
 def rewarded(state: RunState) -> list[TrialView]:
@@ -166,40 +215,3 @@ def _words_of(trial: TrialView, state: RunState) -> str:
     if trial.left_out is not None:
         parts += ["left out", trial.left_out]
     return " ".join(parts).lower()
-
-
-def _state_rank(trial: TrialView) -> tuple[int, float]:
-    """What may need somebody first, then what runs, what waits, what is over."""
-    if trial.live and (trial.paused or trial.pending):
-        rank = 0
-    elif trial.live:
-        rank = 2 if trial.phase is TrialPhase.QUEUED else 1
-    elif trial.infrastructure:
-        rank = 3
-    else:
-        rank = 4 if trial.reward is None else 5 if trial.reward < 1 else 6
-    return rank, trial.queued_at
-
-
-def _age_rank(trial: TrialView) -> tuple[bool, float]:
-    """Running trials, the oldest first; then the others."""
-    running = trial.live and trial.started_at is not None
-    return not running, trial.started_at if running and trial.started_at else trial.queued_at
-
-
-def _reward_rank(trial: TrialView) -> tuple[bool, float, float]:
-    scored = trial.reward is not None
-    return not scored, -(trial.reward or 0.0), trial.finished_at or trial.queued_at
-
-
-def _task_rank(trial: TrialView) -> tuple[str, int, float]:
-    name, _, member = trial.label.rpartition("/")
-    return name, int(member) if member.isdecimal() else 0, trial.queued_at
-
-
-_KEYS: dict[Order, Callable[[TrialView], Any]] = {
-    "state": _state_rank,
-    "age": _age_rank,
-    "reward": _reward_rank,
-    "task": _task_rank,
-}

@@ -13,9 +13,10 @@ from typing import Literal
 from tbtui.journal.commands import RUN
 from tbtui.journal.vocabulary import Purpose
 from tbtui.outcomes import Outcome
+from tbtui.view.diagnosis.advice import ADVICE
 from tbtui.view.estimate import Outlook
 from tbtui.view.state import RunState, TrialView
-from tbtui.view.waiting import held_by_people
+from tbtui.view.waiting import duration, held_by_people
 
 _FEW = 8
 """Trials of a batch from which on it says something that none of them came to an end of its own."""
@@ -34,6 +35,14 @@ class Need:
     text: str
     calls: bool = True
     """It is worth a bell: nobody here has asked for it."""
+    held: Literal["", "paused", "frozen"] = ""
+    """How the trial that the run waits for is held."""
+    since: float = 0.0
+    """When that began."""
+
+    def words(self, now: float) -> str:
+        """The text, with how long a held trial has been so."""
+        return f"{self.text} {duration(now - self.since)}" if self.held else self.text
 
     @property
     def news(self) -> str:
@@ -80,11 +89,14 @@ def _held(trials: list[TrialView]) -> Need:
     if first.typist:
         return Need("trial", f"{first.typist} types in {first.label}", calls=False)
     others = f" and {more} more" if more else ""
-    return Need("trial", f"{first.label}{others} {'wait' if more else 'waits'} to be resumed")
+    state: Literal["frozen", "paused"] = "frozen" if first.frozen else "paused"
+    what = f"{first.label}{others} {'hold' if more else 'holds'} the step up, {state}"
+    return Need("trial", what, held=state, since=first.phase_since)
 
 
 def _all_failing(state: RunState) -> str:
-    """`all 24 trials of step 3 failed: context overflow`, of the newest batch that says as much.
+    """`all 24 trials of step 3 failed: context overflow, raise context_limit`, of the newest batch
+    that says as much.
 
     A batch of which a few have ended says so where none of those had a verdict of its own; one
     whose trials were all verified, and all without success, once it is through.
@@ -106,6 +118,8 @@ def _all_failing(state: RunState) -> str:
             ((most, count), *others) = outcomes.most_common()
             share = f"{count} " if others else ""
             why = "" if most is Outcome.FAILED else f": {share}{most.replace('_', ' ')}"
+            if most in ADVICE:
+                why += f", {ADVICE[most]}"
             return f"all {len(ended)} {of} failed{so_far}{why}"
         if through:
             return ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from math import sqrt
 
 from tbtui.journal.events import Disposition, GroupUnderReview, Suspicion, TrialScore
 from tbtui.view.current import places
+from tbtui.view.groups import standard_deviation
 from tbtui.view.state import ReviewView, RunState, TrialView
 
 
@@ -93,12 +93,18 @@ class ReviewedGroup:
     @property
     def spread(self) -> float | None:
         """Standard deviation of the rewards that count; None: fewer than two do."""
+        return standard_deviation(self._rewards)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of the rewards that count; None: there is none."""
+        rewards = self._rewards
+        return sum(rewards) / len(rewards) if rewards else None
+
+    @property
+    def _rewards(self) -> list[float]:
         counted = [each.score for each in self.trials if each.advantage is not None]
-        rewards = [score.reward for score in counted if score and score.reward is not None]
-        if len(rewards) < 2:
-            return None
-        mean = sum(rewards) / len(rewards)
-        return sqrt(sum((reward - mean) ** 2 for reward in rewards) / len(rewards))
+        return [score.reward for score in counted if score and score.reward is not None]
 
     @property
     def advantages(self) -> tuple[float, float] | None:

@@ -22,7 +22,14 @@ from tbtui.journal.events import (
     RunStatus,
 )
 from tbtui.journal.figures import Downtime, planned_steps
-from tbtui.journal.vocabulary import AlarmName, CommandVerb, Purpose, RunPhase, TrialPhase
+from tbtui.journal.vocabulary import (
+    AlarmName,
+    CommandVerb,
+    OutageKind,
+    Purpose,
+    RunPhase,
+    TrialPhase,
+)
 from tbtui.outcomes import INFRASTRUCTURE, Outcome
 from tbtui.view.server import PolicyLostView, PolicyView
 
@@ -94,6 +101,8 @@ class TrialView:
     """The newest keystrokes, on one line."""
     completion_tokens: int = 0
     logprob_sum: float = 0.0
+    unreadable: int = 0
+    """Answers that the agent's parser could not read."""
     weights_version: int | None = None
     outcome: Outcome | None = None
     reason: str = ""
@@ -419,6 +428,8 @@ class RunState:
     policy_now: PolicyView | None = None
     policy_lost: PolicyLostView | None = None
     """While the run has no policy."""
+    outages: dict[OutageKind, tuple[int, float]] = field(default_factory=dict)
+    """How often each kind of outage is over, and how many seconds they lasted in all."""
     processes: tuple[ProcessMeasured, ...] = ()
     engine_lag_ms: float = 0.0
     gpus: dict[str, GpusMeasured] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from tbtui.journal.commands import readable
 from tbtui.journal.events import (
     AgentCommand,
     Entry,
@@ -19,7 +20,6 @@ from tbtui.journal.events import (
     TurnSampled,
     TurnStarted,
 )
-from tbtui.journal.typed import readable
 
 PERSON = "person"
 """The purpose of a turn in which a person typed: their name is its plan, the keys its text."""
@@ -73,6 +73,17 @@ class Transcript:
     finished: TrialFinished | None = None
     seq: int = 0
     """The last event's."""
+
+    @property
+    def least_likely(self) -> int | None:
+        """The place of the main agent's turn with the highest mean -log p; None: of none is it
+        known."""
+        known = [
+            (turn.mean_logprob, place)
+            for place, turn in enumerate(self.turns)
+            if turn.sample is not None and turn.mean_logprob is not None and turn.purpose == "turn"
+        ]
+        return min(known)[1] if known else None
 
     def turn_at(self, time: float) -> int | None:
         """The place of the turn that was under way at a time; None: before the first one."""

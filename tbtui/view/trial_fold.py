@@ -64,10 +64,7 @@ class TrialFold:
             case TurnSampled():
                 self._sampled(event)
             case TurnParsed():
-                if (trial := self._state.trials.get(event.trial)) and event.commands:
-                    trial.last_command = " ".join(
-                        command.keystrokes.strip() for command in event.commands
-                    )
+                self._parsed(event)
             case TurnObserved():
                 # Only who reads the trial itself needs it.
                 pass
@@ -174,6 +171,13 @@ class TrialFold:
             trial.samples.append(event.sample)
             trial.logprob_sum += event.mean_logprob * event.completion_tokens
             trial.weights_version = event.weights_version
+
+    def _parsed(self, event: TurnParsed) -> None:
+        if not (trial := self._state.trials.get(event.trial)):
+            return
+        trial.unreadable += event.error is not None
+        if event.commands:
+            trial.last_command = " ".join(command.keystrokes.strip() for command in event.commands)
 
     def _paused(self, event: TrialPaused, now: float) -> None:
         if not (trial := self._state.trials.get(event.trial)):

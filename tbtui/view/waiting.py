@@ -66,6 +66,8 @@ def doing(trial: TrialView) -> str:
         return "a person"
     if trial.paused:
         return "frozen" if trial.frozen else "paused"
+    if trial.phase is TrialPhase.QUEUED and trial.pending == "pause":
+        return "pauses at its first turn"
     word = _DOING[trial.phase]
     return (
         f"turn {trial.turn}, {word}"

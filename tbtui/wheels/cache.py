@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from tbtui.errors import UserError
-from tbtui.user_dirs import cache_dir
+from tbtui.paths import cache_dir
 from tbtui.wheels.requests import Request
 
 REMEDY = "tbtui tasks prefetch DIR"
@@ -74,7 +74,6 @@ class WheelCache:
     shown: Path
     pythons: dict[str, str]
     wheels: tuple[str, ...]
-    has_uv: bool
 
     def python(self, version: str) -> Path | None:
         """The directory of this version's interpreter."""
@@ -114,9 +113,7 @@ def _opened(path: Path, _inode: int, _changed_ns: int) -> WheelCache:
             f"{shown / wrong[0]}: not the file that was fetched{more}: `{REMEDY}` fetches it again"
         )
     names = [name.removeprefix("wheels/") for name in manifest.files if name.startswith("wheels/")]
-    return WheelCache(
-        shown, dict(manifest.pythons), tuple(sorted(names)), "bin/uv" in manifest.files
-    )
+    return WheelCache(shown, dict(manifest.pythons), tuple(sorted(names)))
 
 
 def read_manifest(path: Path) -> Manifest:

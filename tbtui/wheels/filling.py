@@ -42,7 +42,9 @@ from tbtui.wheels.interpreters import (
     InterpreterError,
     box_python,
     copy,
+    in_boxes,
     look_at,
+    numbers,
 )
 from tbtui.wheels.requests import Asked, Request
 
@@ -50,7 +52,6 @@ _AT_ONCE = 4
 _PINS_A_DOWNLOAD = 15
 _TOOLS = ("pip", "setuptools", "wheel")
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
-_HOST_PYTHONS = (Path("/usr/local/bin"), Path("/usr/bin"))
 
 
 class FillError(Exception):
@@ -151,7 +152,7 @@ class Filling:
         self.result.bytes = sum(
             (self._shown / name).lstat().st_size for name in self._manifest.files
         )
-        self.result.pythons = sorted(self._manifest.pythons, key=_order)
+        self.result.pythons = sorted(self._manifest.pythons, key=numbers)
         return self.result
 
     def _drop_damaged(self) -> None:
@@ -183,7 +184,7 @@ class Filling:
         for version in versions:
             if version in self._interpreters:
                 continue
-            if version in self._manifest.pythons or _host_has(version):
+            if version in self._manifest.pythons or in_boxes(version):
                 self._interpreters[version] = None
             else:
                 await self._find_interpreter(version)
@@ -329,7 +330,7 @@ class Filling:
         known = self._manifest.resolution(Request(_TOOLS), python)
         pins = known.pins if known else ()
         # As the official images have it: only pip from 3.12 on.
-        names = _TOOLS if _order(python) < (3, 12) else _TOOLS[:1]
+        names = _TOOLS if numbers(python) < (3, 12) else _TOOLS[:1]
         found = (self._wheel(python, pin) for pin in pins if _name(pin) in names)
         return [path for path in found if path is not None]
 
@@ -397,16 +398,8 @@ class Filling:
         return process.returncode or 0, output.decode(), _CREDENTIALS.sub("//", said.decode())
 
 
-def _host_has(version: str) -> bool:
-    return any((place / f"python{version}").exists() for place in _HOST_PYTHONS)
-
-
-def _order(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
-
-
 def _tags(python: str) -> frozenset[Tag]:
-    version = _order(python)
+    version = numbers(python)
     interpreter = f"cp{version[0]}{version[1]}"
     return frozenset([*cpython_tags(version), *compatible_tags(version, interpreter)])
 

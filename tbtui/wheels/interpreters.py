@@ -63,6 +63,16 @@ class Interpreter:
         return f"cpython-{self.version}-linux-{platform.machine()}-gnu"
 
 
+def in_boxes(version: str) -> bool:
+    """Whether boxes have Python of this version because the host has, as `python3.11`, say."""
+    return shutil.which(f"python{version}", path=_HOST_PATH) is not None
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version's parts, to compare it."""
+    return tuple(int(part) for part in version.split("."))
+
+
 def box_python() -> str | None:
     """The version of `python3` in a box that has none of its own: the host's, such as 3.11."""
     found = shutil.which("python3", path=_HOST_PATH)

@@ -6,18 +6,15 @@ import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, override
+from typing import Any
 
 from tbtui.journal.events import Outcome
-from tbtui.rollout.messages import Completion, SampleWanted, TrialDone, TrialSpec
+from tbtui.rollout.messages import SampleWanted, TrialDone
 from tbtui.rollout.outcome import Decision, decide
-from tests.attacks.hostile import Attack, write_task
-from tests.rollout.scripted import DONE, SANDBOX, ScriptedEngine, act
+from tests.attacks.hostile import RUN, Attack, PatientAgents, write_task
+from tests.rollout.scripted import make_spec
 
 UNGROUPED = "tests.attacks.ungrouped_worker"
-RUN = act("bash /app/attack.sh; echo over-$((6*7))\n", duration=0.05)
-LOOK = act("", duration=0.2)
-OVER = "over-42"
 
 HONEST = Attack(
     "python3 -c 'print(sum(range(10**6)))' > /app/sum; sort /etc/passwd > /app/sorted; sleep 0.3;"
@@ -68,19 +65,8 @@ class Ended:
         return Ended(**{**fields, "decision": Decision(**decision)})
 
 
-class _Agents(ScriptedEngine):
-    """Each starts its script and looks at the terminal until the script is over."""
-
-    @override
-    def _answer(self, wanted: SampleWanted) -> None:
-        content = wanted.messages[-1][1]
-        if wanted.turn == 1:
-            text = RUN
-        elif OVER in content or "Are you sure" in content:
-            text = DONE
-        else:
-            text = LOOK
-        self.pool.reply(Completion(wanted.request, text, False, 1, 1))
+class _Agents(PatientAgents):
+    look_sec = 0.2
 
 
 class Neighbourhood:
@@ -131,17 +117,8 @@ class Neighbourhood:
     def _start(self, name: str, attack: Attack, seconds: float) -> str:
         self._number += 1
         trial = f"{name}-{self._number}"
-        spec = TrialSpec(
-            trial=trial,
-            task_dir=write_task(self._folder / "tasks" / trial, attack),
-            trials_dir=self._folder / "trials",
-            environment=SANDBOX,
-            model_name="scripted/model",
-            max_turns=10_000,
-            budget_sec=seconds,
-            context_limit=32_768,
-            max_tokens=512,
-        )
+        task = write_task(self._folder / "tasks" / trial, attack)
+        spec = make_spec(trial, task, self._folder, max_turns=10_000, budget_sec=seconds)
         self._engine.start(spec, [RUN])
         return trial
 

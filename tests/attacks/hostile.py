@@ -10,12 +10,11 @@ from typing import Any, override
 
 import psutil
 
-from tbtui.rollout.messages import Completion, SampleWanted, TrialSpec
+from tbtui.rollout.messages import Completion, SampleWanted
 from tbtui.rollout.outcome import decide
-from tests.rollout.scripted import DONE, SANDBOX, ScriptedEngine, act, make_task
+from tests.rollout.scripted import DONE, SANDBOX, ScriptedEngine, act, make_spec, make_task
 
 RUN = act("bash /app/attack.sh; echo over-$((6*7))\n", duration=0.05)
-LOOK = act("", duration=0.1)
 OVER = "over-42"
 SOLVED = 'echo 1 > "$R"'
 UNSOLVED = 'echo 0 > "$R"'
@@ -62,8 +61,10 @@ class Result:
     """Processes that outlived all trials."""
 
 
-class _Patient(ScriptedEngine):
-    """Has the agent start its script, then look at the terminal until the script is over."""
+class PatientAgents(ScriptedEngine):
+    """Each starts its script, then looks at the terminal until the script is over."""
+
+    look_sec = 0.1
 
     @override
     def _answer(self, wanted: SampleWanted) -> None:
@@ -73,7 +74,7 @@ class _Patient(ScriptedEngine):
         elif OVER in content or "Are you sure" in content:
             text = DONE
         else:
-            text = LOOK
+            text = act("", duration=self.look_sec)
         self.pool.reply(Completion(wanted.request, text, False, 1, 1))
 
 
@@ -94,7 +95,7 @@ def write_task(folder: Path, attack: Attack) -> Path:
 
 async def run_attacks(folder: Path, attacks: Mapping[str, Attack]) -> dict[str, Result]:
     """All of them, on one worker, a few at a time."""
-    engine = _Patient(folder / "logs")
+    engine = PatientAgents(folder / "logs")
     await engine.pool.start()
     worker = psutil.Process(next(iter(engine.pool.pids.values())))
     slots = asyncio.Semaphore(3)
@@ -128,16 +129,13 @@ def _is_ours(process: psutil.Process) -> bool:
 async def _run(
     engine: ScriptedEngine, folder: Path, name: str, attack: Attack, worker: psutil.Process
 ) -> Result:
-    spec = TrialSpec(
-        trial=name,
-        task_dir=write_task(folder / "tasks" / name, attack),
-        trials_dir=folder / "trials",
+    spec = make_spec(
+        name,
+        write_task(folder / "tasks" / name, attack),
+        folder,
         environment=replace(SANDBOX, kwargs=dict(attack.kwargs)),
-        model_name="scripted/model",
         max_turns=10_000,
         budget_sec=attack.seconds,
-        context_limit=32_768,
-        max_tokens=512,
         kill_before_verifying=attack.alone,
     )
     facts = await engine.run(spec, [RUN])

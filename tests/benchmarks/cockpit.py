@@ -41,6 +41,9 @@ def load() -> Iterator[Row]:
     yield "  loop lag, p99", measured.lag_p99_ms, "ms", 30
     yield "  output", measured.output_kb_per_sec, "kB/s", 300
     yield "  (tokens of the load)", measured.tokens_per_sec, "a second", None
+    many = drive(Load(trials=256, seconds=30))
+    yield "256 live trials: share of a core", many.cpu_share, "", 0.30
+    yield "  loop lag, p99", many.lag_p99_ms, "ms", 30
     low = drive(Load(seconds=30, fps="low"))
     yield "  output, --fps low", low.output_kb_per_sec, "kB/s", 60
     large = drive(Load(seconds=30, size=(300, 100)))

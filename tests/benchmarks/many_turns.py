@@ -172,6 +172,7 @@ async def bare(folder: Path, trials: int, turns: int) -> dict[str, float]:
 async def ours(folder: Path, trials: int, turns: int, workers: int) -> dict[str, float]:
     import psutil
 
+    from tbtui.engines.trials.attempts import Place
     from tbtui.journal.rundir import RunDirectory
     from tbtui.journal.writer import JournalWriter
     from tests.faults.harness import plan_trial, trial_runner
@@ -186,7 +187,7 @@ async def ours(folder: Path, trials: int, turns: int, workers: int) -> dict[str,
         await runner.pool.start()
 
         async def run(name: str) -> float | None:
-            return (await runner.run(dataclasses.replace(plan, group=name))).reward
+            return (await runner.run(Place(dataclasses.replace(plan, group=name)))).reward
 
         await all_ready(directory, workers)
         await asyncio.gather(*(run(f"warm-up-{number}") for number in range(workers)))

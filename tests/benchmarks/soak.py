@@ -32,9 +32,10 @@ import psutil
 from tbtui.catalog.load import TaskInfo, load_task
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.outcome_policy import outcome_policy
-from tbtui.engines.grpo.plan import GroupPlan, plan_groups
-from tbtui.engines.grpo.rollouts import TrialSettings
-from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.grpo.plan import plan_groups
+from tbtui.engines.grpo.rollouts import GroupPlan
+from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
+from tbtui.engines.trials.attempts import Place
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import SampleRequest
@@ -154,7 +155,7 @@ class _Soak:
         """So many trials, eight at once; on return no trial runs, so all can be counted."""
 
         async def one(number: int, plan: GroupPlan) -> None:
-            rollout = await self._runner.run(plan.trials[0])
+            rollout = await self._runner.run(Place(plan.trials[0]))
             self._report.outcomes[str(rollout.outcome)] += 1
             self._look()
             # Not at the end of a batch, where those that run are counted.

@@ -175,10 +175,14 @@ class KeyPresses:
 
     SELECTED = re.compile(rb"48;2;108;182;255m *(\w+-\d+/\d+)")
     """The label in the chosen tile's heading, on the dark theme's accent."""
-    # Up and down, in and out; what is written of each comes with nothing else.
+    # Up and down, in and out; what is written of each comes with nothing else. It begins at the
+    # first trial: at the end of its row none is to the right.
     ROUND = (
+        ("\x1b[H", ""),
         *(("\x1b[C", "tile"), ("\x1b[B", "tile"), ("\x1b[D", "tile"), ("\x1b[A", "tile")),
-        *(("\r", "turns"), ("\x1b", "▸"), ("?", "everywhere"), ("\x1b", "")),
+        # Of a closed group, first its tiles.
+        *(("\r", ""), ("\r", "turns"), ("\x1b", "▸"), ("\x1b", "")),
+        *(("?", "everywhere"), ("\x1b", "")),
     )
 
     def __init__(self, terminal: Terminal) -> None:

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.load import TaskInfo
 from tbtui.catalog.tasks import discover
-from tbtui.rollout.environments.choose import EnvironmentUnavailable, choose_environment
+from tbtui.rollout.environments.choose import choose_environment
+from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tbtui.rollout.messages import EnvironmentSpec, FromWorker, TrialDone, TrialFacts, TrialSpec
 from tbtui.rollout.outcome import Decision, decide, lost_with_worker
 from tbtui.rollout.pool import WorkerId, WorkerLostInfo, WorkerPool

@@ -40,7 +40,7 @@ from pathlib import Path
 import pytest
 from harbor.models.task.task import Task
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.report import check_directory
 from tbtui.catalog.tasks import discover
 from tests.by_hand import public_oracles

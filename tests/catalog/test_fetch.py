@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.fetch import FetchError, Progress, Registry
 from tbtui.catalog.places import fetched_tasks, find_tasks
 from tbtui.catalog.tasks import discover

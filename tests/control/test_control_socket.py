@@ -30,7 +30,7 @@ from tbtui.engines.control.protocol import (
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued, RunFinished, TurnSampled
 from tbtui.journal.rundir import RunDirectory
-from tbtui.user_dirs import state_dir
+from tbtui.paths import state_dir
 from tests.engines.conftest import until
 
 from .bench import LiveRun, Viewer

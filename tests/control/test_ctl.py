@@ -82,6 +82,7 @@ async def test_what_the_model_wrote_is_withheld_unless_asked_for(live: LiveRun, 
     for arguments in (("trial", "list"), ("trial", "show", trial)):
         assert "last_text" not in json.dumps(await asked(ctl, *arguments))
         assert '"last_text": "ok"' in json.dumps(await asked(ctl, *arguments, "--content"))
+        assert '"story": "' in json.dumps(await asked(ctl, *arguments, "--content"))
     lines = (await ctl("trial", "events", trial, "--json")).stdout.splitlines()
     (first, *_) = [row for row in map(json.loads, lines) if row["kind"] == "turn_sampled"]
     assert "text" not in first

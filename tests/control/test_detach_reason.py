@@ -9,9 +9,9 @@ from typing import NoReturn
 import pytest
 
 from tbtui.config import parse_settings
-from tbtui.detach import detached
 from tbtui.engines.request import RunRequest
 from tbtui.journal.rundir import RunDirectory
+from tbtui.launch import detached
 
 
 def test_one_that_ends_and_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,8 @@ from tbtui.errors import UserError
 from tbtui.journal.events import CommandIssued
 from tbtui.show_run import look_on, tasks_of_run
 from tbtui.ui.app import TbtuiApp
-from tbtui.ui.screens.runs import RunsPane, RunsScreen
+from tbtui.ui.panes.runs import RunsPane
+from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.tasks import TaskBrowser
 from tbtui.ui.services import Services
 from tests.engines.conftest import until

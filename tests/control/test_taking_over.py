@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tbtui.engines.control.attached import AttachedRun
-from tbtui.journal.commands import Command
+from tbtui.journal.commands import Command, Typed, to_arguments
 from tbtui.journal.events import (
     CommandDone,
     GroupScored,
@@ -20,7 +20,6 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialTakenOver,
 )
-from tbtui.journal.typed import Typed, to_arguments
 from tests.engines.conftest import until
 from tests.engines.real_run import RealRun
 

@@ -17,13 +17,12 @@ from tbtui.ctl import changes
 from tbtui.ctl.options import CommandOptions
 from tbtui.ctl.reading import RunReading
 from tbtui.engines.grpo.plan import task_order
+from tbtui.engines.prime_rl.plugin.files import FOLDER
 from tbtui.engines.prime_rl.plugin.host import HostedTrial, HostSettings, TrialHost
-from tbtui.engines.prime_rl.plugin.trial_log import FOLDER
 from tbtui.engines.trials.attempts import Attempt, Place
-from tbtui.journal.commands import RUN, Command
+from tbtui.journal.commands import RUN, Command, Typed, to_arguments
 from tbtui.journal.events import EVENT_TYPES, CommandDone, TrialFinished
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.typed import Typed, to_arguments
 from tbtui.journal.verbs import (
     GROUP_VERBS,
     RUN_VERBS,

@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
-from harbor.trial.trial import Trial
 
+from tbtui.journal.commands import Typed
 from tbtui.journal.events import Outcome, TrialFinished
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.typed import Typed
 from tbtui.resources import tasks_dir
 from tbtui.rollout.environments.leftovers import reap_leftovers
 from tbtui.rollout.messages import (
@@ -34,7 +32,9 @@ from tbtui.rollout.messages import (
 from tbtui.rollout.outcome import decide
 from tests.docker.conftest import docker, engine_answers, in_engine
 from tests.events import events_of
+from tests.rollout.harbor_trial import reward_of, run_trial
 from tests.rollout.scripted import DONE, ScriptedEngine, Silence, act, eventually, make_task
+from tests.rollout.scripted import make_spec as scripted_spec
 
 IMPORT_PATH = "tbtui.rollout.environments.docker:DockerEnvironment"
 SCRIPT = Path(__file__).parents[2] / ".ci" / "docker-engine"
@@ -50,34 +50,13 @@ async def engine(tmp_path: Path) -> AsyncIterator[ScriptedEngine]:
 
 
 def make_spec(trial: str, task: Path, folder: Path, **changes: Any) -> TrialSpec:
-    settings: dict[str, Any] = {
-        "trial": trial,
-        "task_dir": task,
-        "trials_dir": folder / "trials",
-        "environment": EnvironmentSpec(None, IMPORT_PATH),
-        "model_name": "scripted/model",
-        "max_turns": 6,
-        "budget_sec": 60.0,
-        "context_limit": 32_768,
-        "max_tokens": 512,
-    }
-    return TrialSpec(**{**settings, **changes})
+    return scripted_spec(
+        trial, task, folder, **{"environment": EnvironmentSpec(None, IMPORT_PATH), **changes}
+    )
 
 
 async def _harbor(task: Path, agent: str, folder: Path) -> float | None:
-    trial = await Trial.create(
-        TrialConfig(
-            task=TaskConfig(path=task),
-            trials_dir=folder,
-            trial_name=f"trial-{agent}",
-            agent=AgentConfig(name=agent),
-            environment=EnvironmentConfig(import_path=IMPORT_PATH),
-        )
-    )
-    result = await trial.run()
-    assert result.exception_info is None, result.exception_info
-    assert result.verifier_result is not None and result.verifier_result.rewards is not None
-    return result.verifier_result.rewards["reward"]
+    return reward_of(await run_trial(task, agent, folder, import_path=IMPORT_PATH))
 
 
 async def test_oracle_solves_and_nop_does_not(tmp_path: Path) -> None:

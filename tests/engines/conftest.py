@@ -16,8 +16,7 @@ from tbtui.engines.grpo.engine import AlarmCheck, GrpoEngine
 from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.outcome_policy import outcome_policy
 from tbtui.engines.grpo.recorded import StartingPoint
-from tbtui.engines.grpo.rollouts import TrialSettings
-from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
 from tbtui.journal.events import AnyEvent
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter

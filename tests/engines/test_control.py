@@ -15,8 +15,9 @@ from tbtui.catalog.split import Split
 from tbtui.config import ConfigError
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, retry_wait
 from tbtui.engines.grpo.outcome_policy import outcome_policy
-from tbtui.engines.grpo.plan import derive_seed, task_order
+from tbtui.engines.grpo.plan import task_order
 from tbtui.engines.grpo.recovery import recover
+from tbtui.engines.grpo.rollouts import derive_seed
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     CommandDone,

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from tbtui.engines.grpo.plan import task_order
-from tbtui.journal.commands import Command
+from tbtui.journal.commands import Command, Typed, to_arguments
 from tbtui.journal.events import (
     CommandDone,
     EvalFinished,
@@ -19,7 +19,6 @@ from tbtui.journal.events import (
     TrialGivenBack,
     TrialTakenOver,
 )
-from tbtui.journal.typed import Typed, to_arguments
 from tbtui.rollout.messages import GivenBack, KeysTyped, PauseEntered, TakenOver, TrialSpec
 
 from .conftest import TASKS, Bench, until

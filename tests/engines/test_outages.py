@@ -20,7 +20,7 @@ from tbtui.console.printing import Printer
 from tbtui.engines.grpo.completions import TRIES
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import HaltError, PolicyRestartLimit
-from tbtui.engines.grpo.outages import OutageCause, Outages
+from tbtui.engines.grpo.pausing import OutageCause, Outages
 from tbtui.engines.storage import StorageGuard, cause_in
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.database import JournalError

@@ -13,8 +13,8 @@ from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
     SANDBOX_IMPORT_PATH,
     EnvironmentChoice,
-    EnvironmentUnavailable,
 )
+from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tests.rollout.environments.test_suitability import BARE, FILLED, UVX, make
 
 SANDBOX = EnvironmentChoice("sandbox", "asked for", None, SANDBOX_IMPORT_PATH)

@@ -10,7 +10,7 @@ import pytest
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.failures import HaltError, UnusableTasks
-from tbtui.engines.grpo.planner import BatchPlanner
+from tbtui.engines.grpo.plan import BatchPlanner
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.journal.events import (
     EvalFinished,

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbtui.engines.grpo.plan import TrialPlan
+from tbtui.engines.grpo.rollouts import TrialPlan
 from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.trials.attempts import Place
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import EnvironmentSpec
@@ -172,7 +173,7 @@ class Campaign:
         self, runner: TrialRunner[WorkerPool], plan: TrialPlan
     ) -> tuple[str, float | None]:
         name = plan.trial_id(1)
-        running = asyncio.ensure_future(runner.run(plan))
+        running = asyncio.ensure_future(runner.run(Place(plan)))
         done, _ = await asyncio.wait((running,), timeout=self._patience())
         reward = None
         if done and (error := running.exception()) is not None:

@@ -23,7 +23,7 @@ from typing import Any, Literal, override
 from harbor.environments.base import ExecResult
 
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
-from tbtui.rollout.tmux_control import tmux_line
+from tbtui.rollout.session import tmux_line
 
 IMPORT_PATH = "tests.faults.environment:FaultyEnvironment"
 _SEND_KEYS = tmux_line(["send-keys"])

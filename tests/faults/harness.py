@@ -7,9 +7,9 @@ from pathlib import Path
 from tbtui.catalog.load import load_task
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.outcome_policy import outcome_policy
-from tbtui.engines.grpo.plan import TrialPlan, plan_groups
-from tbtui.engines.grpo.rollouts import TrialSettings
-from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.grpo.plan import plan_groups
+from tbtui.engines.grpo.rollouts import TrialPlan
+from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
 from tbtui.journal.events import Outcome
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter

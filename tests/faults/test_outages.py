@@ -50,6 +50,7 @@ from tests.tinker_server.server import TinkerServer
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 PATIENCE_SEC = 150.0
+TWO_STEPS = ("max_steps=2", "save_every=1", "halt_after=2", "max_retries=0")
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -74,6 +75,13 @@ def outcomes(run: PreparedRun) -> set[Outcome]:
     return {event.outcome for event in events(run, TrialFinished)}
 
 
+async def finished(tmp_path: Path, tasks: Path, *settings: str) -> PreparedRun:
+    """A run that nothing happens to."""
+    whole = prepared(tmp_path, tasks, "whole", *settings)
+    assert (await Run(whole).run()).status == "finished"
+    return whole
+
+
 def useful(run: PreparedRun) -> list[tuple[str, float]]:
     """Verified trials by their place, and their rewards."""
     return sorted(
@@ -85,11 +93,9 @@ def useful(run: PreparedRun) -> list[tuple[str, float]]:
 
 @needs_root
 async def test_a_full_disk_pauses_the_run_until_there_is_room(tmp_path: Path, tasks: Path) -> None:
-    asked = ("max_steps=2", "save_every=1", "halt_after=2", "max_retries=0")
-    whole = prepared(tmp_path, tasks, "whole", *asked)
-    assert (await Run(whole).run()).status == "finished"
+    whole = await finished(tmp_path, tasks, *TWO_STEPS)
     with tmpfs(tmp_path / "disk", "128m") as disk:
-        run = prepared(disk, tasks, "full", *asked)
+        run = prepared(disk, tasks, "full", *TWO_STEPS)
         async with under_way(run) as task:
             filler = fill(disk)
             await until(lambda: task.done() or events(run, RunPaused))
@@ -108,11 +114,9 @@ async def test_a_full_disk_pauses_the_run_until_there_is_room(tmp_path: Path, ta
 
 @needs_root
 async def test_ended_on_a_full_disk_it_goes_on_later(tmp_path: Path, tasks: Path) -> None:
-    asked = ("max_steps=2", "save_every=1", "halt_after=2", "max_retries=0")
-    whole = prepared(tmp_path, tasks, "whole", *asked)
-    assert (await Run(whole).run()).status == "finished"
+    whole = await finished(tmp_path, tasks, *TWO_STEPS)
     with tmpfs(tmp_path / "disk", "128m") as disk:
-        run = prepared(disk, tasks, "full", *asked)
+        run = prepared(disk, tasks, "full", *TWO_STEPS)
         async with under_way(run) as task:
             filler = fill(disk)
             await until(lambda: task.done() or events(run, RunPaused))
@@ -132,8 +136,7 @@ async def test_a_server_that_pauses_is_nobodys_failure(
 ) -> None:
     """For longer than a completion, an agent and `halt_after` would bear."""
     calm = ("max_steps=2", "max_retries=0", *on_server(server))
-    whole = prepared(tmp_path, tasks, "whole", *calm)
-    assert (await Run(whole).run()).status == "finished"
+    whole = await finished(tmp_path, tasks, *calm)
     asked = (*calm, "halt_after=1", "sample_timeout_sec=5", "trial_timeout_sec=12")
     run = prepared(tmp_path, tasks, "paused", *asked)
     async with under_way(run) as task:
@@ -163,8 +166,7 @@ async def test_a_server_that_stops_answering_is_nobodys_failure(
             *("policy=tinker", "model_name=starter", "renderer=embedded", "max_retries=0"),
             *(f"tinker_base_url={server.url}", "max_steps=2"),
         )
-        whole = prepared(tmp_path, tasks, "whole", *asked)
-        assert (await Run(whole).run()).status == "finished"
+        whole = await finished(tmp_path, tasks, *asked)
         run = prepared(tmp_path, tasks, "stopped", *asked, "halt_after=1", "sample_timeout_sec=5")
         async with under_way(run) as task:
             with stopped(psutil.Process(server.pid)):
@@ -196,8 +198,7 @@ def stopped(*processes: psutil.Process) -> Iterator[None]:
 async def test_time_asleep_is_nobodys_time(tmp_path: Path, tasks: Path) -> None:
     """Every process of the run is stopped, for longer than an agent has and a verifier takes."""
     asked = ("max_steps=2", "halt_after=1", "max_retries=0", "trial_timeout_sec=12")
-    whole = prepared(tmp_path, tasks, "whole", *asked)
-    assert (await Run(whole).run()).status == "finished"
+    whole = await finished(tmp_path, tasks, *asked)
     config = parse_settings([])
     assert config.n_workers >= 1
     logs = tmp_path / "runs"

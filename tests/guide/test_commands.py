@@ -85,8 +85,11 @@ WAYS: dict[str, Way] = {
     "tbtui replay NAME": _APP,
     "tbtui replay NAME s0009-copy-03-2": replace(_APP, instead=("s0009", "s0001")),
     "tbtui export NAME s0009-copy-03-2 --format html": Way(instead=("s0009", "s0001")),
+    "tbtui export NAME --format svg --metric eval/pass_rate --smoothing 0.6": _AS_IT_IS,
+    'tbtui runs note NAME "learning rate too high"': _AS_IT_IS,
     "tbtui whatif NAME --step 12 --loss ppo --clip-high 0.1": Way(instead=("12", "1")),
     "tbtui compare NAME OTHER": _AS_IT_IS,
+    "tbtui diagnose NAME": Way(status=(0, 1)),  # 1: something costs the run
     "tbtui runs": _AS_IT_IS,
     'tbtui runs search "No such file"': Way(status=(0, 1)),  # 1: nothing was found
     "tbtui attach NAME": replace(_APP, instead=_LIVE),

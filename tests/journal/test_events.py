@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tbtui.journal import events
+from tbtui.journal.commands import Typed
 from tbtui.journal.events import (
     EVENT_TYPES,
     EventError,
@@ -31,7 +32,6 @@ from tbtui.journal.events import (
     encode,
     fields_of,
 )
-from tbtui.journal.typed import Typed
 
 WRITTEN = [
     json.loads(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tbtui.journal.typed import Typed
+from tbtui.journal.commands import Typed
 from tbtui.rollout.budget import Budget, Stopwatch
 from tbtui.rollout.control import TrialControl
 from tbtui.rollout.keyboard import Keyboard

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.journal.commands import Typed
 from tbtui.journal.events import Outcome
-from tbtui.journal.typed import Typed
 from tbtui.rollout import keyboard, session
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.light_harbor import litellm_deferred

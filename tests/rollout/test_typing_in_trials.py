@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.journal.commands import Typed
 from tbtui.journal.events import Outcome
-from tbtui.journal.typed import Typed
 from tbtui.rollout.messages import (
     ControlRefused,
     GivenBack,

@@ -63,6 +63,9 @@ async def open_trial(pilot: Pilot[int], finished: bool = True) -> str:
     app.selection.choose(trial.trial)
     await pilot.press("enter")
     await settle(app)
+    if not isinstance(app.screen, TrialScreen):  # its group's terminals were opened first
+        await pilot.press("enter")
+        await settle(app)
     assert isinstance(app.screen, TrialScreen)
     return trial.trial
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from tbtui.engines.events_of import issued
-from tbtui.journal.commands import RUN, Command
+from tbtui.journal.commands import RUN, Command, from_arguments
 from tbtui.journal.events import (
     AgentCommand,
     AlarmRaised,
@@ -72,7 +72,6 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
-from tbtui.journal.typed import from_arguments
 from tbtui.journal.writer import JournalWriter
 from tbtui.server_status import RequestStatus, ServerStatus
 from tbtui.ui.services import RunEnd

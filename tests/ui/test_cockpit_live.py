@@ -7,7 +7,7 @@ import pytest
 
 from tbtui.journal.samples import SampleRecord
 from tbtui.ui.panes.grid import TrialGrid
-from tbtui.ui.screens.dialogs import HelpDialog
+from tbtui.ui.screens.help import HelpDialog
 from tests.events import turn_sampled
 from tests.ui.opening import Opener, SimulatedHost, app_of, pane
 from tests.ui.picture import settle
@@ -20,7 +20,10 @@ async def test_terminals_go_on_under_a_dialog(steered: Opener, simulated: Simula
         app = app_of(pilot)
         grid = pilot.app.screen.query_one(TrialGrid)
         trials = simulated.simulation.acting()
-        trial = next(each for each in trials if each != app.selection.trial)
+        app.selection.choose(trials[0])
+        await settle(app)
+        # A sibling, whose tile is shown beside the selected one.
+        trial = next(each for each in grid.visible_trials() if each in trials[1:])
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, HelpDialog)
         simulated.simulation.print_in(trial, "\r\nunder the dialog\r\n")

@@ -50,7 +50,7 @@ async def test_what_is_said_for_a_moment_is_shown_as_text(tmp_path: Path) -> Non
         await pilot.press("greater_than_sign")
         replayed.notify(text, title=text, markup=True)
         await pilot.pause()
-        assert len(replayed.screen.query(Toast)) == 2
+        assert len(replayed.screen.query(Toast)) == 1
         check_screen(pilot)
         shown = [strip.text for strip in replayed.screen._compositor.render_strips()]
         for toast in replayed.screen.query(Toast):

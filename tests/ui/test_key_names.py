@@ -15,7 +15,8 @@ from tests.ui.opening import Opener, app_of
 from tests.ui.picture import settle
 
 OWN = [key for key in KEYS if key.bound]
-NEW = [chr(code) for code in range(0x430, 0x588) if chr(code).islower()][: len(OWN)]
+LETTERS = (*range(0x430, 0x588), *range(0x250, 0x2AE))
+NEW = [chr(code) for code in LETTERS if chr(code).islower()][: len(OWN)]
 """Letters that nothing else on a screen has."""
 HINT = re.compile(
     r"(\S+) (?:follows|leaves|takes|opens|shows all|all\b|shows the next|to now|again|calls it off"

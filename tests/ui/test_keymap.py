@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 import tbtui.ui
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.input.keys import KEYS, SCOPE_TITLES, KeyTable, read_key_table
-from tbtui.ui.screens.dialogs import HelpDialog, help_text
+from tbtui.ui.screens.help import HelpDialog, help_text
 from tbtui.ui.user import User
 from tests.ui.opening import Opener
 

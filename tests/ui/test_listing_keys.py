@@ -9,9 +9,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from tbtui.ui.application import TbtuiApp
-from tbtui.ui.panes.grid import TrialGrid, tile_layout
+from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.key_bar import WordsLine
 from tbtui.ui.panes.pane import Pane
+from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.view.state import TrialView
 from tests.events import trial_finished
@@ -161,13 +162,14 @@ async def test_the_selection_stays_with_its_trial_whatever_the_order(opened: Ope
         await press(pilot, "right", "right", "right")
         chosen = app_of(pilot).selection.trial
         places, titles = [], []
-        for _ in range(5):
+        for _ in range(6):
             await press(pilot, "o")
             assert app_of(pilot).selection.trial == chosen
             assert grid(pilot)._trials[grid(pilot)._index].trial == chosen
             places.append(grid(pilot)._index)
             titles.append(title(pilot).rpartition(" · ")[2])
-        assert titles[:4] == ["by state", "by task", "longest first", "by reward"]
+        words = ["as queued", "by task", "by state", "longest first", "by reward"]
+        assert titles[:5] == words
         assert len(set(places)) > 1
         assert places[-1] == 3
 

@@ -69,18 +69,19 @@ async def test_header_notes_title_and_bell_tell_of_a_frozen_trial_that_is_waited
         app.frames.call_for_attention()
         assert f"waiting for {frozen.label} to be resumed" in pane(pilot, "status").text
         notes = " ".join(pane(pilot, "notes").text.split())
-        assert f"▲ {frozen.label} waits to be resumed · space" in notes
+        assert f"▲ {frozen.label} holds the step up, frozen " in notes
+        assert " · z resumes" in notes
         titles = [each for each in escapes if each.startswith("\x1b]2;")]
-        assert titles[-1].endswith(f": {frozen.label} waits to be resumed\a")
+        assert titles[-1].endswith(f": {frozen.label} holds the step up, frozen\a")
         assert titles[-1].startswith("\x1b]2;! ")
-        call = f"\x1b]9;tbtui: {frozen.label} waits to be resumed\a"
+        call = f"\x1b]9;tbtui: {frozen.label} holds the step up, frozen\a"
         assert escapes[escapes.index(call) + 1] == "\a"
         assert escapes.count(call) == 1
         await pilot.press("space")
         simulated.advance(1.0)
         await settle(app)
         app.frames.call_for_attention()
-        assert "waits to be resumed" not in pane(pilot, "notes").text
+        assert "holds the step up" not in pane(pilot, "notes").text
         assert [each for each in escapes if each.startswith("\x1b]2;")][-1].startswith(
             "\x1b]2;tbtui"
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from textual import events
+from textual.command import CommandList
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -17,7 +19,8 @@ from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.screens.dialogs import HelpDialog, ReasonDialog
+from tbtui.ui.screens.dialogs import ReasonDialog
+from tbtui.ui.screens.help import HelpDialog
 from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.services import RecordedRun
@@ -228,7 +231,10 @@ async def test_the_palette_does_what_a_pane_can(tmp_path: Path, opened: Opener) 
         await pilot.press("up", "up")
         assert not turns.follow
         await pilot.press("ctrl+p", *"newest")
-        await pilot.pause(0.3)
+        hits = app.screen.query_one(CommandList)
+        async with asyncio.timeout(20):
+            while not any("newest" in str(hit.prompt) for hit in hits.options):
+                await pilot.pause(0.3)
         await pilot.press("down", "enter")
         await pilot.pause()
         assert turns.follow

@@ -13,7 +13,7 @@ from tbtui.journal.events import TrialPhase
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.drawing.charts import Series, bar, curve, reward_bins, tick_labels, ticks
 from tbtui.ui.drawing.text import clip, number, rate, sparkline
-from tbtui.ui.panes.grid import tile_layout
+from tbtui.ui.panes.tiles import tile_layout
 from tbtui.ui.panes.tokens import flow, heat_level, unlikely_tokens
 from tbtui.ui.runs import LiveRun
 from tbtui.ui.selection import LINGER_SEC, Selection

@@ -23,7 +23,7 @@ async def test_the_order_the_open_pane_and_the_folds_are_as_they_were_left(
         await pilot.press("o", "1", "j", "space")
         assert isinstance(pilot.app, TbtuiApp)
         order = pilot.app.listing.order
-        assert order != "place"
+        assert order != "attention"
     assert json.loads((tmp_path / "app.json").read_text())["unfolded"] == ["append"]
     async with opened(user=User.load(tmp_path, tmp_path)) as pilot:
         app = pilot.app
@@ -81,22 +81,7 @@ async def test_nothing_is_remembered_of_nobody(opened: Opener, tmp_path: Path) -
     assert read_preferences(tmp_path / "state/tbtui/app.json") == Preferences(toured=True)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
-async def test_newcomers_are_shown_five_lines_once_with_the_keys_in_force(
-    opened: Opener, tmp_path: Path, size: tuple[int, int]
-) -> None:
-    (tmp_path / "keys.toml").write_text('tour = "f9"\n')
-    async with opened(user=User.load(tmp_path, tmp_path), size=size) as pilot:
-        (toast,) = pilot.app._notifications
-        lines = str(toast.message).splitlines()
-        assert len(lines) == 5
-        assert max(map(len, lines)) <= 56
-        assert lines[-1] == "q leaves; f9 shows this again"
-        await pilot.press("enter")
-        assert isinstance(pilot.app, TbtuiApp)
-        assert pilot.app.opened_trial is not None
-    async with opened(user=User.load(tmp_path, tmp_path), size=size) as pilot:
-        assert not list(pilot.app._notifications)
-        await pilot.press("f9")
-        (toast,) = pilot.app._notifications
-        assert str(toast.message).splitlines() == lines
+def test_an_order_of_an_earlier_version_gives_way_to_the_default(tmp_path: Path) -> None:
+    (tmp_path / "app.json").write_text('{"order": "place", "full": 2}')
+    kept = read_preferences(tmp_path / "app.json")
+    assert (kept.order, kept.full) == ("attention", 2)

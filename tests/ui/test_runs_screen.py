@@ -20,10 +20,11 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.ui import services as services_module
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.pane import Frame
+from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.compare import CompareScreen
-from tbtui.ui.screens.runs import RunsPane, RunsScreen
+from tbtui.ui.screens.runs import RunsScreen
 from tbtui.ui.screens.search import HitsPane, SearchScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tests.ui.opening import app_of, pane
@@ -64,11 +65,14 @@ def opened(app: TbtuiApp) -> Opened:
     return open_app
 
 
+READERS = ("runs", "preview", "search", "compare")
+
+
 async def press(pilot: Pilot[int], *keys: str) -> None:
     """Press, and wait for what is read on threads."""
     await pilot.press(*keys)
     workers = app_of(pilot).workers
-    if reading := [each for each in workers if each.name in ("runs", "search", "compare")]:
+    if reading := [each for each in workers if each.name in READERS]:
         await workers.wait_for_complete(reading)
     await pilot.pause()
     await settle(app_of(pilot))
@@ -316,3 +320,40 @@ def test_runs_look_as_they_did(
         await pilot.pause()
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
+async def test_the_chosen_run_is_previewed(opened: Opened, size: tuple[int, int]) -> None:
+    async with opened(size) as pilot:
+        await press(pilot, "R")
+        await choose(pilot, "earlier")
+        text = pane(pilot, "run-preview").text
+        assert str(pane(pilot, "run-preview").border_title).strip() == "earlier"
+        assert "killed" in text
+        assert "held out .19" in text
+        assert "┤" in text
+
+
+async def test_a_note_is_added_and_seen(opened: Opened, logs_dir: Path) -> None:
+    async with opened() as pilot:
+        await press(pilot, "R")
+        await choose(pilot, "earlier")
+        await press(pilot, "n", *"better", "enter")
+        await press(pilot, "down", "up")
+        assert "better" in pane(pilot, "run-preview").text
+    assert "better" in (logs_dir / "earlier/notes.txt").read_text()
+
+
+async def test_a_run_is_renamed_unless_it_is_live(opened: Opened, logs_dir: Path) -> None:
+    async with opened() as pilot:
+        with RunLock(RunDirectory(logs_dir / "served")):
+            await press(pilot, "R")
+            await choose(pilot, "served")
+            await press(pilot, "r")
+            assert isinstance(pilot.app.screen, RunsScreen)
+        await choose(pilot, "earlier")
+        await press(pilot, "r", *"best", "enter")
+        runs = pilot.app.screen.query_one(RunsPane)
+        assert runs.chosen is not None
+        assert runs.chosen.directory.name == "best"
+    assert (logs_dir / "earlier").resolve() == logs_dir / "best"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from textual.widgets import Static
 from textual.widgets._toast import Toast
@@ -12,18 +14,13 @@ from tbtui.ui.notifications import MAX_NOTIFICATIONS
 from tbtui.ui.panes.timeline import TransportLine
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.screens.dialogs import (
-    ConfirmDialog,
-    HelpDialog,
-    Hint,
-    LeaveDialog,
-    ReasonDialog,
-    hint_rows,
-)
+from tbtui.ui.screens.dialogs import ConfirmDialog, Hint, LeaveDialog, ReasonDialog, hint_rows
+from tbtui.ui.screens.help import HelpDialog
 from tbtui.ui.screens.task_sets import SetNameDialog
 from tbtui.ui.services import RecordedRun, RunEnd
-from tests.ui.opening import Opener, SimulatedHost, app_of, pane
-from tests.ui.picture import settle
+from tests.ui.opening import Opener, SimulatedHost, app_of, pane, run_at
+from tests.ui.picture import PastHost, settle
+from tests.ui.synthetic import START
 
 
 def said(app: TbtuiApp) -> list[str]:
@@ -48,7 +45,7 @@ async def test_the_question_whether_to_leave_counts_on_and_goes_with_the_run(
         assert len(told) > 1
         app.lifecycle._ended(RunEnd("finished", "2 steps"))
         await pilot.pause()
-        assert isinstance(app.screen, Cockpit)
+        assert not isinstance(app.screen, LeaveDialog)
         assert app.is_running
 
 
@@ -80,7 +77,7 @@ async def test_a_question_about_a_trial_goes_when_it_can_no_longer_be_done(
         assert told.endswith(("it has ended already.", ": nothing to exclude."))
 
 
-async def test_a_replays_toasts_replace_each_other_and_leave_its_clock_alone(
+async def test_toasts_over_a_replay_leave_its_clock_alone(
     run_directory: RunDirectory,
 ) -> None:
     recorded = ReplayedRun(run_directory)
@@ -88,10 +85,6 @@ async def test_a_replays_toasts_replace_each_other_and_leave_its_clock_alone(
     app = TbtuiApp(host, recorded=recorded, live=False, monotonic=lambda: 0.0)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await settle(app)
-        for _ in range(8):
-            await pilot.press(">")
-            await settle(app)
-            assert len(said(app)) == 1
         clock = app.screen.query_one(TransportLine).region
         await pilot.press("?")
         await pilot.pause()
@@ -120,7 +113,7 @@ async def test_a_toast_goes_with_what_it_promises(
 ) -> None:
     async with steered() as pilot:
         app = app_of(pilot)
-        app.action_tour()
+        app.notify("space pauses a trial", holds=lambda: not app.shown.refusal)
         await settle(app)
         assert "space pauses a trial" in said(app)[0]
         app.own.has_ended(RunEnd("finished", "2 steps"))
@@ -149,9 +142,11 @@ async def test_a_dialogs_keys_are_whole_at_any_width(opened: Opener, width: int)
         assert rows == ([together] if len(together) <= hint.size.width else apart)
 
 
-async def test_nothing_to_tell_is_called_no_alerts(steered: Opener) -> None:
-    async with steered(size=(160, 45)) as pilot:
-        app = app_of(pilot)
+async def test_nothing_to_tell_is_called_no_alerts(tmp_path: Path) -> None:
+    young = PastHost(run_at(tmp_path / "young", 1.0))
+    app = TbtuiApp(young, live=False, clock=lambda: START + 1.0)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await settle(app)
         app.live_run.state.notes.clear()
         app.live_run.state.notes_made += 1
         await settle(app)

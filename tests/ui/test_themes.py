@@ -41,7 +41,8 @@ def bundled(name: str) -> ThemeFile:
 
 def test_there_is_a_theme_for_each_need() -> None:
     assert [
-        *("tbtui-16", "tbtui-colour-blind", "tbtui-dark", "tbtui-high-contrast", "tbtui-light")
+        *("catppuccin", "gruvbox", "nord"),
+        *("tbtui-16", "tbtui-colour-blind", "tbtui-dark", "tbtui-high-contrast", "tbtui-light"),
     ] == BUNDLED
 
 

@@ -21,6 +21,8 @@ async def test_a_trial_shows_its_terminal_turns_tokens_and_verdict(opened: Opene
         assert "declares the task complete" in turns
         assert " tokens · turn " in str(pilot.app.screen.query_one("#tokens").border_title)
         assert trial.reason in turns
+        assert ", highest -log p" in str(pane(pilot, "tokens").border_title)
+        await pilot.press("end")
         assert '"task_complete": true' in pane(pilot, "tokens").text
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, Cockpit)

@@ -12,9 +12,8 @@ from textual import events
 from textual.pilot import Pilot
 
 from tbtui.engines.control.client import ControlClient
-from tbtui.journal.commands import Command
+from tbtui.journal.commands import MAX_TYPED_BYTES, Command, Typed, from_arguments, to_arguments
 from tbtui.journal.events import HumanTyped, Outcome, TrialFinished, TrialGivenBack
-from tbtui.journal.typed import MAX_TYPED_BYTES, Typed, from_arguments, to_arguments
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.dialogs import ConfirmDialog
@@ -255,7 +254,8 @@ async def test_who_types_is_seen_by_all(steered: Opener, simulated: SimulatedHos
         view = app.live_run.state.trials[trial]
         assert view.typist == "ada"
         grid = app.screen.query_one("#trials", Pane)
-        assert f"✎ {view.label}" in grid.text
+        (row,) = (line for line in grid.text.splitlines() if f"▸ {view.task} " in line)
+        assert "✎" in row
         await pilot.press("q")
         await pilot.press("escape")
         app.selection.choose(trial)

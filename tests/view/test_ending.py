@@ -13,6 +13,7 @@ from tbtui.journal.events import (
     BestCheckpoint,
     CheckpointSaved,
     Entry,
+    Estimate,
     EvalFinished,
     RunContinued,
     RunFinished,
@@ -242,3 +243,17 @@ def test_a_run_in_the_usual_place_is_called_by_its_name(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "runs" / "r")
     assert name_to_type(run, tmp_path / "runs") == "r"
     assert name_to_type(run, tmp_path) == str(run.path)
+
+
+def test_the_kinds_that_gained_most_are_named_with_the_interval() -> None:
+    before = msgspec.structs.replace(
+        evaluation(0, 0.25), by_kind={"a": 0.5, "b": 0.0, "c": 1.0, "d": 0.2, "e": 0.1}
+    )
+    after = msgspec.structs.replace(
+        evaluation(3, 0.5),
+        by_kind={"a": 0.6, "b": 1.0, "c": 0.5, "d": 0.5, "e": 0.9},
+        pass_at={1: Estimate(value=0.5, low=0.31, high=0.69)},
+    )
+    lines = told(*TRAINED[:1], before, TRAINED[2], after, RunFinished(status="finished", reason=""))
+    assert "rates   held-out pass rate 0.25 → 0.50 (0.31 to 0.69)" in lines
+    assert "gained  b 0.00 → 1.00, e 0.10 → 0.90, d 0.20 → 0.50" in lines

@@ -16,7 +16,7 @@ from tbtui.journal.events import (
 )
 from tbtui.view.current import current_trials
 from tbtui.view.fold import Fold
-from tbtui.view.listing import Filter, Listing, Order, RewardRange, rewarded
+from tbtui.view.listing import Filter, Listing, RewardRange, rewarded
 from tbtui.view.state import RunState
 
 from .story import entries, finished, queued, started, turn
@@ -44,7 +44,10 @@ def state_of(*more: AnyEvent) -> RunState:
 
 
 def names(listing: Listing, state: RunState, selected: str | None = None) -> list[str]:
-    return [trial.trial for trial in listing.chosen_from(current_trials(state), state, selected)]
+    return [
+        trial.trial
+        for trial in listing.chosen_from(current_trials(state), state, selected, state.time)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,20 +65,6 @@ def names(listing: Listing, state: RunState, selected: str | None = None) -> lis
 )
 def test_every_word_must_be_found(words: str, wanted: list[str]) -> None:
     assert names(Listing(Filter(words=words)), state_of()) == wanted
-
-
-@pytest.mark.parametrize(
-    ("order", "first"),
-    [
-        ("place", ["solved", "failed", "lost", "acting", "paused", "queued"]),
-        ("state", ["paused", "acting", "queued", "lost", "failed", "solved"]),
-        ("age", ["acting", "paused", "solved", "failed", "lost", "queued"]),
-        ("reward", ["solved", "failed"]),
-        ("task", ["solved", "failed", "lost", "acting", "paused", "queued"]),
-    ],
-)
-def test_orders(order: Order, first: list[str]) -> None:
-    assert names(Listing(order=order), state_of())[: len(first)] == first
 
 
 def test_what_is_chosen_stays_listed_until_the_filter_changes() -> None:
@@ -100,7 +89,7 @@ def test_a_task_with_nothing_under_way_shows_its_earlier_trials() -> None:
     state = state_of()
     listing = Listing()
     listing.by_task(task="copy-01")
-    assert len(listing.chosen_from([], state, None)) == 6
+    assert len(listing.chosen_from([], state, None, state.time)) == 6
     assert listing.earlier
     assert names(listing, state)[0] == "solved"
     assert not listing.earlier

@@ -54,7 +54,7 @@ def test_a_frozen_trial_that_all_others_have_left_alone_needs_somebody() -> None
     begun = [*batch(3), frozen, finished("1-1", 1.0)]
     assert told(outlook(*begun)) == []
     look = outlook(*begun, finished("1-2", 0.0))
-    assert told(look) == ["copy-01/0 waits to be resumed"]
+    assert told(look) == ["copy-01/0 holds the step up, frozen"]
     assert needs(look)[0].calls
     assert waiting_for(look) == "copy-01/0 to be resumed"
     assert told(outlook(*begun, finished("1-2", 0.0), TrialResumed(trial="1-0"))) == []
@@ -66,7 +66,7 @@ def test_what_is_queued_behind_a_paused_trial_can_start_or_not() -> None:
     assert told(free) == []
     assert waiting_for(free) == "a trial to start"
     full = outlook(*batch(3, places=1), paused)
-    assert told(full) == ["copy-01/0 waits to be resumed"]
+    assert told(full) == ["copy-01/0 holds the step up, paused"]
 
 
 def test_who_types_in_a_trial_needs_no_bell() -> None:
@@ -87,12 +87,15 @@ def test_who_types_in_a_trial_needs_no_bell() -> None:
         ([(Outcome.CONTEXT_OVERFLOW, 0.0)] * 7, ""),
         (
             [(Outcome.CONTEXT_OVERFLOW, 0.0)] * 8,
-            "all 8 trials of step 1 failed so far: context overflow",
+            "all 8 trials of step 1 failed so far: context overflow, raise context_limit",
         ),
-        ([(Outcome.SETUP_ERROR, None)] * 10, "all 10 trials of step 1 failed: setup error"),
+        (
+            [(Outcome.SETUP_ERROR, None)] * 10,
+            "all 10 trials of step 1 failed: setup error, run tbtui doctor",
+        ),
         (
             [(Outcome.SETUP_ERROR, None)] * 7 + [(Outcome.PARSE_ERROR, 0.0)] * 3,
-            "all 10 trials of step 1 failed: 7 setup error",
+            "all 10 trials of step 1 failed: 7 setup error, run tbtui doctor",
         ),
     ],
 )

@@ -129,7 +129,7 @@ def test_the_grid_can_show_one_data_set_alone() -> None:
     listing = Listing()
 
     def names() -> set[str]:
-        return {each.task for each in listing.chosen_from([], shown, None)}
+        return {each.task for each in listing.chosen_from([], shown, None, shown.time)}
 
     listing.by_task(dataset="tables")
     assert names() == {"copy-db", "join-10"}

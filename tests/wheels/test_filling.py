@@ -33,7 +33,7 @@ async def test_what_is_asked_for_is_there_with_what_it_needs(root: Path) -> None
     assert result.fetched == result.wheels == len(names)
     cache = open_cache()
     assert cache is not None
-    assert cache.has_uv
+    assert (cache.shown / "bin/uv").is_file()
     assert any(wheel.startswith("pip-") for wheel in cache.wheels)
 
 

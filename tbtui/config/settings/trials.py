@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from tbtui.config.settings.about import HARNESS, About, Fixed, Live, mapped, refused
+from tbtui.config.settings.about import HARNESS, About, Fixed, Live, mapped, refused, remarked
 from tbtui.config.settings.learning import OWN_GROUPS
 from tbtui.config.settings.outcomes import Reviews
 
@@ -177,6 +177,20 @@ class Trials(Evaluation, frozen=True, kw_only=True):
         Live("holds for the next trial that starts"),
         mapped("orchestrator.tasks_per_minute"),
     ] = 0.0
+    pace_sec: Annotated[
+        float | None,
+        About(
+            "How long each turn stands before its commands are sent, in the evaluation before"
+            " training and in step 1, for people to follow; a trial's clocks stand still"
+            " meanwhile; 0: full speed",
+            "none: 2 in the app with the embedded model on its own tasks, whose turns take a tenth"
+            " of a second; 0 elsewhere",
+            "seconds",
+            ge=0,
+        ),
+        Live("holds for the next turn; 0 ends the wait of all"),
+        remarked("Prime-RL's trials run at full speed", None, 0.0),
+    ] = None
     n_workers: Annotated[
         int,
         About(

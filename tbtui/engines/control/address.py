@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tbtui.journal.rundir import RunDirectory, is_live
-from tbtui.user_dirs import state_dir
+from tbtui.paths import state_dir
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _BACKLOG = 16
@@ -83,7 +83,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def registered(run: RunDirectory) -> Iterator[None]:
-    """Among `live_runs` as long as the context lasts, if that can be written down."""
+    """List the run among `live_runs` while the context lasts, where its directory allows that."""
     link = _directory() / f"{os.getpid()}-{run.name}"
     try:
         link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -99,7 +99,7 @@ def registered(run: RunDirectory) -> Iterator[None]:
 
 
 def live_runs() -> list[RunDirectory]:
-    """By their names."""
+    """The live runs, by name."""
     found = {}
     for link in _links():
         run = RunDirectory(link.resolve())
@@ -120,7 +120,7 @@ def _links() -> list[Path]:
 
 
 def _alive(link: Path) -> bool:
-    """The process that made it is there still: a run that begins has no lock yet."""
+    """Whether the process that made it still lives: a run that begins has no lock yet."""
     pid, _, _ = link.name.partition("-")
     return pid.isdigit() and Path(f"/proc/{pid}").exists()
 

@@ -136,7 +136,7 @@ class AttachedRun:
         )
 
     async def _join(self) -> tuple[ControlClient, Welcome] | RunEnd | None:
-        """None: it lives and can't be reached now, as one that is still starting."""
+        """Connect to the run; None: it lives and can't be reached now, as while it starts."""
         try:
             joined = await ControlClient.open(self.directory, self._name, viewer=True)
         except ControlError as error:

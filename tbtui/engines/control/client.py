@@ -108,7 +108,7 @@ class ControlClient:
         self._send(Release(str(next(self._numbers))))
 
     async def receive(self) -> Answer | None:
-        """The next thing that the run says; None: it has closed the connection, or is gone.
+        """The next message of the run; None: it has closed the connection, or is gone.
 
         Raises:
             ControlError: it says what is none of the protocol's.
@@ -143,7 +143,7 @@ class ControlClient:
 
 
 def _is_here(pid: int) -> bool:
-    """There is such a process, as far as this one can see."""
+    """Whether there is such a process, as far as this one can see."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

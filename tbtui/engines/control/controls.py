@@ -36,7 +36,7 @@ class Controls:
 
     @property
     def holder(self) -> str:
-        """Empty: nobody."""
+        """Name of the client that has them; empty: none has."""
         return "" if self._holder is None else self._holder.name
 
     @property
@@ -58,7 +58,7 @@ class Controls:
         self._holder, self._exclusive = client, exclusive
 
     def release(self, client: Client) -> bool:
-        """Whether it had them."""
+        """Take them from a client that leaves; returns whether it had them."""
         if self._holder is not client:
             return False
         self._holder, self._exclusive = None, False

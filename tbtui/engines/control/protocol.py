@@ -124,17 +124,17 @@ def encode(message: Hello | Request | Answer) -> bytes:
 
 
 def read_hello(line: bytes) -> Hello:
-    """Raises `ProtocolError`."""
+    """The greeting in a line of a client. Raises `ProtocolError`."""
     return _read(_HELLO, line)
 
 
 def read_request(line: bytes) -> Request:
-    """Raises `ProtocolError`."""
+    """The request in a line of a client. Raises `ProtocolError`."""
     return _read(_REQUEST, line)
 
 
 def read_answer(line: bytes) -> Answer:
-    """Raises `ProtocolError`."""
+    """The answer in a line of the run. Raises `ProtocolError`."""
     return _read(_ANSWER, line)
 
 

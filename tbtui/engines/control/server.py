@@ -110,7 +110,7 @@ class ControlServer:
             connection.tell_controls(reason)
 
     def joined(self, connection: _Connection) -> None:
-        """Raises `ProtocolError` where there are enough."""
+        """Count a client as connected. Raises `ProtocolError` where there are too many."""
         if len(self._connections) >= MOST_CLIENTS:
             raise ProtocolError(f"{MOST_CLIENTS} others are connected already")
         self._newcomers.pop(connection, None)
@@ -141,7 +141,7 @@ class ControlServer:
                 await asyncio.sleep(_PACE_SEC)
 
     def _refusal(self, accepted: socket.socket) -> str:
-        """Why it is not let in; empty: it is."""
+        """Why the client is not let in; empty: it is."""
         if (uid := _peer(accepted)) not in (os.geteuid(), 0):
             log.warning("control socket: user %d turned away", uid)
             return f"this run is of user {os.geteuid()}"
@@ -201,11 +201,11 @@ class _Connection:
             self._writer.transport.abort()
 
     def drop(self) -> None:
-        """Let go of it without a word."""
+        """Close the connection without a message."""
         self._writer.transport.abort()
 
     def tell(self, message: Answer) -> None:
-        """Never waits: one that doesn't read is cut off."""
+        """Send a message without waiting: a client that doesn't read is cut off."""
         if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
             self._writer.transport.abort()
         elif not self._writer.is_closing():
@@ -232,7 +232,7 @@ class _Connection:
         )
 
     async def _line(self) -> bytes:
-        """Empty when the client has left."""
+        """The client's next line; empty when it has left."""
         try:
             return await self._reader.readuntil(b"\n")
         except asyncio.IncompleteReadError:

@@ -13,10 +13,9 @@ from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.failures import one_cause
 from tbtui.engines.grpo.group import BatchGroup, BatchRules, Decisions, GroupPlace
 from tbtui.engines.grpo.pausing import unpaused
-from tbtui.engines.grpo.plan import GroupPlan, TrialPlan, trial_plan
 from tbtui.engines.grpo.recorded import RecordedBatch
 from tbtui.engines.grpo.review import Review
-from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.rollouts import GroupPlan, Rollout, TrialPlan, trial_plan
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
 from tbtui.journal.events import DeadlinePassed, GroupAdded, GroupRefilled, Noted, TrialRetried
@@ -172,22 +171,24 @@ class Batch:
 
     def _start(self, group: BatchGroup, plan: TrialPlan, after: Rollout | None = None) -> None:
         """Run the trial: anew `after` its outcome, or from where an interrupted run had left it."""
+        place = GroupPlace(plan)
         if after is None:
-            task = self._tasks.create_task(self._first_or_next(plan))
+            work = self._first_or_next(place)
         else:
-            again = self._runner.run(plan, after.attempt + 1, after.tokens)
-            task = self._tasks.create_task(again)
-        task.add_done_callback(lambda _: self._changed.set())
-        group.places.append(GroupPlace(plan, task))
+            work = self._runner.run(place, after.attempt + 1, after.tokens)
+        place.task = self._tasks.create_task(work)
+        place.task.add_done_callback(lambda _: self._changed.set())
+        group.places.append(place)
 
-    async def _first_or_next(self, plan: TrialPlan) -> Rollout:
+    async def _first_or_next(self, place: GroupPlace) -> Rollout:
+        plan = place.plan
         known = self._recorded.places.get(plan.key)
         if known is None or not known.attempts:
-            return await self._runner.run(plan)
+            return await self._runner.run(place)
         if (rollout := known.rollout) is not None:
             return rollout
         if known.seed is not None:
-            plan = dataclasses.replace(plan, seed=known.seed)
+            place.plan = plan = dataclasses.replace(plan, seed=known.seed)
         attempt = known.number + 1
         self._journal.append(
             TrialRetried(
@@ -196,7 +197,7 @@ class Batch:
                 reason="the run was resumed",
             )
         )
-        return await self._runner.run(plan, attempt, known.tokens)
+        return await self._runner.run(place, attempt, known.tokens)
 
     def _advance(self, group: BatchGroup) -> None:
         """Withdraw trials that are not needed any more, and replace those that are missing."""
@@ -208,7 +209,7 @@ class Batch:
             for place in group.running():
                 if place not in members and not place.surplus:
                     place.surplus = True
-                    self._runner.steering.withdraw(place.plan, "not needed: the group is full")
+                    self._runner.steering.withdraw(place, "not needed: the group is full")
         elif not group.running() and not self._late and not self._reviewed:
             short = len(group.scored()) < self._rules.min_group
             if short and self._rules.refill and not group.refilled:
@@ -228,7 +229,7 @@ class Batch:
             if not place.surplus:
                 place.surplus = True
                 why = f"its task can't be used here: {self._runner.unusable.reason(task)}"
-                self._runner.steering.withdraw(place.plan, why)
+                self._runner.steering.withdraw(place, why)
         if not group.replaced and self._spare is not None and not (self._late or self._reviewed):
             self._replace(group, self._spare)
         if self._rules.stream and not group.running() and not group.handed_over:
@@ -292,7 +293,7 @@ class Batch:
         late = [place for group in self.groups for place in group.running()]
         if not late:
             return
-        step, trials = late[0].plan.step, tuple(self._runner.steering.live(p.plan) for p in late)
+        step, trials = late[0].plan.step, tuple(place.trial for place in late)
         if self._rules.at_deadline == "wait":
             text = f"step {step}: past its deadline, waiting for {', '.join(trials)}"
             self._journal.append(Noted(level="warning", text=text))
@@ -302,9 +303,9 @@ class Batch:
         self._journal.append(DeadlinePassed(step=step, action=action, trials=trials))
         for place in late:
             if action == "stop":
-                self._runner.steering.expire(place.plan, "the step's deadline passed")
+                self._runner.steering.expire(place, "the step's deadline passed")
             else:
-                self._runner.steering.withdraw(place.plan, "left out: the step's deadline passed")
+                self._runner.steering.withdraw(place, "left out: the step's deadline passed")
 
     # What people and rules ask
 
@@ -351,8 +352,7 @@ class Batch:
         for group in self.groups:
             for place in group.places:
                 rollout = place.rollout
-                name = rollout.trial if rollout else self._runner.steering.live(place.plan)
-                if name == trial:
+                if trial == (rollout.trial if rollout else place.trial):
                     return group, place
         return None, None
 

@@ -168,10 +168,7 @@ def entries_of(directory: RunDirectory, kinds: Sequence[str]) -> list[Entry]:
     """Every event of these kinds. Raises `JournalError` when the journal can't be read."""
     reader = JournalReader(directory)
     try:
-        entries: list[Entry] = []
-        while more := reader.read_kinds(kinds, entries[-1].seq if entries else 0):
-            entries += more
-        return entries
+        return list(reader.each(kinds))
     finally:
         reader.close()
 

@@ -9,8 +9,7 @@ from tbtui.config import ConfigError
 from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.batch import Batch
-from tbtui.engines.grpo.outages import Outages
-from tbtui.engines.grpo.pausing import Pause
+from tbtui.engines.grpo.pausing import Outages, Pause
 from tbtui.engines.trials.steering import Steering
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, RunPaused, RunResumed
@@ -59,7 +58,7 @@ class RunCommands:
 
     @property
     def up_to_date(self) -> bool:
-        """No command waits for the trials that it is about."""
+        """Whether no command waits for the trials that it is about."""
         return self._queue.up_to_date
 
     def submit(self, command: Command) -> None:

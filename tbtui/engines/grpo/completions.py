@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from tbtui.engines.grpo.failures import retry_wait
-from tbtui.engines.grpo.outages import OutageCause, Outages
+from tbtui.engines.grpo.pausing import OutageCause, Outages
 from tbtui.journal.events import CompletionRetried
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
@@ -123,7 +123,7 @@ class Completions:
 
     @property
     def down(self) -> bool:
-        """The policy can't be asked now."""
+        """Whether the policy can't be asked now."""
         return self._down_since is not None
 
     def take_retried(self) -> int:

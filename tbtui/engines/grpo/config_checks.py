@@ -1,13 +1,23 @@
-"""Checks of our own trainer's settings: what contradicts itself, and what a policy can't do."""
+"""Checks of our own trainer's settings, before a run and when they change while it goes on: what
+contradicts itself, and what a policy can't do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from tbtui.config import RunConfig, settings, to_json
-from tbtui.config.problems import Problem, error, errors_first
+from tbtui.config import (
+    ConfigError,
+    RunConfig,
+    fixed_on_resume,
+    live_effects,
+    read_setting,
+    settings,
+    to_json,
+)
+from tbtui.config.problems import Problem, error, errors_first, require_no_errors
 from tbtui.engines.config_checks import common_problems, context_problems, listed
+from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.prices import price_list
 from tbtui.policies.registry import policy_problems
 
@@ -79,3 +89,50 @@ def _context(config: RunConfig, info: PolicyInfo) -> Iterator[Problem]:
         )
     limit = min(config.context_limit or info.context_limit, info.context_limit)
     yield from context_problems(config, limit)
+
+
+def changed_config(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+    """`config` with these JSON-like values in it.
+
+    Raises:
+        ConfigError: a setting can't change in a live run, or not to this.
+    """
+    if not values:
+        raise ConfigError("no setting is named; write name=value")
+    new = {name: _read_live(name, value) for name, value in values.items()}
+    changed = config.replace(**new, given=config.given | new.keys())
+    require_no_errors(grpo_problems(changed))
+    if "review_rules" in new and changed.review_rules is not None:
+        load_rules(changed.review_rules)
+    return changed
+
+
+def differences(old: RunConfig, new: RunConfig) -> dict[str, Any]:
+    """Settings of `new` that differ, as JSON has them."""
+    before, now = to_json(old), to_json(new)
+    return {name: value for name, value in now.items() if before[name] != value}
+
+
+def in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """`eval_every 5 (was 10; counts from the first step, as before)`."""
+    effects = live_effects()
+    return ", ".join(
+        f"{name} {_shown(value)} (was {_shown(before[name])}; {effects[name]})"
+        for name, value in now.items()
+    )
+
+
+def _read_live(name: str, value: Any) -> Any:
+    """The value of a setting that may change in a live run; raises `ConfigError`."""
+    read = read_setting(name, value)
+    if name not in live_effects():
+        reason = fixed_on_resume().get(name)
+        raise ConfigError(
+            f"{name}: can't change in a live run"
+            + (f": {reason}" if reason else f"; stop it, and resume it with {name}=...")
+        )
+    return read
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,18 +20,25 @@ from tbtui.algorithm.step import ScoredGroup
 from tbtui.catalog.split import Split
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.trust import remember
-from tbtui.engines.command_queue import CommandQueue
+from tbtui.engines.awaiting import comes_before, running
 from tbtui.engines.grpo.batch import Batch
 from tbtui.engines.grpo.checkpoint_state import CheckpointError, TrainingProgress
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.commands import RunCommands
+from tbtui.engines.grpo.config_checks import changed_config, differences, in_words
 from tbtui.engines.grpo.failures import HaltError, one_cause, require_evidence
 from tbtui.engines.grpo.group import BatchRules
 from tbtui.engines.grpo.learning import LearningStep, group_scored, recipe_of
-from tbtui.engines.grpo.live_settings import changed_config, differences, in_words
-from tbtui.engines.grpo.metrics import Spending, step_metrics, summarize, useful_groups
-from tbtui.engines.grpo.pausing import Pause, comes_before, running
-from tbtui.engines.grpo.planner import BatchPlanner
+from tbtui.engines.grpo.metrics import (
+    Spending,
+    step_metrics,
+    step_times,
+    summarize,
+    summary_line,
+    useful_groups,
+)
+from tbtui.engines.grpo.pausing import Pause
+from tbtui.engines.grpo.plan import BatchPlanner
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
     RUN_ENDED_FIRST,
@@ -53,7 +60,7 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
 )
-from tbtui.journal.figures import HeldOut, dollars, pass_rates_in_words
+from tbtui.journal.figures import dollars
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, PolicyError, PolicyLostError
 
@@ -79,7 +86,8 @@ class GrpoEngine:
         start: StartingPoint | None = None,
     ) -> None:
         """`policy` has loaded the checkpoint of `start`."""
-        self._config = config
+        self.config = config
+        """The settings in force now."""
         self._policy = policy
         self._runner = runner
         self._journal = journal
@@ -98,12 +106,12 @@ class GrpoEngine:
         self._sampling_tasks: set[asyncio.Task[Any]] = set()
         self._evaluating: Batch | None = None
         self._gate = ReviewGate(
-            lambda: self._config,
+            lambda: self.config,
             self._recipe,
             keeper.directory.review_rules,
             journal,
             # A decision made in time counts, even if it came before there was an engine.
-            lambda: runner.steering.open and self._commands.up_to_date,
+            lambda: runner.steering.open and self.commands.up_to_date,
             self._review_waits,
         )
         self._begun = self.step
@@ -118,10 +126,10 @@ class GrpoEngine:
         self._reviewing_sec = 0.0
         """How long the step under way has waited for nothing but its review."""
         self._pause = Pause(self._start.paused)
-        self._commands = RunCommands(
+        self.commands = RunCommands(
             journal, runner.steering, self._pause, self._batches, self._change, runner.outages
         )
-        runner.outages.steer(self._commands)
+        runner.outages.steer(self.commands)
         if self._pause.on:
             runner.steering.hold()
 
@@ -146,7 +154,7 @@ class GrpoEngine:
             ending = POLICY_LOST_FIRST
             raise
         finally:
-            self._commands.end(ending)
+            self.commands.end(ending)
 
     async def _train(self, sampling: asyncio.TaskGroup) -> str:
         before = after = await self._evaluate(0)
@@ -161,13 +169,13 @@ class GrpoEngine:
             if self._over_limit():
                 return await self._stop_spending(before, after)
             after = await self._evaluate_if_due(sampling, after)
-            if self._due(self._config.save_every):
+            if self._due(self.config.save_every):
                 await self._save()
-        return self._summary(before, after)
+        return summary_line(self.step, before, after)
 
     def _over_limit(self) -> bool:
         """Whether the run has cost `max_cost` before its end."""
-        return self.step < self._planner.last_step and self._spending.over(self._config.max_cost)
+        return self.step < self._planner.last_step and self._spending.over(self.config.max_cost)
 
     async def _stop_spending(self, before: EvalFinished | None, after: EvalFinished | None) -> str:
         """Save, and end all that costs; returns how the run ended."""
@@ -175,24 +183,25 @@ class GrpoEngine:
             sampling.cancel()
         if self.step:
             await self._save()
-        spent, limit = dollars(self._spending.usd), dollars(self._config.max_cost or 0.0)
-        return f"{self._summary(before, after)}; stopped after {spent}: max_cost is {limit}"
+        spent, limit = dollars(self._spending.usd), dollars(self.config.max_cost or 0.0)
+        done = summary_line(self.step, before, after)
+        return f"{done}; stopped after {spent}: max_cost is {limit}"
 
     async def _evaluate_if_due(
         self, sampling: asyncio.TaskGroup, last: EvalFinished | None
     ) -> EvalFinished | None:
         """The latest evaluation, `last` unless there is one of this step."""
-        if self._config.max_steps_off_policy:
+        if self.config.max_steps_off_policy:
             # The next ones go on while this one is evaluated and saved.
             await self._begin_batches(sampling)
-        return await self._evaluate(self.step) if self._due(self._config.eval_every) else last
+        return await self._evaluate(self.step) if self._due(self.config.eval_every) else last
 
     def _due(self, every: int) -> bool:
         return self.step == self._planner.last_step or bool(every and self.step % every == 0)
 
     async def _begin_batches(self, sampling: asyncio.TaskGroup) -> None:
         """Sample every batch that may be: see the bound on staleness above."""
-        allowed = self.step + 1 + self._config.max_steps_off_policy
+        allowed = self.step + 1 + self.config.max_steps_off_policy
         while self._begun < min(allowed, self._planner.last_step):
             # One that was begun before an interruption may be looked at and steered in a pause too.
             if self._begun + 1 not in self._start.batches:
@@ -223,7 +232,7 @@ class GrpoEngine:
 
     async def _train_step(self, step: int) -> None:
         """Train on the batch of this step as soon as, or while, its trials are done."""
-        started, config = time.monotonic(), self._config
+        started, config = time.monotonic(), self.config
         self._reviewing_sec = 0.0
         self._enter(self._waiting_phase())
         batch, recorded = self._sampling[step], self._start.batches.get(step, RecordedBatch())
@@ -236,11 +245,9 @@ class GrpoEngine:
         rate = recorded.learning_rate or self._planner.learning_rate(step)
         learning = LearningStep(self._recipe, self._policy, rate, config.batch_size, scored)
         self._learning = learning
-        finished: list[tuple[Rollout, ...]] = []
         while (rollouts := await self._resting(batch.next_group(), batch)) is not None:
-            finished.append(rollouts)
             await learning.add(rollouts)
-        require_evidence([rollout for group in finished for rollout in group], self._unusable)
+        require_evidence(learning.rollouts, self._unusable)
         sampled = time.monotonic()
         self._enter(RunPhase.TRAINING)
         await learning.finish()
@@ -257,16 +264,10 @@ class GrpoEngine:
         metrics |= step_metrics(learning.scored, config.max_tokens)
         tokens = batch.tokens() + learning.tokens()
         metrics |= self._spending.step(tokens, useful_groups(learning.scored))
-        metrics |= {
-            "time/sampling": sampled - started - self._reviewing_sec,
-            "time/training": now - sampled,
-            "time/total": now - started,
-            "progress/batch": float(step),
-        }
+        metrics |= step_times(sampled - started, now - sampled, self._reviewing_sec)
+        metrics["progress/batch"] = float(step)
         if asked_again := self._runner.completions.take_retried():
             metrics["sampling/asked_again"] = float(asked_again)
-        if self._reviewing_sec:
-            metrics["time/reviewing"] = self._reviewing_sec
         for trial, logprobs in learning.trained_logprobs().items():
             self._journal.add_trained(trial, step, logprobs)
         self._tell(StepFinished(step=step, weights_version=self._weights_version, metrics=metrics))
@@ -280,32 +281,25 @@ class GrpoEngine:
         training is the same with and without.
         """
         if step in self._start.evaluated:
-            evaluated, progress = self._start.evaluated[step], self._progress()
+            evaluated = self._start.evaluated[step]
             if step == self.step:  # else its weights are gone
-                await self._kept(lambda: self._keeper.evaluated(progress, evaluated.pass_rate))
+                await self._kept(self._keeper.evaluated, self._progress(), evaluated.pass_rate)
             return evaluated
         groups = self._planner.evaluation(step)
         if not groups or step < self._start.step:
             return None
         await self._until_resumed()
         self._enter(RunPhase.EVALUATING)
-        config, recorded = self._config, self._start.evaluations.get(step)
+        config, recorded = self.config, self._start.evaluations.get(step)
         if recorded is None:
+            tasks, trials = len(groups), len(groups) * config.eval_group_size
+            temperature = config.eval_temperature
             self._journal.append(
-                EvalStarted(
-                    step=step,
-                    tasks=len(groups),
-                    trials=len(groups) * config.eval_group_size,
-                    temperature=config.eval_temperature,
-                )
+                EvalStarted(step=step, tasks=tasks, trials=trials, temperature=temperature)
             )
+        rules = BatchRules(config.eval_group_size)
         self._evaluating = batch = Batch(
-            groups,
-            BatchRules(config.eval_group_size),
-            self._recipe,
-            self._runner,
-            self._journal,
-            recorded=recorded,
+            groups, rules, self._recipe, self._runner, self._journal, recorded=recorded
         )
         try:
             finished = await self._resting(batch.run(), batch)
@@ -313,25 +307,20 @@ class GrpoEngine:
             self._evaluating = None
         rollouts = [rollout for group in finished for rollout in group]
         require_evidence(rollouts, self._unusable)
-        summary = summarize(
-            rollouts,
-            step,
-            self._weights_version,
-            config.eval_temperature,
-            not_tried=len(self._split.heldout) - len(groups),
-        )
+        version, not_tried = self._weights_version, len(self._split.heldout) - len(groups)
+        summary = summarize(rollouts, step, version, config.eval_temperature, not_tried=not_tried)
         consumed = self._spending.evaluation(batch.tokens())
         self._tell(msgspec.structs.replace(summary, metrics=consumed))
-        progress, rate = self._progress(), summary.pass_rate
-        await self._kept(lambda: self._keeper.evaluated(progress, rate))
+        await self._kept(self._keeper.evaluated, self._progress(), summary.pass_rate)
         return summary
 
     async def _save(self) -> None:
         self._enter(RunPhase.SAVING)
-        progress = self._progress()
-        await self._kept(lambda: self._keeper.save(progress))
+        await self._kept(self._keeper.save, self._progress())
 
-    async def _kept(self, save: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def _kept[**P](
+        self, save: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         """Save, after an outage if there is one."""
         while True:
             if self._journal.blocked and await self._runner.in_outage():
@@ -339,7 +328,7 @@ class GrpoEngine:
                 await self._runner.outages.over()
                 continue
             try:
-                await save()
+                await save(*args, **kwargs)
                 return
             except PolicyLostError:
                 raise
@@ -366,14 +355,14 @@ class GrpoEngine:
             for each in self._batches():
                 await comes_before(each.begun.wait(), task)
             if batch is not None:
-                self._commands.trials_are_there()
+                self.commands.trials_are_there()
             while await comes_before(self._at_rest(batch), task):
                 await self._save_in_pause()
                 await comes_before(self._pause.over(), task)
             return await task
 
     async def _at_rest(self, batch: Batch | None) -> None:
-        """Until the run is paused, no trial is at work and `batch` is not about to be trained."""
+        """Wait for a pause in which no trial is at work and `batch` is not about to be trained."""
         while True:
             await self._pause.begun()
             await self._runner.steering.at_rest()
@@ -405,7 +394,7 @@ class GrpoEngine:
         for alarm in self._check_alarms(event):
             self._journal.append(alarm)
             if alarm.action == "pause":
-                self._commands.pause("pause")
+                self.commands.pause("pause")
             elif alarm.action == "halt":
                 raise HaltError(f"{alarm.text} (on_alarm.{alarm.alarm}=halt)")
 
@@ -430,26 +419,14 @@ class GrpoEngine:
         self._phase, self._phase_since = phase, now
         self._journal.append(RunPhaseChanged(phase=phase, step=self.step))
 
-    def _summary(self, before: EvalFinished | None, after: EvalFinished | None) -> str:
-        steps = f"{self.step} step{'' if self.step == 1 else 's'}"
-        if before is None or after is None:
-            return f"{steps}; nothing was evaluated"
-        rates = pass_rates_in_words(HeldOut.of(before), HeldOut.of(after))
-        return f"{steps}, {rates}" if self.step else rates
-
-    @property
-    def config(self) -> RunConfig:
-        """The settings in force now."""
-        return self._config
-
     def _change(self, values: Mapping[str, Any]) -> str:
         """Give settings other values from now on; says which. Raises `ConfigError`."""
-        old, new = self._config, changed_config(self._config, values)
+        old, new = self.config, changed_config(self.config, values)
         self._planner.change(new)
         if self._planner.last_step < self._begun:
             self._planner.change(old)
             raise ConfigError(f"max_steps={new.max_steps}: step {self._begun} has begun already")
-        self._config = new
+        self.config = new
         self._runner.change(new)
         self._keeper.keep_last = new.keep_checkpoints
         now, before = differences(old, new), differences(new, old)
@@ -461,11 +438,7 @@ class GrpoEngine:
 
     def submit(self, command: Command) -> None:
         """Journal a command and carry it out. Called on the engine's loop."""
-        self._commands.submit(command)
-
-    def serve(self, queue: CommandQueue) -> None:
-        """Carry out the commands of `queue` from now on."""
-        self._commands.serve(queue)
+        self.commands.submit(command)
 
     def _batches(self) -> list[Batch]:
         """The batches whose trials can still be steered."""

@@ -7,8 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tbtui.engines.grpo.plan import derive_seed
-from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.rollouts import Rollout, derive_seed
 from tbtui.errors import UserError
 from tbtui.journal.events import Outcome, TasksSetAside
 from tbtui.journal.writer import JournalWriter
@@ -29,8 +28,8 @@ class HaltError(UserError):
 
 @contextlib.contextmanager
 def one_cause() -> Iterator[None]:
-    """Around a task group: raises the one error that says why: a `HaltError` if there is one, else
-    a `PolicyLostError`, else the first.
+    """Raise, of a task group's errors, the one that says why: a `HaltError` if there is one, else a
+    `PolicyLostError`, else the first.
 
     Trials fail together when the run has to end.
     """

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tbtui.engines.grpo.plan import GroupPlan, TrialPlan
 from tbtui.engines.grpo.recorded import RecordedBatch
-from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.rollouts import GroupPlan, Rollout, TrialPlan
+from tbtui.engines.trials.attempts import Place
 from tbtui.journal.commands import Command
 from tbtui.journal.events import CommandDone, Outcome, TrialExcluded, TrialRelabelled
 from tbtui.journal.verbs import Standing, refusal
@@ -38,9 +38,10 @@ class BatchRules:
 
 
 @dataclass(slots=True, eq=False)
-class GroupPlace:
-    plan: TrialPlan
-    task: asyncio.Task[Rollout]
+class GroupPlace(Place[TrialPlan]):
+    """A place in a group: with the work on it, and whether the group needs what comes of that."""
+
+    task: asyncio.Task[Rollout] = field(init=False)
     surplus: bool = False
     """Whether the group is full without it."""
 

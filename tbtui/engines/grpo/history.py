@@ -8,8 +8,6 @@ what was decided of them. The view forgets old trials, and these may be trained 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from tbtui.algorithm.costs import Spent
 from tbtui.engines.grpo.recorded import RecordedAttempt, RecordedBatch, StartingPoint
 from tbtui.engines.resume import HISTORY_KINDS
@@ -46,29 +44,17 @@ _DECISIONS = frozenset({"exclude", "include", "relabel", "accept"})
 """Commands that decide upon a trial."""
 
 
-@dataclass(slots=True)
-class History:
-    """A run up to the last event of its journal, in detail from `start.step` on."""
+def read_history(reader: JournalReader, start: StartingPoint) -> RunState:
+    """The run up to the last event of its journal, as the view shows it.
 
-    start: StartingPoint
-    run: RunState = field(default_factory=RunState)
-    """The run as the view shows it."""
-
-    @classmethod
-    def read(cls, reader: JournalReader, start: StartingPoint) -> History:
-        """Fill in `start`, which says after which step the detail begins; that step's own
-        evaluation is part of it.
-
-        Memory: of the order of the events after that step; no tokens are read.
-        """
-        fold = _HistoryFold(cls(start), reader)
-        after = 0
-        while entries := reader.read_kinds(HISTORY_KINDS, after):
-            for entry in entries:
-                fold.apply(entry)
-            after = entries[-1].seq
-        fold.end()
-        return fold.history
+    Fills in `start`, which says after which step the detail begins; that step's own evaluation is
+    part of it. Memory: of the order of the events after that step; no tokens are read.
+    """
+    fold = _HistoryFold(start, reader)
+    for entry in reader.each(HISTORY_KINDS):
+        fold.apply(entry)
+    fold.end()
+    return fold.run
 
 
 class _LivedSeconds:
@@ -99,17 +85,17 @@ class _LivedSeconds:
 
 
 class _HistoryFold:
-    def __init__(self, history: History, reader: JournalReader) -> None:
-        self.history = history
-        self._start = history.start
-        self._run = Fold(history.run)
+    def __init__(self, start: StartingPoint, reader: JournalReader) -> None:
+        self._start = start
+        self.run = RunState()
+        self._view = Fold(self.run)
         self._clock = _LivedSeconds(reader)
         self._trials: dict[str, tuple[RecordedBatch, RecordedAttempt]] = {}
         """Those whose batch is kept."""
 
     def end(self) -> None:
         """Finish: there is no further event."""
-        start, run = self._start, self.history.run
+        start, run = self._start, self.run
         self._clock.advance_to_end(paused=run.paused)
         for batch in start.batches.values():
             if batch.review.waits_since is not None:
@@ -117,10 +103,10 @@ class _HistoryFold:
         start.set_aside, start.paused = dict(run.unusable), run.paused
 
     def apply(self, entry: Entry) -> None:
-        self._clock.advance(entry, paused=self.history.run.paused)
+        self._clock.advance(entry, paused=self.run.paused)
         if isinstance(entry.event, CommandDone):
             self._answered(entry.event)  # while the view still has the command
-        self._run.apply(entry)
+        self._view.apply(entry)
         self._apply(entry)
 
     def _apply(self, entry: Entry) -> None:
@@ -222,13 +208,13 @@ class _HistoryFold:
 
     def _being_done(self, verb: CommandVerb, target: str) -> CommandView | None:
         """The command that led to the event at hand."""
-        for command in reversed(self.history.run.pending.values()):
+        for command in reversed(self.run.pending.values()):
             if command.verb == verb and command.target == target:
                 return command
         return None
 
     def _answered(self, event: CommandDone) -> None:
-        issued = self.history.run.pending.get(event.command)
+        issued = self.run.pending.get(event.command)
         found = self._trials.get(issued.target) if issued else None
         if issued is None or found is None:
             return

@@ -137,12 +137,15 @@ class LearningStep:
         self._learning_rate = learning_rate
         self._ends = _ends(groups, recipe.substeps)
         self._on_scored = on_scored
+        self.rollouts: list[Rollout] = []
+        """Of all groups so far."""
         self._waiting: list[Sequence[Rollout]] = []
         self._substeps = [_Substep()]
         self.scored: list[ScoredGroup[Rollout]] = []
         """All groups so far."""
 
     async def add(self, rollouts: Sequence[Rollout]) -> None:
+        self.rollouts += rollouts
         if not self._recipe.stream:
             self._waiting.append(rollouts)
             return

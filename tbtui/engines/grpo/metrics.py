@@ -6,17 +6,17 @@ Names are those that tinker-cookbook made customary.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from tbtui.algorithm.costs import Costs, Spent, Tokens, outcome_metrics, turn_metrics
-from tbtui.algorithm.evaluation import TaskAttempts, attempts, pass_rate, pass_rates
 from tbtui.algorithm.metrics import group_metrics
 from tbtui.algorithm.step import ScoredGroup
 from tbtui.config import RunConfig
+from tbtui.engines.events_of import eval_finished
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.prices import price_list
-from tbtui.journal.events import Estimate, EvalFinished, Outcome
-from tbtui.journal.figures import dollars
+from tbtui.journal.events import EvalFinished, Outcome
+from tbtui.journal.figures import HeldOut, dollars, pass_rates_in_words
 from tbtui.policies.base import Policy
 
 # A step
@@ -44,6 +44,16 @@ def step_metrics(groups: Sequence[ScoredGroup[Rollout]], max_tokens: int) -> dic
     return metrics | _waited_for(rollouts) | _truncated_turns(rollouts, max_tokens)
 
 
+def step_times(sampling: float, training: float, reviewing: float) -> dict[str, float]:
+    """Seconds of a step; `reviewing`: how many of those of `sampling` it waited for its review."""
+    times = {
+        "time/sampling": sampling - reviewing,
+        "time/training": training,
+        "time/total": sampling + training,
+    }
+    return times | ({"time/reviewing": reviewing} if reviewing else {})
+
+
 def _truncated_turns(rollouts: Sequence[Rollout], max_tokens: int) -> dict[str, float]:
     """Share of the model calls that were cut off at `max_tokens`."""
     calls = [call for rollout in rollouts for call in rollout.calls]
@@ -68,7 +78,7 @@ def _prefix_extended(groups: Sequence[ScoredGroup[Rollout]]) -> dict[str, float]
 
 
 def useful_groups(groups: Sequence[ScoredGroup[Rollout]]) -> int:
-    """How many had something to teach."""
+    """How many groups have a signal: an advantage other than 0."""
     return sum(any(group.result.advantages) for group in groups)
 
 
@@ -105,51 +115,26 @@ def summarize(
     *,
     not_tried: int = 0,
 ) -> EvalFinished:
-    """Pass rates over all tasks, by task, by kind of task, and by data set if there are several.
-
-    To pass is a reward of 1. Each rate is a mean over tasks, so that a task some of whose trials
-    could not be scored weighs no less than another; a task none of whose trials was scored is
-    left out, and counted, together with the `not_tried` ones that can't be used at all.
-    """
-    by_task = {
-        task: attempts(rewards)
-        for task, rewards in _grouped((r.plan.task.name, r.reward) for r in rollouts).items()
-    }
-    kinds = {r.plan.task.name: r.plan.task.kind or r.plan.task.name for r in rollouts}
-    by_kind = _grouped((kinds[task], tried) for task, tried in by_task.items())
-    datasets = {r.plan.task.name: r.plan.task.dataset for r in rollouts}
-    by_dataset = _grouped((datasets[task], tried) for task, tried in by_task.items())
-    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
-    rates = pass_rates(list(by_task.values()))
-    return EvalFinished(
+    """An evaluation as the journal has it; `not_tried`: tasks that can't be used at all."""
+    tasks = {rollout.plan.task.name: rollout.plan.task for rollout in rollouts}
+    return eval_finished(
+        [(rollout.plan.task.name, rollout.reward) for rollout in rollouts],
+        kinds={name: task.kind or name for name, task in tasks.items()},
+        datasets={name: task.dataset for name, task in tasks.items()},
         step=step,
         weights_version=weights_version,
         temperature=temperature,
-        pass_rate=rates[1].value if rates else None,
-        scored=len(rewards),
-        unscored=len(rollouts) - len(rewards),
-        by_kind=_first_attempt(by_kind),
-        by_dataset=_first_attempt(by_dataset) if len(by_dataset) > 1 else {},
-        pass_at={
-            k: Estimate(value=rate.value, low=rate.low, high=rate.high) for k, rate in rates.items()
-        },
-        by_task=_first_attempt({task: [tried] for task, tried in by_task.items()}),
-        mean_reward=sum(rewards) / len(rewards) if rewards else None,
-        unscored_tasks=sum(not tried.scored for tried in by_task.values()) + not_tried,
+        not_tried=not_tried,
     )
 
 
-def _grouped[T](pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    groups: dict[str, list[T]] = {}
-    for name, member in pairs:
-        groups.setdefault(name, []).append(member)
-    return groups
-
-
-def _first_attempt(parts: Mapping[str, Sequence[TaskAttempts]]) -> dict[str, float]:
-    """pass@1 of each part that has a scored trial, by name."""
-    rates = {name: pass_rate(tasks, 1) for name, tasks in sorted(parts.items())}
-    return {name: rate.value for name, rate in rates.items() if rate is not None}
+def summary_line(steps: int, before: EvalFinished | None, after: EvalFinished | None) -> str:
+    """What a run has done, from its first evaluation to its last, in one line for a person."""
+    done = f"{steps} step{'' if steps == 1 else 's'}"
+    if before is None or after is None:
+        return f"{done}; nothing was evaluated"
+    rates = pass_rates_in_words(HeldOut.of(before), HeldOut.of(after))
+    return f"{done}, {rates}" if steps else rates
 
 
 # Cost
@@ -206,7 +191,7 @@ class Spending:
         return f"cost: {dollars(self.usd)} so far, about {dollars(forecast)} by the end of the run"
 
     def _count_storage(self) -> None:
-        """What the server has held for us since this was asked last."""
+        """Count what the server has stored for us since the last call."""
         if not self._costs.counts_storage:
             return
         now, stored = time.monotonic(), self._policy.status().stored_bytes

@@ -96,7 +96,7 @@ def alarm_actions(exceptions: Mapping[str, AlarmAction]) -> AlarmActions:
 
 
 class AlarmWatch:
-    """Sees a run's steps and evaluations in the journal's order.
+    """Raises alarms over a run's steps and evaluations, which it sees in the journal's order.
 
     For a resumed run it sees those of the journal first; what they raised was journalled then.
     """

@@ -1,11 +1,21 @@
-"""A pause of the whole run, and waiting: through pauses, or unless something else comes first."""
+"""Pauses of the whole run, by people and by outages; and waiting through them.
+
+An outage is what keeps a run from going on for a while. While something is out of order no failure
+is counted against the run. A pause that an outage began ends with the last outage, unless a person
+has paused the run themselves. Where a person resumes it before, what is out of order is tried at
+once, and the run goes on until it fails again.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tbtui.journal.events import OutageBegan, OutageEnded, OutageKind
+from tbtui.journal.writer import JournalWriter
 
 _TICK_SEC = 0.2
 
@@ -49,27 +59,105 @@ async def unpaused(seconds: float, goes_on: Callable[[], bool]) -> None:
                 return
 
 
-@contextlib.asynccontextmanager
-async def running[T](work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """`work` as a task, which has ended when the context is left."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        if not task.done():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+@dataclass(frozen=True, slots=True)
+class OutageCause:
+    """What is out of order and where; what a person can do, and what comes by itself. One line
+    each."""
+
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.remedy}"
 
 
-async def comes_before(other: Coroutine[Any, Any, object], task: asyncio.Task[Any]) -> bool:
-    """Whether `other` is done before `task`; if not, it is cancelled. Raises what `other` raises.
+class Pausable(Protocol):
+    """The run, as far as outages steer it."""
 
-    Where both are done, `task` was first.
-    """
-    async with running(other) as first:
-        await asyncio.wait((first, task), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return False
-        first.result()
-        return True
+    def pause_for_outage(self, reason: str) -> None:
+        """Pause unless the run is paused already."""
+        ...
+
+    def resume_after_outage(self) -> None:
+        """Go on, unless a person has paused the run or let it go on since."""
+        ...
+
+
+@dataclass(slots=True)
+class _Outage:
+    cause: OutageCause
+    since: float
+    journalled: bool = False
+    pausing: bool = False
+
+
+class Outages:
+    """The outages that there are now. Used on the engine's loop."""
+
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
+        self._run: Pausable | None = None
+        self._outages: dict[OutageKind, _Outage] = {}
+        self._none = asyncio.Event()
+        self._none.set()
+        self._lifts: list[Callable[[], None]] = []
+
+    def steer(self, run: Pausable) -> None:
+        """Pause and resume this run from now on."""
+        self._run = run
+        for outage in self._outages.values():
+            if outage.pausing:
+                run.pause_for_outage(str(outage.cause))
+
+    @property
+    def on(self) -> bool:
+        """Whether something is out of order: a failure now says nothing about the run."""
+        return bool(self._outages)
+
+    def has(self, what: OutageKind) -> bool:
+        return what in self._outages
+
+    def begin(
+        self, what: OutageKind, cause: OutageCause, *, tell: bool = True, pause: bool = True
+    ) -> None:
+        """Note that something is out of order, or still is. `tell` journals it, `pause` pauses the
+        run: either may come with a later call."""
+        outage = self._outages.setdefault(what, _Outage(cause, time.monotonic()))
+        self._none.clear()
+        if tell and (not outage.journalled or outage.cause.remedy != cause.remedy):
+            outage.journalled = True
+            text, remedy = cause.text, cause.remedy
+            self._journal.append(OutageBegan(what=what, text=text, remedy=remedy))
+        outage.cause = cause
+        if pause and not outage.pausing:
+            outage.pausing = True
+            if self._run is not None:
+                self._run.pause_for_outage(str(cause))
+
+    def end(self, what: OutageKind, text: str = "") -> None:
+        """Note that something is in order again, or always was."""
+        outage = self._outages.pop(what, None)
+        if outage is None:
+            return
+        if outage.journalled:
+            seconds = time.monotonic() - outage.since
+            self._journal.append(OutageEnded(what=what, seconds=seconds, text=text))
+        if not any(other.pausing for other in self._outages.values()) and self._run is not None:
+            self._run.resume_after_outage()
+        if not self._outages:
+            self._none.set()
+
+    async def over(self) -> None:
+        """Wait until everything is in order."""
+        await self._none.wait()
+
+    def on_lift(self, call: Callable[[], None]) -> None:
+        """Add what tries at once what is out of order, as a person who resumes the run asks."""
+        self._lifts.append(call)
+
+    def lift(self) -> None:
+        """Try at once what is out of order: a person resumes the run."""
+        for outage in self._outages.values():
+            outage.pausing = False  # a further look pauses it again
+        for call in self._lifts:
+            call()

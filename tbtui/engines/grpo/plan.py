@@ -1,69 +1,24 @@
-"""Which trials a step consists of: seeded, and the same whatever happens while it runs."""
+"""What a run is to do: its last step, each step's groups and learning rate, each evaluation.
+
+All of it is seeded, and the same whatever happens while it runs.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
+import itertools
 import random
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 
+from tbtui.algorithm.schedule import learning_rate, total_steps
+from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.failures import UnusableTasks
+from tbtui.engines.grpo.group import BatchRules
+from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
+from tbtui.engines.grpo.rollouts import GroupPlan, TrialPlan, derive_seed, trial_plan
 from tbtui.journal.events import Purpose
-
-
-def derive_seed(*parts: object) -> int:
-    """Derive a seed of 63 bits from every part and from nothing else."""
-    text = "\x1f".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
-
-
-@dataclass(frozen=True, slots=True)
-class TrialPlan:
-    """One place in a group. A retry fills the same place again, as the next attempt."""
-
-    task: TaskInfo
-    group: str
-    index: int
-    """Within the group, from 1."""
-    step: int
-    purpose: Purpose
-    temperature: float
-    seed: int
-    group_draws: tuple[object, ...]
-    """What the seeds of the whole group derive from."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The place: the same for all attempts at it."""
-        return self.group, self.index
-
-    @property
-    def label(self) -> str:
-        return f"{self.task.name}/{self.index}"
-
-    def trial_id(self, attempt: int) -> str:
-        retry = f"-retry{attempt - 1}" if attempt > 1 else ""
-        return f"{self.group}-{self.index}{retry}"
-
-    def again(self, attempt: int) -> TrialPlan:
-        """The plan with other draws from this attempt on; they don't depend on earlier retries."""
-        first = trial_plan(self, self.index)
-        return dataclasses.replace(self, seed=derive_seed(first.seed, "again", attempt))
-
-
-def trial_plan(sibling: TrialPlan, index: int) -> TrialPlan:
-    """The place number `index` in the group of `sibling`, with draws of its own."""
-    seed = derive_seed(*sibling.group_draws, index)
-    return dataclasses.replace(sibling, index=index, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    group: str
-    task: TaskInfo
-    trials: tuple[TrialPlan, ...]
 
 
 def task_order(tasks: Sequence[TaskInfo], seed: int) -> Iterator[TaskInfo]:
@@ -142,3 +97,104 @@ def evaluation_groups(
         temperature=config.eval_temperature,
         seed=config.seed,
     )
+
+
+class BatchPlanner:
+    """Takes the training tasks in the order that the seed gives them, each batch its share.
+
+    Tasks that can't be used are passed over; a batch that was begun before an interruption has the
+    tasks that it had then.
+    """
+
+    def __init__(
+        self, config: RunConfig, split: Split, start: StartingPoint, unusable: UnusableTasks
+    ) -> None:
+        self._config = config
+        self._split = split
+        self._tasks = {task.name: task for task in (*split.train, *split.heldout)}
+        self._unusable = unusable
+        self._trainable = sum(task.name not in start.unfit for task in split.train)
+        """How many tasks an epoch has. Those that turn out in trials don't shorten the run."""
+        taken = Counter(start.tasks_taken)
+        for batch in start.batches.values():
+            taken.update(batch.groups.values())
+        self._order = task_order(split.train, config.seed)
+        # All that was taken before the interruption is at the front of the order; what lies
+        # between was passed over, and a task that once was is never taken again.
+        while taken.total():
+            name = next(self._order).name
+            if taken[name]:
+                taken[name] -= 1
+
+    @property
+    def last_step(self) -> int:
+        config = self._config
+        return total_steps(config.step_limit, config.n_epochs, self._trainable, config.batch_size)
+
+    def to_come(self, step: int) -> tuple[int, int]:
+        """How many steps and evaluations there are after `step`."""
+        last, every = self.last_step, self._config.eval_every
+        if step >= last or not self._split.heldout:
+            return last - step, 0
+        regular = last // every - step // every if every else 0
+        return last - step, regular + bool(not every or last % every)
+
+    def learning_rate(self, step: int) -> float:
+        """The rate of a step, by the schedule that ends with the run."""
+        config = self._config
+        return learning_rate(
+            config.learning_rate, config.lr_schedule, step, self.last_step, config.warmup_steps
+        )
+
+    def _usable(self) -> Iterator[TaskInfo]:
+        """The next tasks of the order.
+
+        Raises:
+            HaltError: none can be used any more.
+        """
+        while True:
+            if all(task.name in self._unusable for task in self._split.train):
+                raise self._unusable.none_left()
+            task = next(self._order)
+            if task.name not in self._unusable:
+                yield task
+
+    def change(self, config: RunConfig) -> None:
+        """Use other settings for batches that begin from now on."""
+        self._config = config
+
+    def batch(self, step: int, recorded: RecordedBatch | None) -> list[GroupPlan]:
+        if recorded is None:
+            tasks = list(itertools.islice(self._usable(), self._config.batch_size))
+        else:
+            tasks = [self._tasks[name] for name in recorded.groups.values()]
+        return list(training_groups(tasks, step, self._config))
+
+    def spare(self, step: int, groups: list[GroupPlan]) -> Callable[[], GroupPlan]:
+        """Plans the next group that joins the batch of `groups`."""
+        tasks = [group.task for group in groups]
+
+        def plan() -> GroupPlan:
+            tasks.append(next(self._usable()))
+            return training_groups(tasks, step, self._config)[-1]
+
+        return plan
+
+    def rules(self) -> BatchRules:
+        config = self._config
+        return BatchRules(
+            group_size=config.group_size,
+            min_group=config.min_group,
+            refill=config.short_groups == "refill",
+            keep=config.oversample_keep,
+            deadline_sec=config.step_deadline_sec,
+            at_deadline=config.at_deadline,
+            replace_constant=config.replace_constant_groups,
+            stream=config.stream,
+            train_touched=config.on_outcome.get("human_touched") == "train",
+        )
+
+    def evaluation(self, step: int) -> tuple[GroupPlan, ...]:
+        """The groups of the held-out tasks that can be used."""
+        usable = [task for task in self._split.heldout if task.name not in self._unusable]
+        return evaluation_groups(usable, step, self._config)

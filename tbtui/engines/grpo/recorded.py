@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,8 +10,7 @@ from dataclasses import dataclass, field
 from tbtui.algorithm.costs import Spent, Tokens
 from tbtui.algorithm.segments import Call
 from tbtui.engines.events_of import sent
-from tbtui.engines.grpo.plan import TrialPlan
-from tbtui.engines.grpo.rollouts import Rollout
+from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.journal.events import (
     CommandVerb,
     Entry,
@@ -32,6 +32,19 @@ CUT_OFF = frozenset({RUN_ENDED_FIRST, RUN_WAS_KILLED, POLICY_LOST_FIRST})
 """Reasons of cancelled trials that no person cancelled: they are tried again on resume."""
 
 
+def cut_off(trial: str, why: str, turns: int = 0) -> TrialFinished:
+    """The end of a trial under which the run, or its policy, ended; `why`: one of `CUT_OFF`."""
+    return TrialFinished(
+        trial=trial,
+        outcome=Outcome.CANCELLED,
+        reason=why,
+        verdict=None,
+        reward=None,
+        turns=turns,
+        seconds=PhaseSeconds(),
+    )
+
+
 @dataclass(slots=True)
 class RecordedAttempt:
     """One attempt at a trial."""
@@ -47,7 +60,7 @@ class RecordedAttempt:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the run ended under it."""
+        """Whether the run ended before the trial did."""
         end = self.finished
         return end is None or (end.outcome is Outcome.CANCELLED and end.reason in CUT_OFF)
 
@@ -98,41 +111,30 @@ class RecordedPlace:
         end = last.finished
         assert end is not None
         # A completion that came after the trial's end has no part in it.
-        calls = reader.samples(last.trial, limit=reader.sampled(last.trial, last.finished_seq))
+        samples = reader.samples(last.trial, limit=reader.sampled(last.trial, last.finished_seq))
         events = reader.read_trial(last.trial)
-        has_part = self.members is None or last.trial in self.members
-        return Rollout(
-            plan=self.plan,
-            trial=last.trial,
-            attempt=last.number,
-            outcome=end.outcome,
-            reason=end.reason,
-            reward=end.reward if has_part else None,
-            calls=tuple(
-                Call(
-                    sample.prompt_ids,
-                    sample.completion_ids,
-                    sample.logprobs,
-                    sample.weights_version,
-                    sample.summary,
-                    turn.cached_tokens,
-                )
-                for sample, turn in zip(calls, _sampled(events), strict=False)
-            ),
-            turns=end.turns,
-            seconds=end.seconds.total - end.seconds.queue,
-            spent=self._spent(),
-            tokens=self.tokens,
-            verdict=end.verdict,
-            verifier_output=end.verifier_output,
-            verifying_sec=end.seconds.verifying,
-            commands=tuple(
-                keystrokes
-                for entry in events
-                if isinstance(entry.event, TurnParsed) and entry.seq < last.finished_seq
-                for keystrokes in sent(entry.event)
-            ),
+        calls = (
+            Call(
+                sample.prompt_ids,
+                sample.completion_ids,
+                sample.logprobs,
+                sample.weights_version,
+                sample.summary,
+                turn.cached_tokens,
+            )
+            for sample, turn in zip(samples, _sampled(events), strict=False)
         )
+        commands = (
+            keystrokes
+            for entry in events
+            if isinstance(entry.event, TurnParsed) and entry.seq < last.finished_seq
+            for keystrokes in sent(entry.event)
+        )
+        rollout = Rollout.of(
+            self.plan, last.number, end, calls, commands, self._spent(), self.tokens
+        )
+        has_part = self.members is None or last.trial in self.members
+        return rollout if has_part else dataclasses.replace(rollout, reward=None)
 
     def _spent(self) -> PhaseSeconds:
         """Where the time of all attempts went; waiting to try again is time in the queue."""

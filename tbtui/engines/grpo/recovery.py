@@ -26,9 +26,9 @@ from tbtui.engines.grpo.checkpoint_state import (
     require_same_settings,
     sweep,
 )
-from tbtui.engines.grpo.history import History
+from tbtui.engines.grpo.history import read_history
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
-from tbtui.engines.grpo.plan import GroupPlan, evaluation_groups, training_groups, trial_plan
+from tbtui.engines.grpo.plan import evaluation_groups, training_groups
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
     RUN_WAS_KILLED,
@@ -36,7 +36,9 @@ from tbtui.engines.grpo.recorded import (
     RecordedBatch,
     RecordedPlace,
     StartingPoint,
+    cut_off,
 )
+from tbtui.engines.grpo.rollouts import GroupPlan, trial_plan
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.resume import keep_settings
 from tbtui.errors import UserError
@@ -44,13 +46,11 @@ from tbtui.journal.events import (
     CommandDone,
     Noted,
     Outcome,
-    PhaseSeconds,
     RunContinued,
     RunPaused,
     RunResumed,
     RunStarted,
     TasksSetAside,
-    TrialFinished,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.writer import JournalWriter
@@ -151,7 +151,7 @@ class Recovery:
     """Finished trials of batches and evaluations that had not finished."""
     requeued: tuple[str, ...]
     """Trials that were under way, and start again as the next attempt."""
-    _history: History
+    _run: RunState
 
     def close_gaps(self, journal: JournalWriter, reader: JournalReader, why: str) -> None:
         """Write the ends that were not written then: nothing looks as if it still ran.
@@ -159,19 +159,9 @@ class Recovery:
         `why`: one of `CUT_OFF`.
         """
         last = reader.last_seq()
-        run = self._history.run
+        run = self._run
         for view in run.live_trials():
-            journal.append(
-                TrialFinished(
-                    trial=view.trial,
-                    outcome=Outcome.CANCELLED,
-                    reason=why,
-                    verdict=None,
-                    reward=None,
-                    turns=reader.sampled(view.trial, last + 1),
-                    seconds=PhaseSeconds(),
-                )
-            )
+            journal.append(cut_off(view.trial, why, reader.sampled(view.trial, last + 1)))
         for command in run.pending:
             journal.append(CommandDone(command=command, ok=False, result=why))
         if run.paused:
@@ -198,11 +188,11 @@ def recover(
         UnrecoverableError: the tasks are not those that the run began with.
     """
     start = StartingPoint(step, weights_version)
-    history = History.read(reader, start)
+    run = read_history(reader, start)
     start.paused = start.paused and stays_paused
-    started = history.run.started_at is not None
+    started = run.started_at is not None
     if started:
-        _require_same_tasks(history.run, split)
+        _require_same_tasks(run, split)
     outcomes = outcome_policy(config.on_outcome)
     tasks = {task.name: task for task in split.train}
     start.batches = dict(sorted(start.batches.items()))
@@ -227,7 +217,7 @@ def recover(
             for attempts in batch.attempts.values()
             if attempts and attempts[-1].cut_off
         ),
-        _history=history,
+        _run=run,
     )
 
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, get_args
 
-from tbtui.catalog.errors import nearest
+from tbtui.catalog import nearest
 from tbtui.config import ConfigError
 from tbtui.journal.commands import rule_actor
 from tbtui.journal.events import Outcome

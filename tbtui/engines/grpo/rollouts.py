@@ -1,33 +1,69 @@
-"""What all trials of a run have in common, and what a finished one is to training."""
+"""A trial as training has it: its plan, and the rollout that came of it."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.segments import Call
-from tbtui.config import RunConfig
-from tbtui.engines.grpo.outcome_policy import OutcomePolicy
-from tbtui.engines.grpo.plan import TrialPlan
-from tbtui.journal.events import Outcome, PhaseSeconds
-from tbtui.rollout.messages import CheckZeros, EnvironmentSpec
+from tbtui.catalog.tasks import TaskInfo
+from tbtui.journal.events import Outcome, PhaseSeconds, Purpose, TrialFinished
+
+
+def derive_seed(*parts: object) -> int:
+    """Derive a seed of 63 bits from every part and from nothing else."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
 @dataclass(frozen=True, slots=True)
-class TrialSettings:
-    """What all trials of a run have in common: its settings, and what follows from them once the
-    run is prepared and the policy has started."""
+class TrialPlan:
+    """One place in a group. A retry fills the same place again, as the next attempt."""
 
-    config: RunConfig
-    outcomes: OutcomePolicy
-    trials_dir: Path
-    environment: EnvironmentSpec
-    model_name: str
-    context_limit: int
-    """Tokens of the model's context."""
-    check_zeros: CheckZeros = "faults"
-    kill_before_verifying: bool = False
+    task: TaskInfo
+    group: str
+    index: int
+    """Within the group, from 1."""
+    step: int
+    purpose: Purpose
+    temperature: float
+    seed: int
+    group_draws: tuple[object, ...]
+    """What the seeds of the whole group derive from."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The place: the same for all attempts at it."""
+        return self.group, self.index
+
+    @property
+    def label(self) -> str:
+        return f"{self.task.name}/{self.index}"
+
+    def trial_id(self, attempt: int) -> str:
+        retry = f"-retry{attempt - 1}" if attempt > 1 else ""
+        return f"{self.group}-{self.index}{retry}"
+
+    def again(self, attempt: int) -> TrialPlan:
+        """The plan with other draws from this attempt on; they don't depend on earlier retries."""
+        first = trial_plan(self, self.index)
+        return dataclasses.replace(self, seed=derive_seed(first.seed, "again", attempt))
+
+
+def trial_plan(sibling: TrialPlan, index: int) -> TrialPlan:
+    """The place number `index` in the group of `sibling`, with draws of its own."""
+    seed = derive_seed(*sibling.group_draws, index)
+    return dataclasses.replace(sibling, index=index, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    group: str
+    task: TaskInfo
+    trials: tuple[TrialPlan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +91,36 @@ class Rollout:
     """How long the verifier took, in the last attempt."""
     commands: tuple[str, ...] = ()
     """Keystrokes that the agent sent, in order, of the last attempt."""
+
+    @classmethod
+    def of(
+        cls,
+        plan: TrialPlan,
+        attempt: int,
+        end: TrialFinished,
+        calls: Iterable[Call],
+        commands: Iterable[str],
+        spent: PhaseSeconds,
+        tokens: Tokens,
+    ) -> Rollout:
+        """The rollout of attempt number `attempt`, with the end that the journal has.
+
+        `spent` and `tokens`: of all attempts.
+        """
+        return cls(
+            plan=plan,
+            trial=end.trial,
+            attempt=attempt,
+            outcome=end.outcome,
+            reason=end.reason,
+            reward=end.reward,
+            calls=tuple(calls),
+            turns=end.turns,
+            seconds=end.seconds.total - end.seconds.queue,
+            spent=spent,
+            tokens=tokens,
+            verdict=end.verdict,
+            verifier_output=end.verifier_output,
+            verifying_sec=end.seconds.verifying,
+            commands=tuple(commands),
+        )

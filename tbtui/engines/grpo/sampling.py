@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tbtui.algorithm.segments import Call
-from tbtui.engines.grpo.plan import derive_seed
+from tbtui.engines.grpo.rollouts import derive_seed
 from tbtui.journal.events import TurnSampled, TurnStarted
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter

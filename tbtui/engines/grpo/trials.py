@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import override
 
 from tbtui.algorithm.costs import Tokens, sampled_tokens
-from tbtui.algorithm.segments import Call
 from tbtui.config import RunConfig
+from tbtui.engines.awaiting import comes_before
 from tbtui.engines.grpo.completions import Asker, Completions
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, UnusableTasks, retry_wait
-from tbtui.engines.grpo.outages import Outages
-from tbtui.engines.grpo.pausing import comes_before
-from tbtui.engines.grpo.plan import TrialPlan
-from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST
-from tbtui.engines.grpo.rollouts import Rollout, TrialSettings
+from tbtui.engines.grpo.outcome_policy import OutcomePolicy
+from tbtui.engines.grpo.pausing import Outages
+from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST, cut_off
+from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
+from tbtui.engines.pacing import Pacer
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
 from tbtui.engines.trials.running import RunningTrials
 from tbtui.engines.trials.steering import Pool
 from tbtui.journal.events import Outcome, PhaseSeconds, TrialFinished, TrialQueued, TrialRetried
 from tbtui.journal.writer import JournalWriter
+from tbtui.outcomes import OutcomeAction
 from tbtui.policies.base import (
     ContextOverflowError,
     Policy,
@@ -36,9 +38,11 @@ from tbtui.policies.base import (
     SampleRequest,
 )
 from tbtui.rollout.messages import (
+    CheckZeros,
     Completion,
     CompletionDelayed,
     CompletionFailed,
+    EnvironmentSpec,
     SampleWanted,
     TrialSpec,
 )
@@ -51,8 +55,24 @@ StorageCheck = Callable[[], Awaitable[bool]]
 
 
 async def no_storage_check() -> bool:
-    """For a run whose directory is not checked."""
+    """The check of a run whose directory is not checked."""
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """What all trials of a run have in common: its settings, and what follows from them once the
+    run is prepared and the policy has started."""
+
+    config: RunConfig
+    outcomes: OutcomePolicy
+    trials_dir: Path
+    environment: EnvironmentSpec
+    model_name: str
+    context_limit: int
+    """Tokens of the model's context."""
+    check_zeros: CheckZeros = "faults"
+    kill_before_verifying: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +86,13 @@ class _PolicyModel:
     """How long the policy may take for one completion."""
     completions: Completions
     pool: Pool
+    pacer: Pacer
+    held: Callable[[str], bool]
+    """Whether a person holds a trial, or is about to."""
 
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed:
         try:
-            return await self.conversation.answer(
+            answer = await self.conversation.answer(
                 wanted, lambda request: self._draw(wanted, request)
             )
         except (PolicyLostError, PolicyDeniedError):
@@ -78,18 +101,25 @@ class _PolicyModel:
             return CompletionFailed(wanted.request, "context_overflow", str(error))
         except PolicyError as error:
             return CompletionFailed(wanted.request, "provider_error", str(error))
+        await self.pacer.hold(
+            self.plan.step, self.plan.purpose, self._delay(wanted), lambda: self.held(self.trial)
+        )
+        return answer
 
-    async def _draw(self, wanted: SampleWanted, request: SampleRequest) -> Sample:
+    def _delay(self, wanted: SampleWanted) -> Callable[[bool, float], None]:
         def delayed(delayed: bool, waited_sec: float) -> None:
             self.pool.delay(CompletionDelayed(wanted.request, delayed, waited_sec))
 
+        return delayed
+
+    async def _draw(self, wanted: SampleWanted, request: SampleRequest) -> Sample:
         place = f"{self.plan.group}-{self.plan.index}"
-        asker = Asker(self.trial, place, wanted.turn, self.patience_sec, delayed)
+        asker = Asker(self.trial, place, wanted.turn, self.patience_sec, self._delay(wanted))
         return await self.completions.draw(asker, request, self.plan.seed)
 
 
 class TrialRunner[P: Pool](RunningTrials[P]):
-    """At most `n_parallel` trials at once; each finishes with a typed outcome, whatever happens.
+    """Runs at most `n_parallel` trials at once; each ends with a typed outcome, whatever happens.
 
     `settings.outcomes` says what an outcome leads to; earlier attempts are kept.
     """
@@ -124,20 +154,22 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         self.completions = Completions(
             policy, journal, self.outages, config.retry_wait_sec, config.sample_timeout_sec
         )
+        self._pacer = Pacer(config.pace_sec)
         self._turns = LoopTurns()
         self._cut_off_by = RUN_ENDED_FIRST
 
     def change(self, config: RunConfig) -> None:
-        """Settings of the run have changed; what has begun ends as it began."""
+        """Use other settings from now on; what has begun ends as it began."""
         self._settings = dataclasses.replace(self._settings, config=config)
         self.completions.retry_wait_sec = config.retry_wait_sec
         self.completions.patience_sec = config.sample_timeout_sec
+        self._pacer.change(config.pace_sec)
         self._admission.change(config.n_parallel_envs, config.env_starts_per_sec)
 
     async def run(
-        self, plan: TrialPlan, attempt: int = 1, consumed: Tokens | None = None
+        self, place: Place[TrialPlan], attempt: int = 1, consumed: Tokens | None = None
     ) -> Rollout:
-        """Attempt a trial, from attempt number `attempt` on, until its outcome stands.
+        """Attempt the trial of a place, from attempt number `attempt` on, until its outcome stands.
 
         `consumed`: by the attempts before.
 
@@ -147,57 +179,53 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             PolicyDeniedError: its server takes no requests from us any more.
         """
         settings = self._settings
-        place, current = Place(plan), plan
-        self._attempts.open_place(place)
+        plan = current = place.plan
         retries, spent, tokens = 0, PhaseSeconds(), consumed or Tokens()
-        try:
-            while True:
-                rollout, end = await self._attempt(place, current, attempt, spent, tokens)
-                spent, tokens = rollout.spent, rollout.tokens
-                broken = rollout.outcome.infrastructure
-                outage = broken and await self.in_outage()
-                if broken and not outage:
-                    self._count_failure(rollout, end)
-                if (asked := place.again) is not None:
-                    place.again, why, wait = None, asked, 0.0
-                    current = plan.again(attempt + 1)
-                elif outage and plan.task.name not in self.unusable and not place.final.is_set():
-                    why, wait = str(rollout.outcome), 0.0
-                    await self._outage_over(place)
-                elif (
-                    settings.outcomes[rollout.outcome] != "retry"
-                    or retries >= settings.config.max_retries
-                    or plan.task.name in self.unusable
-                ):
-                    return rollout
-                else:
-                    retries += 1
-                    why = str(rollout.outcome)
-                    wait = retry_wait(settings.config.retry_wait_sec, retries, plan.seed)
-                if place.final.is_set():
-                    return rollout
-                attempt += 1
-                self._journal.append(
-                    TrialRetried(
-                        trial=rollout.trial,
-                        successor=plan.trial_id(attempt),
-                        reason=why,
-                        wait_sec=wait,
-                    )
+        while True:
+            rollout, end = await self._attempt(place, current, attempt, spent, tokens)
+            spent, tokens = rollout.spent, rollout.tokens
+            broken = rollout.outcome.infrastructure
+            outage = broken and await self.in_outage()
+            if broken and not outage:
+                self._count_failure(rollout, end)
+            if (asked := place.again) is not None:
+                place.again, why, wait = None, asked, 0.0
+                current = plan.again(attempt + 1)
+            elif outage and plan.task.name not in self.unusable and not place.final.is_set():
+                why, wait = str(rollout.outcome), 0.0
+                await self._outage_over(place)
+            elif (
+                settings.outcomes[rollout.outcome] != "retry"
+                or retries >= settings.config.max_retries
+                or plan.task.name in self.unusable
+            ):
+                return rollout
+            else:
+                retries += 1
+                why = str(rollout.outcome)
+                wait = retry_wait(settings.config.retry_wait_sec, retries, plan.seed)
+            if place.final.is_set():
+                return rollout
+            attempt += 1
+            self._journal.append(
+                TrialRetried(
+                    trial=rollout.trial,
+                    successor=plan.trial_id(attempt),
+                    reason=why,
+                    wait_sec=wait,
                 )
-                if wait:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(place.final.wait(), wait)
-                    spent = spent + PhaseSeconds(queue=wait)
-        finally:
-            self._attempts.close_place(place)
+            )
+            if wait:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(place.final.wait(), wait)
+                spent = spent + PhaseSeconds(queue=wait)
 
     async def in_outage(self) -> bool:
         """Whether what failed just now may be an outage's doing."""
         return self.outages.on or await self._check_storage()
 
-    async def _outage_over(self, place: Place) -> None:
-        """Until everything is in order, or no further attempt is wanted."""
+    async def _outage_over(self, place: Place[TrialPlan]) -> None:
+        """Wait until everything is in order, or no further attempt is wanted."""
         final = asyncio.ensure_future(place.final.wait())
         try:
             await comes_before(self.outages.over(), final)
@@ -205,7 +233,12 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             final.cancel()
 
     async def _attempt(
-        self, place: Place, plan: TrialPlan, number: int, spent: PhaseSeconds, tokens: Tokens
+        self,
+        place: Place[TrialPlan],
+        plan: TrialPlan,
+        number: int,
+        spent: PhaseSeconds,
+        tokens: Tokens,
     ) -> tuple[Rollout, TrialEnd]:
         trial = plan.trial_id(number)
         budget = self._settings.config.trial_timeout_sec or plan.task.agent_timeout_sec
@@ -226,13 +259,21 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         try:
             end = await self.run_attempt(place, attempt, self._spec(plan, trial, budget))
         except (asyncio.CancelledError, PolicyLostError, PolicyDeniedError):
-            self._journal.append(_unfinished(trial, self._cut_off_by))
+            self._journal.append(cut_off(trial, self._cut_off_by))
             self.steering.over(trial, Outcome.CANCELLED)
             raise
         finally:
             self._journal.forget(trial)
-        rollout = self._finished(plan, number, attempt, model.conversation.calls, end, spent)
-        return dataclasses.replace(rollout, tokens=tokens + sampled_tokens(rollout.calls)), end
+        calls = model.conversation.calls
+        action = self._settings.outcomes[end.decision.outcome]
+        # What is left out of training still counts when the policy is evaluated, if the policy
+        # did it.
+        alone = end.decision.outcome is not Outcome.HUMAN_TOUCHED
+        scored = action == "train" or (plan.purpose == "eval" and alone)
+        finished = end.event(attempt, end.decision.reward if scored else None, len(calls))
+        self._finish(plan, finished, action)
+        spent, tokens = spent + finished.seconds, tokens + sampled_tokens(calls)
+        return Rollout.of(plan, number, finished, calls, attempt.keystrokes, spent, tokens), end
 
     def _model(self, trial: str, plan: TrialPlan, budget: float) -> _PolicyModel:
         conversation = Conversation(
@@ -246,7 +287,16 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         )
         # An answer that takes most of the budget is the server's slowness, not the policy's.
         patience = min(self._settings.config.sample_timeout_sec, _LARGEST_SHARE * budget)
-        return _PolicyModel(trial, plan, conversation, patience, self.completions, self.pool)
+        return _PolicyModel(
+            trial,
+            plan,
+            conversation,
+            patience,
+            self.completions,
+            self.pool,
+            self._pacer,
+            self.steering.is_held,
+        )
 
     def _spec(self, plan: TrialPlan, trial: str, budget: float) -> TrialSpec:
         settings, config = self._settings, self._settings.config
@@ -268,53 +318,20 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             kill_before_verifying=settings.kill_before_verifying,
         )
 
-    def _finished(
-        self,
-        plan: TrialPlan,
-        number: int,
-        attempt: Attempt,
-        calls: Sequence[Call],
-        end: TrialEnd,
-        spent: PhaseSeconds,
-    ) -> Rollout:
-        """Journal the end of attempt number `number`.
+    def _finish(self, plan: TrialPlan, end: TrialFinished, action: OutcomeAction) -> None:
+        """Journal the end of an attempt.
 
         Raises:
             HaltError: its outcome ends the run.
         """
-        outcome = end.decision.outcome
-        action = self._settings.outcomes[outcome]
-        # What is left out of training still counts when the policy is evaluated, if the policy
-        # did it.
-        alone = outcome is not Outcome.HUMAN_TOUCHED
-        scored = action == "train" or (plan.purpose == "eval" and alone)
-        finished = end.event(attempt, end.decision.reward if scored else None, len(calls))
-        rollout = Rollout(
-            plan=plan,
-            trial=attempt.trial,
-            attempt=number,
-            outcome=outcome,
-            reason=finished.reason,
-            reward=finished.reward,
-            calls=tuple(calls),
-            turns=finished.turns,
-            seconds=finished.seconds.total - attempt.queued_sec,
-            spent=spent + finished.seconds,
-            verdict=finished.verdict,
-            verifier_output=finished.verifier_output,
-            verifying_sec=finished.seconds.verifying,
-            commands=tuple(attempt.keystrokes),
-        )
-        self._journal.append(finished)
-        self.steering.over(attempt.trial, outcome)
+        outcome = end.outcome
+        self._journal.append(end)
+        self.steering.over(end.trial, outcome)
         if action == "halt":
-            raise HaltError(
-                f"{attempt.trial}: {outcome}: {rollout.reason} (on_outcome.{outcome}=halt)"
-            )
+            raise HaltError(f"{end.trial}: {outcome}: {end.reason} (on_outcome.{outcome}=halt)")
         self.unusable.tried(plan.task.name)
         if not outcome.infrastructure and outcome is not Outcome.CANCELLED:
             self._streak.worked()
-        return rollout
 
     def _count_failure(self, rollout: Rollout, end: TrialEnd) -> None:
         """Count what infrastructure broke, in no outage, against the run or against the task.
@@ -334,25 +351,12 @@ class TrialRunner[P: Pool](RunningTrials[P]):
 
     @override
     def answer_failed(self, attempt: Attempt, error: BaseException) -> None:
-        """No trial can go on: raise `error` where any trial is awaited."""
+        """Raise `error` where any trial is awaited: none can go on."""
         if isinstance(error, PolicyLostError):
             self.policy_lost()
         for each in self._attempts:
             each.fail(error)
 
     def policy_lost(self) -> None:
-        """Trials that end from now on end because of that."""
+        """Note that the policy was lost: what trials that end from now on give as the reason."""
         self._cut_off_by = POLICY_LOST_FIRST
-
-
-def _unfinished(trial: str, why: str) -> TrialFinished:
-    """The run, or its policy, ended before the trial did."""
-    return TrialFinished(
-        trial=trial,
-        outcome=Outcome.CANCELLED,
-        reason=why,
-        verdict=None,
-        reward=None,
-        turns=0,
-        seconds=PhaseSeconds(),
-    )

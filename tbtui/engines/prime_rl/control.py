@@ -1,23 +1,34 @@
-"""Carries out commands on a Prime-RL run.
+"""Commands on a Prime-RL run: carried out, and journalled with their results, each once.
 
-They go into the control file that the plugin's environment servers read, and their results are
-read from the servers' logs (`watch/commands.py`). `freeze` and `resume` of the whole run go to the
-inference servers first.
+A command on a trial goes into the control file that the plugin's environment servers read, and
+its result is read from that trial's log. One on the whole run is carried out by every environment
+server, and none of them answers. `freeze` and `resume` of the whole run go to the inference
+servers first: `/pause`, `/resume` and `/is_paused` of vLLM, which has the three where it was
+started with `VLLM_SERVER_DEV_MODE=1`; Prime-RL's own server has the first two always. Prime-RL
+itself pauses and resumes its servers around every update of whole weights, so that such an update
+ends a pause.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from tbtui.engines.command_queue import CommandQueue, answered_outside
-from tbtui.engines.prime_rl.inference import InferenceError, InferenceServers
-from tbtui.engines.prime_rl.plugin.control_file import append_command
-from tbtui.engines.prime_rl.watch.commands import CommandJournal
+from tbtui.engines.events_of import issued
+from tbtui.engines.prime_rl.plugin.files import ControlFile, append_command
+from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.journal.commands import RUN, Command
+from tbtui.journal.events import CommandDone, CommandIssued, Outcome, RunPaused, RunResumed
+from tbtui.journal.reader import JournalReader
 from tbtui.journal.verbs import run_refusal
+
+if TYPE_CHECKING:
+    import httpx
 
 _FROZEN = (
     "the inference server is paused and keeps its requests; the trials in tbtui's plugin freeze"
@@ -65,7 +76,7 @@ class PrimeRlControl:
 
     @contextlib.asynccontextmanager
     async def serving(self, commands: CommandJournal) -> AsyncIterator[None]:
-        """`commands`: journals them."""
+        """Carry commands out while the context lasts; `commands` journals them."""
         self._queue.serve(commands.issued, lambda command: self._carry_out(commands, command))
         try:
             yield
@@ -118,3 +129,240 @@ class PrimeRlControl:
         else:
             commands.frozen = False
         commands.answer(command.id, False, error)
+
+
+ANSWER_SEC = 10.0
+"""How long an environment server may take to read a command."""
+
+
+class CommandJournal:
+    """Journals commands where they are read first; refuses those that no server takes up."""
+
+    def __init__(
+        self, recorder: Recorder, directory: Path | None, clock: Callable[[], float]
+    ) -> None:
+        """`directory`: what the environment servers share; None: there is none."""
+        self._recorder = recorder
+        self._file = ControlFile(directory) if directory is not None else None
+        self._clock = clock
+        self._issued: set[str] = set()
+        self._done: set[str] = set()
+        self._not_taken: dict[str, tuple[CommandIssued, float]] = {}
+        """Commands on trials that no server has taken up, with the time of giving up."""
+        self._taken: dict[str, CommandIssued] = {}
+        """Taken up by a server, and not answered yet."""
+        self._past: set[str] = set()
+        """Answered while an earlier watcher ran."""
+        self.paused_by = ""
+        """Who paused the whole run; empty: it is not paused."""
+        self.frozen = False
+        """The inference servers were asked to pause, and not to resume since."""
+
+    def restore(self, reader: JournalReader) -> None:
+        """Restore the state that an earlier watcher journalled."""
+        kinds = ("command_issued", "command_done", "run_resumed")
+        holds: dict[str, CommandIssued] = {}
+        for entry in reader.each(kinds):
+            match entry.event:
+                case CommandIssued() as command:
+                    self._issued.add(command.command)
+                    self._wait(command)
+                    if command.target == RUN and command.verb in ("pause", "freeze"):
+                        holds[command.command] = command
+                case CommandDone(command=name, ok=ok):
+                    self._over(name)
+                    hold = holds.pop(name, None)
+                    if ok and hold is not None:
+                        self.paused_by = hold.actor
+                        self.frozen |= hold.verb == "freeze"
+                case _:
+                    self.paused_by, self.frozen = "", False
+                    holds.clear()
+        # The watcher may have ended while it waited for the servers' answer.
+        self.frozen |= any(hold.verb == "freeze" for hold in holds.values())
+        self._past = set(self._done)
+
+    def run_continues(self) -> None:
+        """Journal that a pause lasts on: Prime-RL was launched again."""
+        if self.paused_by:
+            self._recorder.record(RunPaused())
+
+    def issued(self, command: Command) -> None:
+        """Journal a command that a person issued."""
+        self._record(issued(command), None)
+
+    def taken_up(self, event: CommandIssued, at: float) -> None:
+        """Journal that an environment server has taken a command up."""
+        self._record(event, at)
+        if self._not_taken.pop(event.command, None) is not None:
+            self._taken[event.command] = event
+
+    def done(self, event: CommandDone, at: float | None = None) -> None:
+        """Journal a result; the first one counts."""
+        if event.command not in self._done:
+            self._over(event.command)
+            self._recorder.record(event, at)
+
+    def answer(self, command: str, ok: bool, result: str) -> None:
+        self.done(CommandDone(command=command, ok=ok, result=result))
+
+    def over(self, trial: str, outcome: Outcome) -> None:
+        """Refuse the commands on a trial that ended without answering them."""
+        for event in (*self._taken.values(), *(event for event, _ in self._not_taken.values())):
+            if event.target == trial:
+                self.answer(event.command, False, f"{trial} ended as {outcome} first")
+
+    def read(self, live: int, *, hosts: bool) -> None:
+        """Carry out what is new in the control file.
+
+        Args:
+            live: how many of the plugin's trials run.
+            hosts: the plugin has trials, or the run has none at all.
+        """
+        for command in self._file.poll() if self._file is not None else ():
+            self.issued(command)
+            if command.target == RUN and command.id not in self._past:
+                self._run(command, live, hosts=hosts)
+        now = self._clock()
+        for event, deadline in list(self._not_taken.values()):
+            if now >= deadline:
+                text = f"no environment server of tbtui's plugin runs {event.target}"
+                self.answer(event.command, False, f"{text}: nothing to {event.verb}")
+
+    def _run(self, command: Command, live: int, *, hosts: bool) -> None:
+        match command.verb:
+            case "pause" if not hosts:
+                text = "no trial runs in tbtui's plugin, so that none can be paused"
+                self.answer(command.id, False, f"{text}; Prime-RL itself has no pause")
+            case "pause" | "freeze":
+                if not self.paused_by:
+                    self._recorder.record(RunPaused())
+                self.paused_by, self.frozen = command.actor, self.frozen or command.verb == "freeze"
+                how = "at the end of its turn" if command.verb == "pause" else "at once"
+                each = f"each of {live} live trials stops {how}" if live else "none is live"
+                self.answer(command.id, True, f"no new trial starts; {each}")
+            case "resume":
+                if self.paused_by:
+                    self._recorder.record(RunResumed())
+                self.paused_by, self.frozen = "", False
+                self.answer(command.id, True, "the run goes on")
+            case "accept" | "set" as verb:
+                self.answer(command.id, False, run_refusal(verb, prime_rl=True))
+            case verb:
+                self.answer(command.id, False, f"{verb} needs a trial; to end the run, quit")
+
+    def _record(self, event: CommandIssued, at: float | None) -> None:
+        if event.command not in self._issued:
+            self._issued.add(event.command)
+            self._recorder.record(event, at)
+            self._wait(event)
+
+    def _wait(self, event: CommandIssued) -> None:
+        if event.target != RUN:
+            self._not_taken[event.command] = (event, self._clock() + ANSWER_SEC)
+
+    def _over(self, command: str) -> None:
+        self._done.add(command)
+        self._not_taken.pop(command, None)
+        self._taken.pop(command, None)
+
+
+_CONNECT_SEC = 5.0
+_SERVER_SEC = 60.0
+"""vLLM answers `/pause` when what it is computing has come to a stop."""
+
+
+class InferenceError(Exception):
+    """A server can't be held or released; the message is one line for a person."""
+
+
+class InferenceServers:
+    """The vLLM engines of a run, paused and resumed together."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        """`urls`: with or without a path; none: nothing is ever asked."""
+        self.urls = tuple(_root(url) for url in urls)
+
+    async def pause(self) -> bool:
+        """Hold all servers; their requests wait (`mode=keep`). Returns whether each has confirmed
+        that it is paused; some servers have no way to say so.
+
+        Raises:
+            InferenceError: one can't be paused; the others go on again.
+        """
+        async with _client() as client:
+            paused: list[str] = []
+            try:
+                for url in self.urls:
+                    params = {"mode": "keep", "clear_cache": "false"}
+                    await _ask(client, "POST", f"{url}/pause", params)
+                    paused.append(url)
+                return all([await self._is_held(client, url) for url in paused])
+            except InferenceError:
+                for url in paused:
+                    await _ask(client, "POST", f"{url}/resume")
+                raise
+
+    async def resume(self) -> None:
+        """Let all servers go on.
+
+        Raises:
+            InferenceError: a server can't be asked, or says that it is still paused.
+        """
+        async with _client() as client:
+            for url in self.urls:
+                await _ask(client, "POST", f"{url}/resume")
+            for url in self.urls:
+                if await self._is_paused(client, url) is True:
+                    raise InferenceError(f"{url} still says that it is paused")
+
+    async def _is_held(self, client: httpx.AsyncClient, url: str) -> bool:
+        paused = await self._is_paused(client, url)
+        if paused is False:
+            raise InferenceError(f"{url} took /pause and says that it isn't paused")
+        return paused is True
+
+    async def _is_paused(self, client: httpx.AsyncClient, url: str) -> bool | None:
+        """Whether the server says that it is paused; None: it has no such request."""
+        try:
+            answer = await _ask(client, "GET", f"{url}/is_paused")
+        except _MissingError:
+            return None
+        try:
+            return bool(answer.json()["is_paused"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise InferenceError(f"{url}/is_paused: no such answer as vLLM's") from error
+
+
+class _MissingError(InferenceError):
+    """The server doesn't know the path."""
+
+
+def _client() -> httpx.AsyncClient:
+    import httpx
+
+    return httpx.AsyncClient(timeout=httpx.Timeout(_SERVER_SEC, connect=_CONNECT_SEC))
+
+
+async def _ask(
+    client: httpx.AsyncClient, method: str, url: str, params: dict[str, str] | None = None
+) -> httpx.Response:
+    import httpx
+
+    try:
+        answer = await client.request(method, url, params=params)
+    except httpx.HTTPError as error:
+        raise InferenceError(f"{url}: {str(error) or type(error).__name__}") from error
+    if answer.status_code in (404, 405):
+        raise _MissingError(
+            f"{url}: the server has no such request; start vLLM with VLLM_SERVER_DEV_MODE=1"
+        )
+    if answer.status_code != httpx.codes.OK:
+        words = " ".join(answer.text.split())[:200]
+        raise InferenceError(f"{url}: HTTP {answer.status_code} {words}".rstrip())
+    return answer
+
+
+def _root(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    return urlunsplit((parts.scheme, parts.netloc, "", "", ""))

@@ -1,7 +1,7 @@
 """Prime-RL's TOML from the settings of a run.
 
-Which key carries a setting is declared with it (`config.settings`); what Prime-RL can't do is in
-`config_checks`.
+Which key carries a setting is declared with it (`config.settings`); fields of our harness follow
+from that, the others are written here. What Prime-RL can't do is in `config_checks`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tbtui.catalog.errors import CatalogError
+from tbtui.catalog import CatalogError
 from tbtui.catalog.places import find_tasks
 from tbtui.catalog.sets import choose, is_name
 from tbtui.catalog.tasks import discover
-from tbtui.config import ConfigError, RunConfig
+from tbtui.config import ConfigError, RunConfig, settings, to_json
 from tbtui.config.problems import require_no_errors
+from tbtui.config.settings.about import HARNESS
 from tbtui.engines.prime_rl.config_checks import (
     chat_template_renders,
     context_of,
@@ -28,6 +29,13 @@ PLUGIN = "tbtui-harbor"
 """The id by which verifiers finds our taskset and harness: it imports the module `tbtui_harbor`."""
 ALPHA_PER_RANK = 2
 """LoRA's alpha is this times its rank: the ratio of Prime-RL's own defaults (32 and 16)."""
+
+_HARNESS_ORDER = (
+    "environment_type", "max_turns", "max_tokens", "context_limit",
+    "enable_summarize", "proactive_summarization_threshold",
+    "trial_timeout_sec", "n_parallel_envs", "n_workers", "keep",
+)  # fmt: skip
+"""As files have had them; further ones follow."""
 
 _RETENTION = MappingProxyType({"keep": "all", "strip": None})
 
@@ -151,21 +159,6 @@ def _renderer(config: RunConfig) -> dict[str, Any]:
 
 
 def _source(config: RunConfig, context: int, *, heldout: bool) -> dict[str, Any]:
-    harness = {
-        "id": PLUGIN,
-        **_present(environment_type=config.environment_type),
-        "max_turns": config.max_turns,
-        "max_tokens": config.max_tokens,
-        "context_limit": context,
-        "enable_summarize": config.enable_summarize,
-        "proactive_summarization_threshold": config.proactive_summarization_threshold,
-        **_present(trial_timeout_sec=config.trial_timeout_sec),
-        "n_parallel_envs": config.n_parallel_envs,
-        "n_workers": config.n_workers,
-        "keep": config.keep,
-        "environment_kwargs": dict(config.environment_kwargs),
-        "force_build": config.force_build,
-    }
     return {
         # One environment server, so that n_parallel_envs are all there are.
         "serve": {"pool": {"type": "static", "num_workers": 1}},
@@ -175,10 +168,25 @@ def _source(config: RunConfig, context: int, *, heldout: bool) -> dict[str, Any]
                 # Harbor makes the trials' environments; verifiers needs none of its own.
                 "runtime": {"type": "subprocess"},
                 "retries": {"max_retries": config.max_retries},
-                "harness": harness,
+                "harness": {"id": PLUGIN, **_harness(config, context)},
             },
         },
     }
+
+
+def _harness(config: RunConfig, context: int) -> dict[str, Any]:
+    """The settings that are fields of our harness too, as they are."""
+    values = to_json(config) | {"context_limit": context}
+    fields = {
+        key.removeprefix(HARNESS): values[name]
+        for name, setting in settings().items()
+        for key in setting.prime_rl.keys
+        if key.startswith(HARNESS)
+    }
+    order = {name: index for index, name in enumerate(_HARNESS_ORDER)}
+    return _present(
+        **{name: fields[name] for name in sorted(fields, key=lambda n: order.get(n, len(order)))}
+    )
 
 
 def _tasks(config: RunConfig, *, heldout: bool) -> dict[str, Any]:

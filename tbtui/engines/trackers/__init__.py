@@ -21,7 +21,7 @@ __all__ = ["Tracker", "check_trackers", "close_all", "trackers_for"]
 
 
 def check_trackers(config: RunConfig) -> None:
-    """Imports nothing.
+    """Refuse a tracker whose package is not installed. Imports nothing.
 
     Raises:
         ConfigError: a tracker is asked for whose package is not installed.

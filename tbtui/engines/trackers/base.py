@@ -87,7 +87,7 @@ class Sink(Protocol):
         """Take rows in. The first call has all that the journal held so far, maybe none."""
 
     def close(self) -> None:
-        """No more rows come; also after an error."""
+        """End: no more rows come. Called after an error too."""
 
 
 class Tracker:
@@ -116,7 +116,7 @@ class Tracker:
         self._thread.start()
 
     def finish(self) -> None:
-        """The journal is complete: log what is left, and end. Does not wait."""
+        """Log what is left of the complete journal, and end. Does not wait."""
         self._complete.set()
 
     def close(self, patience: float = _PATIENCE_SEC) -> None:
@@ -147,18 +147,16 @@ class Tracker:
     def _follow(self, reader: JournalReader, sink: Sink) -> None:
         counter, after, ending = RowCounter(), 0, False
         while True:
-            rows: list[Row] = []
-            while entries := reader.read_kinds(KINDS, after):
-                after = entries[-1].seq
-                rows += counter.rows(entries)
-            sink.log(rows)
+            entries = list(reader.each(KINDS, after))
+            after = entries[-1].seq if entries else after
+            sink.log(counter.rows(entries))
             if ending:
                 return
             ending = self._complete.wait(_POLL_SEC)
 
 
 def close_all(trackers: Sequence[Tracker], patience: float = _PATIENCE_SEC) -> None:
-    """The journal is complete: end all trackers, in `patience` seconds together."""
+    """End all trackers, in `patience` seconds together: the journal is complete."""
     for tracker in trackers:
         tracker.finish()
     deadline = time.monotonic() + patience
@@ -182,7 +180,7 @@ class Progress:
 
     @classmethod
     def load(cls, directory: RunDirectory, name: str) -> Progress:
-        """Raises `OSError` or `ValueError` when the note can't be read."""
+        """Read the note. Raises `OSError` or `ValueError` when it can't be read."""
         path = directory.path / "trackers" / f"{name}.json"
         if not path.exists():
             return cls(path)

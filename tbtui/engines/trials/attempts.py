@@ -17,12 +17,7 @@ from tbtui.rollout.outcome import Decision
 
 
 class Planned(Protocol):
-    """What a place is for."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Unique among the places that are open."""
-        ...
+    """What a place's trial is, as far as steering needs it."""
 
     @property
     def label(self) -> str:
@@ -58,7 +53,7 @@ class TrialEnd:
         return dataclasses.replace(self, decision=dataclasses.replace(self.decision, reason=reason))
 
     def event(self, attempt: Attempt, reward: float | None, turns: int = 0) -> TrialFinished:
-        """The event that says so.
+        """The end as an event.
 
         Args:
             reward: the one in force.
@@ -111,7 +106,7 @@ class Attempt:
     """What the agent has sent, a command each."""
 
     def end(self, end: TrialEnd) -> None:
-        """The first end counts."""
+        """Set the attempt's end; the first one counts."""
         if not self.ended.done():
             self.ended.set_result(end)
 
@@ -123,10 +118,10 @@ class Attempt:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class Place[T: Planned]:
     """A place for one trial, filled by one attempt after the other."""
 
-    plan: Planned
+    plan: T
     attempt: Attempt | None = None
     again: str | None = None
     """Why a person wants a fresh attempt; None: nobody does."""
@@ -135,32 +130,25 @@ class Place:
     late: bool = False
     """Its step's deadline passed while a person held it."""
 
+    @property
+    def trial(self) -> str:
+        """The attempt that fills it now; empty: none does, before the first and between two."""
+        return self.attempt.trial if self.attempt else ""
+
 
 class Attempts:
-    """All that are queued or running."""
+    """The attempts that are queued or running, with their places."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, int], Place] = {}
-        self._filled: dict[str, Place] = {}
+        self._filled: dict[str, Place[Any]] = {}
         self._rested = asyncio.Event()
         """One more is paused or over."""
 
-    def open_place(self, place: Place) -> None:
-        self._places[place.plan.key] = place
-
-    def close_place(self, place: Place) -> None:
-        # A place that is tried again after its end has been opened anew, by another task.
-        if self._places.get(place.plan.key) is place:
-            del self._places[place.plan.key]
-
-    def place(self, plan: Planned) -> Place | None:
-        return self._places.get(plan.key)
-
-    def fill(self, place: Place, attempt: Attempt) -> None:
+    def fill(self, place: Place[Any], attempt: Attempt) -> None:
         place.attempt = attempt
         self._filled[attempt.trial] = place
 
-    def vacate(self, place: Place, attempt: Attempt) -> None:
+    def vacate(self, place: Place[Any], attempt: Attempt) -> None:
         place.attempt = None
         del self._filled[attempt.trial]
         self._rested.set()
@@ -175,7 +163,7 @@ class Attempts:
             self._rested.clear()
             await self._rested.wait()
 
-    def find(self, trial: str) -> tuple[Place, Attempt] | None:
+    def find(self, trial: str) -> tuple[Place[Any], Attempt] | None:
         place = self._filled.get(trial)
         return (place, place.attempt) if place and place.attempt else None
 

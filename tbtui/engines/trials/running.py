@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from tbtui.engines.events_of import EventLog, sent, turn_event
 from tbtui.engines.trials.admission import Admission, Slot
@@ -66,7 +67,7 @@ class RunningTrials[P: Pool]:
         self._answering: dict[asyncio.Task[None], Attempt] = {}
         """Model calls under way."""
 
-    async def run_attempt(self, place: Place, attempt: Attempt, spec: TrialSpec) -> TrialEnd:
+    async def run_attempt(self, place: Place[Any], attempt: Attempt, spec: TrialSpec) -> TrialEnd:
         """Run an attempt when there is room for it. Cancelled, it leaves the worker as it is.
 
         Raises:
@@ -84,6 +85,7 @@ class RunningTrials[P: Pool]:
                 end = TrialEnd(Decision(Outcome.CANCELLED, None, None, "never started"), None)
             else:
                 self.pool.start_trial(spec)
+                self.steering.started(attempt)
                 end = await attempt.ended
             if attempt.ended_because and end.decision.outcome is Outcome.CANCELLED:
                 end = end.because(attempt.ended_because)

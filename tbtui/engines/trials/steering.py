@@ -8,12 +8,12 @@ what a trial did is known from its worker only.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from tbtui.engines.events_of import EventLog
 from tbtui.engines.trials.admission import Admission
-from tbtui.engines.trials.attempts import Attempt, Attempts, Place, Planned
-from tbtui.journal.commands import Command
+from tbtui.engines.trials.attempts import Attempt, Attempts, Place
+from tbtui.journal.commands import Command, TypedError, from_arguments
 from tbtui.journal.events import (
     CommandDone,
     HumanTyped,
@@ -24,7 +24,6 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialTakenOver,
 )
-from tbtui.journal.typed import TypedError, from_arguments
 from tbtui.journal.verbs import Standing, refusal
 from tbtui.journal.vocabulary import CommandVerb, TrialPhase
 from tbtui.rollout.messages import (
@@ -73,30 +72,30 @@ class WaitingCommands:
         self._journal.append(CommandDone(command=command.id, ok=False, result=result))
 
     def carried_out(self, trial: str, verbs: Collection[str], result: str) -> None:
-        """The trial did what the waiting commands of these verbs ask."""
+        """Answer the waiting commands of these verbs: the trial did what they ask."""
         for command in self._take(trial, verbs):
             self.done(command, result)
 
     def answered(self, trial: str, command: str, ok: bool, result: str) -> None:
-        """The trial has done this very command, or can't."""
+        """Answer this very command: the trial has done it, or can't."""
         if (found := self.find(trial, command)) is not None:
             self._waiting[trial].remove(found)
             (self.done if ok else self.refuse)(found, result)
 
     def find(self, trial: str, command: str) -> Command | None:
-        """None: it does not wait."""
+        """The waiting command with this id; None: it does not wait."""
         waiting = self._waiting.get(trial, ())
         return next((each for each in waiting if each.id == command), None)
 
     def call_off(self, trial: str, verbs: Collection[str], result: str) -> bool:
-        """Nothing comes of them; says whether there were any."""
+        """Refuse the waiting commands of these verbs; returns whether there were any."""
         taken = self._take(trial, verbs)
         for command in taken:
             self.refuse(command, result)
         return bool(taken)
 
     def over(self, trial: str, outcome: Outcome, after_cancel: str) -> None:
-        """The trial ended: that is what some wanted, and too early for the others."""
+        """Answer all that wait: the trial ended, as some wanted and too early for the others."""
         ended = f"{trial} ended as {outcome}"
         for command in self._waiting.pop(trial, []):
             if command.verb not in _ENDING:
@@ -157,7 +156,7 @@ class TakingOver:
         self._pool.control(attempt.trial, "give_back", actor)
 
     def call_off(self, attempt: Attempt, actor: str) -> bool:
-        """Refuse who still waits for it; False: nobody does."""
+        """Refuse a person who still waits for the trial; False: nobody does."""
         if not attempt.typist or attempt.taken:
             return False
         attempt.typist = ""
@@ -166,7 +165,7 @@ class TakingOver:
         return True
 
     def of(self, actor: str) -> list[Attempt]:
-        """Trials that somebody has, or waits for."""
+        """Trials that `actor` has taken over, or waits for."""
         return [attempt for attempt in self._attempts if attempt.typist == actor]
 
     # What workers say
@@ -223,33 +222,24 @@ class Steering:
 
     @property
     def open(self) -> bool:
-        """The run is not paused."""
+        """Whether the run is not paused."""
         return self._admission.is_open
 
     async def at_rest(self) -> None:
         """Wait until no trial is at work: each is queued, paused or over."""
         await self._attempts.at_rest()
 
-    def live(self, plan: Planned) -> str:
-        """The trial that fills this place now; empty when none does (it waits for a retry)."""
-        place = self._attempts.place(plan)
-        return place.attempt.trial if place and place.attempt else ""
-
-    def withdraw(self, plan: Planned, reason: str) -> None:
+    def withdraw(self, place: Place[Any], reason: str) -> None:
         """End whatever fills this place, without verdict and for good."""
-        if (place := self._attempts.place(plan)) is None:
-            return
         place.final.set()
         if place.attempt is not None:
             self._cancel(place.attempt, reason)
 
-    def expire(self, plan: Planned, reason: str) -> None:
+    def expire(self, place: Place[Any], reason: str) -> None:
         """End it now, with a verdict; one that is held, when it is resumed.
 
         One that has not begun is withdrawn.
         """
-        if (place := self._attempts.place(plan)) is None:
-            return
         place.final.set()
         attempt = place.attempt
         if attempt is None:
@@ -305,6 +295,9 @@ class Steering:
                 self.taking_over.end(attempt, command)
             case "give_back":
                 self._resume(place, attempt, command)
+            case "pause" if attempt.slot is None:
+                attempt.held = True
+                self._waiting.add(command)
             case "pause" | "freeze":
                 attempt.held = True
                 if attempt.paused in ("freeze", verb):
@@ -315,7 +308,17 @@ class Steering:
             case _:
                 self._waiting.refuse(command, f"{trial} belongs to no batch that is trained on")
 
-    def _standing(self, found: tuple[Place, Attempt] | None, command: Command) -> Standing:
+    def is_held(self, trial: str) -> bool:
+        """Whether a person holds this trial, or has asked for it."""
+        attempt = self._attempts.get(trial)
+        return attempt is not None and attempt.held
+
+    def started(self, attempt: Attempt) -> None:
+        """Pause an attempt that has left the queue, if that was asked of it there."""
+        if attempt.held:
+            self._pool.control(attempt.trial, "pause", "asked while it was queued")
+
+    def _standing(self, found: tuple[Place[Any], Attempt] | None, command: Command) -> Standing:
         """How the trial stands that a command is for; None: no such one is queued or running."""
         if found is None:
             return Standing(
@@ -334,7 +337,7 @@ class Steering:
             prime_rl=self._prime_rl,
         )
 
-    def _resume(self, place: Place, attempt: Attempt, command: Command) -> None:
+    def _resume(self, place: Place[Any], attempt: Attempt, command: Command) -> None:
         attempt.held = False
         called_off = self.taking_over.call_off(attempt, command.actor)
         if attempt.paused is None:
@@ -342,7 +345,7 @@ class Steering:
             taken_back = f"{attempt.trial}: taken back by {command.actor}"
             called_off |= self._waiting.call_off(attempt.trial, ("pause", "freeze"), taken_back)
             self._waiting.done(command, f"{attempt.trial} is running")
-            if not called_off and self.open:
+            if attempt.slot is None or (not called_off and self.open):
                 return
         else:
             self._waiting.add(command)
@@ -365,7 +368,7 @@ class Steering:
                 self._pool.control(attempt.trial, "resume", "the whole run")
 
     def leave(self, actor: str) -> str:
-        """Give back what somebody who has left had taken over; it stays paused. Says what."""
+        """Give back what a client that has left had taken over; it stays paused. Returns what."""
         theirs = self.taking_over.of(actor)
         for attempt in theirs:
             self.taking_over.let_go(attempt, actor)

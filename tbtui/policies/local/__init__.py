@@ -1,15 +1,15 @@
 """The embedded policy: a Llama-shaped language model of 0.8M parameters in NumPy.
 
-client, connection, messages    LocalPolicy, the Policy that engines use; it batches requests
-                                and owns the child process
-process                         the child process around a Learner
-learner, checkpoint_file        trained and published weights, optimiser, versions; save, load
-sampling                        batched sampling with a key/value cache
-gradient                        loss and gradient of a batch, packed and spread over threads
-model, forward                  the arithmetic
-tokenizer, renderer             text to tokens and back
-checkpoint/                     the shipped checkpoint; tests/by_hand/starter makes it
-export                          to a Hugging Face Llama checkpoint
+client, messages            LocalPolicy, the Policy that engines use; it batches requests and owns
+                            the child process
+process                     the child process around a Learner
+learner, checkpoint_file    trained and published weights, optimiser, versions; save, load
+sampling                    batched sampling with a key/value cache
+gradient                    loss and gradient of a batch, packed and spread over threads
+model                       parameters and the forward pass
+tokenizer, renderer         text to tokens and back
+checkpoint/                 the shipped checkpoint; tests/by_hand/starter makes it
+export                      to a Hugging Face Llama checkpoint
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies.backend import Backend, off_policy_temperature
+from tbtui.policies import Backend, off_policy_temperature
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig

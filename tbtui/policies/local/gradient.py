@@ -13,8 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.policies.local.forward import QUERY_BLOCK, LayerTrace, Normed, Packed, forward, rms_norm
-from tbtui.policies.local.model import Array, IntArray, Layer, Parameters, Rotary
+from tbtui.policies.local.model import (
+    QUERY_BLOCK,
+    Array,
+    IntArray,
+    Layer,
+    LayerTrace,
+    Normed,
+    Packed,
+    Parameters,
+    Rotary,
+    forward,
+    rms_norm,
+)
 
 LARGEST_PACK = 4096
 SMALLEST_PACK = 1024

@@ -14,9 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.policies.base import SampleRequest, StopReason
-from tbtui.policies.local.forward import Packed, forward, rms_norm, softmax_in_place
 from tbtui.policies.local.gradient import LARGEST_PACK
-from tbtui.policies.local.model import Array, IntArray, Layer, Parameters, Rotary
+from tbtui.policies.local.model import (
+    Array,
+    IntArray,
+    Layer,
+    Packed,
+    Parameters,
+    Rotary,
+    forward,
+    rms_norm,
+    softmax_in_place,
+)
 
 _HIDDEN = np.float32(-1e30)
 _SEED_MASK = (1 << 64) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies.backend import Backend, off_policy_temperature
+from tbtui.policies import Backend, off_policy_temperature
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig

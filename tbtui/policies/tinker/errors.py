@@ -19,6 +19,7 @@ from tbtui.policies.base import (
     PolicyRefusedError,
 )
 from tbtui.policies.library_log import CREDENTIAL
+from tbtui.terminal import one_line
 
 THE_SERVER = "the Tinker server"
 
@@ -111,8 +112,7 @@ def status_code(error: BaseException) -> int | None:
 
 def without_key(text: str) -> str:
     """`text` on one line, not too long, with anything that looks like a credential left out."""
-    line = CREDENTIAL.sub("[key]", " ".join(text.split()))
-    return line if len(line) <= _LONGEST_QUOTE else line[: _LONGEST_QUOTE - 1] + "…"
+    return one_line(CREDENTIAL.sub("[key]", text), _LONGEST_QUOTE)
 
 
 def _of_status(status: tuple[int, str], doing: str, training: bool, server: str) -> PolicyError:

@@ -48,7 +48,7 @@ from tbtui.policies.tinker.samplers import (
 )
 from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
 from tbtui.policies.tinker.training_run import TinkerSettings, TrainingRun
-from tbtui.policies.work import Work, context_limit, fitted, unless_closed
+from tbtui.policies.work import Startable, Work, context_limit, fitted, unless_closed
 
 if TYPE_CHECKING:
     import tinker
@@ -67,7 +67,7 @@ _HONOURED = frozenset(
 )
 
 
-class TinkerPolicy:
+class TinkerPolicy(Startable[ChatRenderer]):
     """Implements `tbtui.policies.base.Policy`.
 
     A version of the weights is the number of optimiser steps behind them. Once a training request
@@ -89,8 +89,6 @@ class TinkerPolicy:
         self._resources = contextlib.ExitStack()
         self._session: TinkerSession | None = None
         self._run: TrainingRun | None = None
-        self._info: PolicyInfo | None = None
-        self._renderer: ChatRenderer | None = None
         self._published = CurrentSampler(self._publish_anew)
         self._version = 0
         """The trained weights' version, once everything asked for so far has been carried out."""
@@ -101,18 +99,6 @@ class TinkerPolicy:
         self._closed = False
         self._unanswered: set[asyncio.Future[tinker.SampleResponse]] = set()
         self._work = Work()
-
-    @property
-    def info(self) -> PolicyInfo:
-        if self._info is None:
-            raise PolicyError("the policy has not been started")
-        return self._info
-
-    @property
-    def renderer(self) -> ChatRenderer:
-        if self._renderer is None:
-            raise PolicyError("the policy has not been started")
-        return self._renderer
 
     async def start(self, resume: Path | None = None) -> None:
         """Raises `PolicyError` when there is no key, the server can't be reached, lacks something

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.policies.base import Datum, LossName, PolicyError, PolicyRefusedError, Thinking
+from tbtui.policies.base import Datum, LossName, PolicyError, PolicyRefusedError
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.tinker.capabilities import Abilities, ask_training
 from tbtui.policies.tinker.checkpoints import (
@@ -28,6 +28,7 @@ from tbtui.policies.tinker.hooks import watch_creation, watch_sampling, watch_tr
 from tbtui.policies.tinker.samplers import Sampler, SamplerGoneError
 from tbtui.policies.tinker.session import TinkerSession
 from tbtui.policies.tinker.training import Training
+from tbtui.policies.work import ServerSettings
 
 if TYPE_CHECKING:
     import tinker
@@ -43,25 +44,15 @@ _ALREADY_GONE = (404, 405, 410, 501)
 
 
 @dataclass(frozen=True, slots=True)
-class TinkerSettings:
-    """The settings of a run that its Tinker policy needs, under their own names."""
+class TinkerSettings(ServerSettings):
+    """Those of a policy on a Tinker server."""
 
-    model_name: str
-    """Base model, as the server calls it."""
     checkpoint: str | None = None
     """To start from: a `tinker://` path, or a checkpoint directory that `save` wrote."""
-    base_url: str | None = None
-    """None: `TINKER_BASE_URL`, else the hosted service."""
     lora_rank: int = 32
     seed: int = 0
     loss: LossName = "importance_sampling"
     """The one that will be asked for, so that it can be seen at start whether the server has it."""
-    context_limit: int | None = None
-    """Tokens; None: all that the server allows for the model."""
-    tokenizer: str | None = None
-    """Directory, or name on the Hugging Face hub; None: what the server names."""
-    renderer: str = "template"
-    thinking: Thinking = "keep"
     checkpoint_ttl_hours: int | None = None
     run_name: str | None = None
     """For the server's list of sessions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies.backend import Backend
+from tbtui.policies import Backend
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
-    from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
+    from tbtui.policies.vllm.policy import VllmPolicy
+    from tbtui.policies.work import ServerSettings
 
     return VllmPolicy(
-        VllmSettings(
+        ServerSettings(
             model_name=config.model_name,
             base_url=config.vllm_base_url,
             context_limit=config.context_limit,

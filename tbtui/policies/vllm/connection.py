@@ -21,6 +21,7 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.work import offer
+from tbtui.terminal import one_line, reason
 
 if TYPE_CHECKING:
     import httpx
@@ -124,7 +125,7 @@ class Connection:
                     f"{doing}: the server at {self.address} didn't answer in {_QUESTION_SEC:g} s"
                 ) from error
             except httpx.TransportError as error:
-                why = one_line(str(error)) or type(error).__name__
+                why = reason(error)
                 self._meter.state("unreachable", why, "connection")
                 wait = next(left, None)
                 if wait is None:
@@ -153,7 +154,7 @@ def _content(response: httpx.Response, doing: str) -> Any:
         return response.json()
     except ValueError as error:
         raise PolicyError(
-            f"{doing}: the answer is no JSON ({one_line(response.text)[:80]}); is that a vLLM"
+            f"{doing}: the answer is no JSON ({one_line(response.text, 80)}); is that a vLLM"
             " server?"
         ) from error
 
@@ -165,7 +166,7 @@ def status_error(status: int, body: str, doing: str) -> PolicyError:
         body: of the answer.
         doing: what was being done, to begin the line with.
     """
-    words = one_line(_words(body))
+    words = one_line(_words(body), _LONGEST_QUOTE)
     quote = f"{status}: {words}" if words else str(status)
     match status:
         case 401 | 403:
@@ -189,12 +190,6 @@ def status_error(status: int, body: str, doing: str) -> PolicyError:
             return PolicyError(f"{doing}: the server failed ({quote}); its log says more")
         case _:
             return PolicyRefusedError(f"{doing}: the server refuses it ({quote})")
-
-
-def one_line(text: str) -> str:
-    """`text` on one line, not too long."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_QUOTE else line[: _LONGEST_QUOTE - 1] + "…"
 
 
 def _words(body: str) -> str:

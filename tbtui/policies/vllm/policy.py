@@ -7,7 +7,6 @@ import contextlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, cast
 
@@ -29,7 +28,6 @@ from tbtui.policies.base import (
     SampleRequest,
     StepResult,
     StopReason,
-    Thinking,
 )
 from tbtui.policies.chat.make import load_renderer
 from tbtui.policies.library_log import library_log_to
@@ -42,7 +40,14 @@ from tbtui.policies.vllm.connection import (
     tokenizer_of,
 )
 from tbtui.policies.vllm.metrics import InferenceStatus, InferenceWindow, read_metrics
-from tbtui.policies.work import Work, context_limit, fitted, unless_closed
+from tbtui.policies.work import (
+    ServerSettings,
+    Startable,
+    Work,
+    context_limit,
+    fitted,
+    unless_closed,
+)
 
 _BETWEEN_LOOKS_SEC = 1.0
 _LATELY_SEC = 10.0
@@ -53,29 +58,13 @@ _SEEDS = 2**63
 """A server's seeds are smaller than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class VllmSettings:
-    """The settings of a run that its vLLM policy needs, under their own names."""
-
-    model_name: str
-    """As the server calls it: a model, or one of its LoRA adapters."""
-    base_url: str | None = None
-    """With `/v1` at its end or without. None: `OPENAI_BASE_URL`, else vLLM's own default."""
-    context_limit: int | None = None
-    """Tokens; None: all that the server allows for the model."""
-    tokenizer: str | None = None
-    """Directory, or name on the Hugging Face hub; None: what the server loaded the model from."""
-    renderer: str = "template"
-    thinking: Thinking = "keep"
-
-
-class VllmPolicy:
+class VllmPolicy(Startable[ChatRenderer]):
     """Implements `tbtui.policies.base.Policy`, but for training: what would change or keep weights
     raises `PolicyError`. There is one version of them, 0."""
 
     def __init__(
         self,
-        settings: VllmSettings,
+        settings: ServerSettings,
         log: IO[bytes] | None = None,
         meter: RequestMeter | None = None,
     ) -> None:
@@ -89,8 +78,6 @@ class VllmPolicy:
         self._meter = meter or RequestMeter()
         self._resources = contextlib.ExitStack()
         self._connection: Connection | None = None
-        self._info: PolicyInfo | None = None
-        self._renderer: ChatRenderer | None = None
         self._looking: asyncio.Task[None] | None = None
         self._running: int | None = None
         """Requests of all its clients that the server computed when it was last looked at."""
@@ -101,18 +88,6 @@ class VllmPolicy:
         self._asked = asyncio.Event()
         """There are some."""
         self._work = Work()
-
-    @property
-    def info(self) -> PolicyInfo:
-        if self._info is None:
-            raise PolicyError("the policy has not been started")
-        return self._info
-
-    @property
-    def renderer(self) -> ChatRenderer:
-        if self._renderer is None:
-            raise PolicyError("the policy has not been started")
-        return self._renderer
 
     async def start(self, resume: Path | None = None) -> None:
         """Ask the server for the model, and for one token of it.

@@ -23,9 +23,8 @@ import struct
 import time
 
 from tbtui.rollout.environments import box_files
-from tbtui.rollout.environments.box_accounts import lookup
-from tbtui.rollout.environments.box_freezing import Freezer, is_busy, pids, signal
-from tbtui.rollout.environments.box_watch import Watch
+from tbtui.rollout.environments.box_files import lookup
+from tbtui.rollout.environments.box_watch import Freezer, Watch, is_busy, pids, signal
 
 TYPE_CHECKING = False  # importing typing itself would double the start-up time
 if TYPE_CHECKING:

@@ -20,15 +20,6 @@ from typing import Any, Literal
 from tbtui.rollout.environments.cgroups import CgroupKind, find_cgroups
 from tbtui.rollout.environments.errors import EnvironmentUnavailable
 
-__all__ = [
-    "EnvironmentChoice",
-    "EnvironmentUnavailable",
-    "HostProbe",
-    "choose_environment",
-    "decide",
-    "probe_host",
-]
-
 SANDBOX_IMPORT_PATH = "tbtui.rollout.environments.sandbox:SandboxEnvironment"
 DOCKER_IMPORT_PATH = "tbtui.rollout.environments.docker:DockerEnvironment"
 PODMAN_IMPORT_PATH = "tbtui.rollout.environments.docker:PodmanEnvironment"
@@ -37,6 +28,8 @@ Decided = Literal["sandbox", "docker", "podman"] | None
 
 NamespaceState = Literal["usable", "powerless", "refused", "absent"]
 ToolState = Literal["works", "fails", "missing", "unknown"]
+_Namespaces = tuple[NamespaceState, str, bool]
+"""State, detail, and whether overlayfs works in them."""
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[3])
 _PROBE = (
     "import sys; sys.path.append({root!r}); "
@@ -78,7 +71,8 @@ def probe_host(*, everything: bool = False) -> HostProbe:
     can't be used, or when `everything` is wanted.
     """
     linux = sys.platform == "linux"
-    state, detail, overlay = _namespaces() if linux else _no_namespaces()
+    absent: _Namespaces = ("absent", f"not Linux but {sys.platform}", False)
+    state, detail, overlay = _namespaces() if linux else absent
     ask = everything or state != "usable"
     with ThreadPoolExecutor() as pool:
         tmux = pool.submit(_tmux)
@@ -91,7 +85,9 @@ def probe_host(*, everything: bool = False) -> HostProbe:
                 ("podman", ("podman", "info")),
             )
         }
-        found = {name: job.result() if job else _unknown() for name, job in engines.items()}
+        found: dict[str, ToolState] = {
+            name: job.result() if job else "unknown" for name, job in engines.items()
+        }
         return HostProbe(
             platform=sys.platform,
             root=os.geteuid() == 0,
@@ -109,36 +105,14 @@ def probe_host(*, everything: bool = False) -> HostProbe:
 
 
 _BWRAP_TRIAL = (
-    *(
-        "--unshare-all",
-        "--unshare-user",
-        "--disable-userns",
-        "--cap-drop",
-        "ALL",
-        "--uid",
-        "0",
-        "--gid",
-        "0",
-        "--tmpfs",
-        "/",
-        "--ro-bind",
-        "/usr",
-        "/usr",
-    ),
+    *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
+    *("--uid", "0", "--gid", "0", "--tmpfs", "/", "--ro-bind", "/usr", "/usr"),
     *("--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"),
     *("--proc", "/proc", "--dev", "/dev", "--", "/usr/bin/true"),
 )
 
 
-def _no_namespaces() -> tuple[NamespaceState, str, bool]:
-    return "absent", f"not Linux but {sys.platform}", False
-
-
-def _unknown() -> ToolState:
-    return "unknown"
-
-
-def _namespaces() -> tuple[NamespaceState, str, bool]:
+def _namespaces() -> _Namespaces:
     code = _PROBE.format(root=_PACKAGE_ROOT)
     result = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code],

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from tbtui.terminal import one_line
+
 _TOP = frozenset(["name", "version", "services", "networks", "volumes", "secrets", "configs"])
 # Whatever these say concerns the container itself, or other containers of its project.
 _SERVICE = frozenset(
@@ -92,7 +94,7 @@ def client_reads(path: Path, place: Path) -> list[str]:
     try:
         documents = list(yaml.compose_all(path.read_text(encoding="utf-8"), yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(one_line(str(error))) from error
     for key, value in _pairs(documents):
         match key:
             case "env_file" | "label_file":

@@ -5,24 +5,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tbtui.user_dirs import state_dir
+import msgspec
+
+from tbtui.paths import state_dir
 
 PARTIAL = ".partial"
 """How the name of an entry ends that is being written; the writer's process id stands before."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessId:
+class ProcessId(msgspec.Struct, frozen=True):
     """A process; its start time distinguishes it from a later one with the same number."""
 
     pid: int
@@ -34,8 +32,7 @@ class ProcessId:
         return started(self.pid) == self.started
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(msgspec.Struct, frozen=True):
     """One running box."""
 
     owner: ProcessId
@@ -43,7 +40,7 @@ class LedgerEntry:
     host: str
     pid_namespace: str
     processes: tuple[ProcessId, ...] = ()
-    cgroups: tuple[str, ...] = field(default=())
+    cgroups: tuple[str, ...] = ()
 
 
 def state_directory() -> Path:
@@ -92,7 +89,7 @@ class Ledger:
             cgroups=tuple(str(path) for path in cgroups),
         )
         partial = self.directory / f".{box}.{os.getpid()}{PARTIAL}"
-        partial.write_text(json.dumps(asdict(entry)))
+        partial.write_bytes(msgspec.json.encode(entry))
         partial.replace(self.directory / f"{box}.json")
 
     def forget(self, box: str) -> None:
@@ -114,12 +111,8 @@ def abandoned(directory: Path) -> Iterator[tuple[Path, LedgerEntry]]:
 
 def _read(path: Path) -> LedgerEntry | None:
     try:
-        raw: dict[str, Any] = json.loads(path.read_text())
-        raw["owner"] = ProcessId(**raw["owner"])
-        raw["processes"] = tuple(ProcessId(**process) for process in raw["processes"])
-        raw["cgroups"] = tuple(raw["cgroups"])
-        return LedgerEntry(**raw)
-    except (OSError, ValueError, TypeError, KeyError):
+        return msgspec.json.decode(path.read_bytes(), type=LedgerEntry)
+    except (OSError, msgspec.DecodeError):
         return None  # half-written by a process that was killed; nothing to act on
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -131,3 +132,29 @@ def decoded(callback: OutputCallback) -> Callable[[bytes, OutputStream], Awaitab
         await callback(decoders[stream].decode(chunk), stream)
 
     return pass_on
+
+
+@contextlib.asynccontextmanager
+async def streamed(
+    callback: OutputCallback | None,
+) -> AsyncIterator[Callable[[OutputStream, bytes], None] | None]:
+    """What takes a command's output as it comes, for `callback`; None without one.
+
+    At the end of the block all of it has been passed on.
+    """
+    if callback is None:
+        yield None
+        return
+    pass_on = decoded(callback)
+    chunks: asyncio.Queue[tuple[bytes, OutputStream] | None] = asyncio.Queue()
+
+    async def send() -> None:
+        while (item := await chunks.get()) is not None:
+            await pass_on(*item)
+
+    sending = asyncio.create_task(send())
+    try:
+        yield lambda stream, chunk: chunks.put_nowait((chunk, stream))
+    finally:
+        chunks.put_nowait(None)
+        await sending

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, override
 
 import msgspec
-from harbor.environments.base import BaseEnvironment, ExecResult, OutputCallback, OutputStream
+from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import (
     EnvironmentCapabilities,
     EnvironmentResourceCapabilities,
@@ -29,7 +29,7 @@ from harbor.environments.capabilities import (
 from harbor.models.task.config import NetworkMode
 from harbor.models.trial.paths import EnvironmentPaths
 
-from tbtui.rollout.environments.box import Box, OutputSink
+from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.box_start import AS_ROOT, start_box, start_bubblewrap_box
 from tbtui.rollout.environments.build import (
     Image,
@@ -49,7 +49,7 @@ from tbtui.rollout.environments.limits import (
     Positive,
     box_limits,
 )
-from tbtui.rollout.environments.output import decoded
+from tbtui.rollout.environments.output import streamed
 from tbtui.rollout.environments.pane_log import PaneTap
 from tbtui.rollout.environments.plan import Bind, plan_box
 from tbtui.rollout.environments.upload import changed_file, upload_file, upload_tree
@@ -62,7 +62,6 @@ HostPaths = Annotated[
     msgspec.Meta(description='a list of absolute paths, such as ["/data"]'),
 ]
 _PANE = EnvironmentPaths.agent_dir / "terminus_2.pane"
-_DEFAULT_WORKDIR = "/app"
 # Logs, not artifacts: of these a part is better than nothing, and they come from every trial.
 _LOG_DIRECTORIES = (EnvironmentPaths.agent_dir, EnvironmentPaths.verifier_dir)
 _LONGEST_LOG = 16 * MIB
@@ -71,21 +70,8 @@ _SMALL_FILES = 64
 _ROOT_NAMES = frozenset(["root", "0", "root:root", "0:0"])
 
 
-def _queue_sink(chunks: asyncio.Queue[tuple[OutputStream, bytes] | None]) -> OutputSink:
-    return lambda stream, chunk: chunks.put_nowait((stream, chunk))
-
-
 def _make_directory(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
-
-
-async def _stream(
-    chunks: asyncio.Queue[tuple[OutputStream, bytes] | None], callback: OutputCallback
-) -> None:
-    pass_on = decoded(callback)
-    while (item := await chunks.get()) is not None:
-        stream, chunk = item
-        await pass_on(chunk, stream)
 
 
 class SandboxEnvironment(BaseEnvironment):
@@ -286,14 +272,7 @@ class SandboxEnvironment(BaseEnvironment):
         argv = direct_argv(command)
         if account is None and argv is not None and await self._made_executable(argv):
             return ExecResult(stdout="", stderr="", return_code=0)
-        callback = self._output_callback()
-        chunks: asyncio.Queue[tuple[OutputStream, bytes] | None] = asyncio.Queue()
-        sink: OutputSink | None = None
-        streaming: asyncio.Task[None] | None = None
-        if callback is not None:
-            sink = _queue_sink(chunks)
-            streaming = asyncio.create_task(_stream(chunks, callback))
-        try:
+        async with streamed(self._output_callback()) as sink:
             result = await self.box.run(
                 argv or ["/bin/bash", "-c", command],
                 environment=environment,
@@ -303,10 +282,6 @@ class SandboxEnvironment(BaseEnvironment):
                 sink=sink,
                 may_be_gone=cwd is None,
             )
-        finally:
-            if streaming is not None:
-                chunks.put_nowait(None)
-                await streaming
         return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=result.exit_code)
 
     async def _made_executable(self, argv: Sequence[str]) -> bool:

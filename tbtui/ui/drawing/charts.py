@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -28,46 +28,99 @@ class Series:
     style: Style
     marks: bool = False
     """Mark the points themselves."""
+    band: tuple[tuple[float, float, float], ...] = ()
+    """x, and the y between which a light pattern lies: an interval, or a range."""
+    band_style: Style | None = None
 
 
 def curve(
-    series: Sequence[Series], width: int, height: int, last_x: float
+    series: Sequence[Series],
+    width: int,
+    height: int,
+    last_x: float,
+    first_x: float = 0.0,
+    cursor: tuple[float, Style] | None = None,
 ) -> list[list[tuple[str, Style | None]]]:
-    """Lines through the points, `width` x `height` cells of 2 x 4 dots; later series on top."""
+    """Lines through the points, `width` x `height` cells of 2 x 4 dots; later series on top.
+
+    What is outside of the window from `first_x` to `last_x` is left out, but for lines that lead
+    there. `cursor`: x and style of a vertical line.
+    """
     bits = [[0] * width for _ in range(height)]
     styles: list[list[Style | None]] = [[None] * width for _ in range(height)]
     marks: dict[tuple[int, int], Style] = {}
     across, down = width * 2 - 1, height * 4 - 1
+    size = last_x - first_x
+
+    def column(x: float) -> int:
+        return round((x - first_x) / size * across) if size else 0
 
     def place(x: float, y: float) -> tuple[int, int]:
-        return (
-            round(min(1.0, max(0.0, x / last_x if last_x else 0.0)) * across),
-            round((1 - min(1.0, max(0.0, y))) * down),
-        )
+        return column(x), round((1 - min(1.0, max(0.0, y))) * down)
 
+    for line in series:
+        _shade(line, bits, styles, place)
+    drawn = [[0] * width for _ in range(height)]
     for line in series:
         dots = [place(x, y) for x, y in line.points]
         for (x0, y0), (x1, y1) in pairwise(dots):
             steps = max(abs(x1 - x0), abs(y1 - y0), 1)
-            for step in range(steps + 1):
+            # Of a line from far away only what is in sight is walked along.
+            first, last = 0, steps
+            if steps > 4 * (across + down) and x1 > x0:
+                first = max(0, -x0 * steps // (x1 - x0))
+                last = min(steps, (across - x0) * steps // (x1 - x0) + 1)
+            for step in range(first, last + 1):
                 x, y = x0 + (x1 - x0) * step // steps, y0 + (y1 - y0) * step // steps
-                bits[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
-                styles[y // 4][x // 2] = line.style
+                if 0 <= x <= across:
+                    drawn[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
+                    styles[y // 4][x // 2] = line.style
         for x, y in dots:
+            if not 0 <= x <= across:
+                continue
             if line.marks:
                 marks[y // 4, x // 2] = line.style
             elif len(dots) == 1:
-                bits[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
+                drawn[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
                 styles[y // 4][x // 2] = line.style
+    at = column(cursor[0]) // 2 if cursor is not None else -1
     rows = []
     for r in range(height):
         spans: list[tuple[str, Style | None]] = []
         for c in range(width):
-            mark = marks.get((r, c))
-            char = "•" if mark else chr(0x2800 + bits[r][c]) if bits[r][c] else " "
-            spans.append((char, mark or styles[r][c]))
+            # Where there is a line its band would make it thick.
+            dots_here = drawn[r][c] or bits[r][c]
+            if mark := marks.get((r, c)):
+                spans.append(("•", mark))
+            elif c == at and cursor is not None and not drawn[r][c]:
+                spans.append(("│", cursor[1]))
+            else:
+                spans.append((chr(0x2800 + dots_here) if dots_here else " ", styles[r][c]))
         rows.append(_merge(spans))
     return rows
+
+
+def _shade(
+    line: Series,
+    bits: list[list[int]],
+    styles: list[list[Style | None]],
+    place: Callable[[float, float], tuple[int, int]],
+) -> None:
+    """Draw a band: every other dot of every other column, so that lines stand out."""
+    last = len(bits[0]) * 2 - 1
+    ends = [(*place(x, low), place(x, high)[1]) for x, low, high in line.band]
+    if len(ends) == 1:
+        ends *= 2
+    for (x0, low0, high0), (x1, low1, high1) in pairwise(ends):
+        for x in range(max(0, x0), min(last, x1) + 1):
+            if x % 2 and len(line.band) > 1:
+                continue
+            share = (x - x0) / (x1 - x0) if x1 > x0 else 0.0
+            top = round(high0 + (high1 - high0) * share)
+            for y in range(top, round(low0 + (low1 - low0) * share) + 1):
+                if y % 2 == 0:
+                    bits[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
+                    styles[y // 4][x // 2] = line.band_style or line.style
 
 
 def _merge(spans: list[Span]) -> list[Span]:
@@ -196,6 +249,48 @@ def _decimal(value: float, decimals: int) -> str:
     return text.replace("0.", ".", 1) if abs(value) < 1 else text
 
 
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The ends of an axis."""
+
+    low: float
+    high: float
+    log: bool = False
+    """In powers of ten; both ends are above zero."""
+    label: Callable[[float], str] | None = None
+    """Words for a value; None: numbers. An x axis has whole ones only."""
+
+    def share(self, value: float) -> float:
+        """Where on the axis a value is, from 0 to 1; outside of that beyond its ends."""
+        if not self.log:
+            size = self.high - self.low
+            return (value - self.low) / size if size else 0.5
+        if value <= 0:
+            return -1.0
+        size = math.log10(self.high) - math.log10(self.low)
+        return (math.log10(value) - math.log10(self.low)) / size if size else 0.5
+
+    def marks(self, most: int) -> list[tuple[float, str]]:
+        """At most so many round values, each with its label."""
+        if self.log:
+            return _powers(self.low, self.high, most)
+        values = ticks(self.low, self.high, most)
+        if self.label is not None:
+            return [(value, self.label(value)) for value in values]
+        return list(zip(values, tick_labels(values), strict=True))
+
+
+def _powers(low: float, high: float, most: int) -> list[tuple[float, str]]:
+    """Powers of ten; over less than one of them, round values."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    apart = max(1, -(-(last - first + 1) // max(1, most)))
+    powers = [10.0**power for power in range(first, last + 1, apart)]
+    if len(powers) < 2:
+        values = [value for value in ticks(low, high, most) if value > 0]
+        return list(zip(values, tick_labels(values), strict=True))
+    return [(each, f"{each:g}" if 1e-3 <= each < 1e5 else f"{each:.0e}") for each in powers]
+
+
 def axes(
     series: Sequence[Series],
     width: int,
@@ -208,20 +303,50 @@ def axes(
 
     `series` have y in the unit of `y_range`. Two of the `height` rows are the x axis.
     """
-    low, high = y_range
-    rows = height - 2
-    values = ticks(low, high, max(2, rows // 3))
+    return plot(series, width, height, Axis(0.0, last_x), Axis(*y_range), style)
+
+
+def plot(
+    series: Sequence[Series],
+    width: int,
+    height: int,
+    x_axis: Axis,
+    y_axis: Axis,
+    style: Style,
+    *,
+    margin: int = 0,
+    cursor: tuple[float, Style] | None = None,
+    below: bool = True,
+) -> list[list[Span]]:
+    """`curve` with axes; `series` have x and y in the units of these.
+
+    Args:
+        margin: cells for the labels on the left at least, so that charts lie exactly below each
+            other.
+        cursor: x and style of a vertical line.
+        below: two of the `height` rows are the x axis.
+    """
+    rows = max(1, height - 2 * below)
     marks = {
-        round((1 - (value - low) / (high - low)) * (rows * 4 - 1)) // 4: label
-        for value, label in zip(values, tick_labels(values), strict=True)
+        round((1 - y_axis.share(value)) * (rows * 4 - 1)) // 4: label
+        for value, label in y_axis.marks(max(2, rows // 3))
     }
-    margin = max(map(len, marks.values()), default=0) + 1
+    margin = max(margin, *map(len, marks.values()), 0) + 1
     across = max(1, width - margin - 2)
     lines = curve(
-        [replace(line, points=scaled(line.points, low, high)) for line in series],
+        [
+            replace(
+                line,
+                points=tuple((x, y_axis.share(y)) for x, y in line.points),
+                band=tuple((x, y_axis.share(a), y_axis.share(b)) for x, a, b in line.band),
+            )
+            for line in series
+        ],
         across,
         rows,
-        last_x,
+        x_axis.high,
+        x_axis.low,
+        cursor,
     )
     framed: list[list[Span]] = [
         [
@@ -231,12 +356,15 @@ def axes(
         ]
         for y, spans in enumerate(lines)
     ]
+    if not below:
+        return framed
     rule, text = ["─"] * across, [" "] * (across + 1)
-    for step in ticks(0, last_x, max(2, across // 8)):
-        if step != round(step):
+    for value, words in x_axis.marks(max(2, across // 8)):
+        if value != round(value):
             continue
-        x = round(step / last_x * (across - 1))
-        words = f"{step:.0f}"
+        if x_axis.label is None:
+            words = f"{value:.0f}"
+        x = round(x_axis.share(value) * (across - 1))
         start = min(max(0, x - len(words) // 2), across + 1 - len(words))
         if x < across and all(char == " " for char in text[max(0, start - 1) : start + len(words)]):
             rule[x] = "┬"

@@ -127,6 +127,12 @@ def clock_time(seconds: float, *, tenths: bool = False) -> str:
     return f"{whole // 60}:{whole % 60:02d}"
 
 
+def elapsed(seconds: float) -> str:
+    """How long a trial has taken: `0.8s` below ten seconds, else `0:41`."""
+    seconds = max(0.0, seconds)
+    return f"{int(seconds * 10) / 10:.1f}s" if seconds < 10 else clock_time(seconds)
+
+
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 
 

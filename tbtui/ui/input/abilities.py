@@ -17,6 +17,9 @@ from tbtui.ui.runs import OpenRun
 REVIEW = "review"
 """Id of a key that has a place in the key bar only where reviews are."""
 
+CONTROLS = "take-controls"
+"""Id of the key that is in the bar only while another client has the controls."""
+
 _ONLY_LOOKS = "Not available here: you only watch this run."
 
 
@@ -31,18 +34,24 @@ class Abilities:
     """The person is no user of this machine: nothing is written or opened on it."""
     library: bool
     """There are tasks to browse."""
+    settings: bool
+    """There are settings to show."""
 
     def refusal(self, need: Need | None) -> str:
         """Why a key's need isn't met, in one line; empty: it is."""
         match need:
             case "steer":
                 return self.shown.over
+            case "paced":
+                return self.shown.over or ("" if self.paced else "The run goes at full speed.")
             case "clock" if self.shown.run.replay is None:
                 return "Only a recorded run has a clock; tbtui replay opens one."
             case "return" if not self.showing_other:
                 return "This is the run that the app was started for."
             case "tasks" if not self.library and not self.guest:
                 return "Not available here: tbtui tasks browse shows the tasks."
+            case "settings" if not self.settings:
+                return "Not available here: tbtui settings explains them."
             case "tasks" | "runs" | "files" if self.guest:
                 return _ONLY_LOOKS
             case _:
@@ -64,7 +73,24 @@ class Abilities:
         """Return those of them that have a rank in the key bar."""
         reviewed = "steering" in scopes and self.reviewed
         keys = self.on_screen(table, scopes)
-        return [key for key in keys if key.bar and (reviewed or key.id != REVIEW)]
+        return [
+            key
+            for key in keys
+            if key.bar and (reviewed or key.id != REVIEW) and self._commands(key)
+        ]
+
+    def _commands(self, key: Key) -> bool:
+        """Whether a key for commands would be carried out now: another client may have the
+        controls, which can be taken then."""
+        if key.need != "steer":
+            return True
+        return bool(self.shown.refusal) == (key.id == CONTROLS)
+
+    @property
+    def paced(self) -> bool:
+        """Whether the run is slowed down now, at its beginning, for people to follow."""
+        state = self.shown.run.state
+        return bool(state.step < 1 and state.settings.get("pace_sec"))
 
     @property
     def reviewed(self) -> bool:

@@ -34,20 +34,26 @@ Scope = Literal[
     "review-groups",
     "review-trials",
     "deciding",
+    "diagnosis",
     "replay",
     "runs",
     "runs-list",
     "compare",
+    "charts",
+    "chart-metrics",
     "search",
     "hits",
+    "settings",
+    "settings-list",
     "library",
     "library-tree",
     "library-preview",
 ]
 
-Need = Literal["steer", "clock", "return", "tasks", "runs", "files"]
-"""What a key is for: to command the run, to move a recorded run's clock, to go back from another
-run, to browse tasks, to open other runs, to write files and start programs."""
+Need = Literal["steer", "paced", "clock", "return", "tasks", "runs", "files", "settings"]
+"""What a key is for: to command the run, to end its slow beginning, to move a recorded run's clock,
+to go back from another run, to browse tasks, to open other runs, to write files and start programs,
+to show settings."""
 
 SCOPE_TITLES: dict[Scope, str] = {
     "everywhere": "everywhere",
@@ -71,12 +77,17 @@ SCOPE_TITLES: dict[Scope, str] = {
     "review-groups": "review: the groups",
     "review-trials": "review: a group's trials",
     "deciding": "review: decisions",
+    "diagnosis": "diagnosis",
     "replay": "replay",
     "runs": "runs",
     "runs-list": "runs: the list",
     "compare": "comparing two runs",
+    "charts": "charts",
+    "chart-metrics": "charts: the metrics",
     "search": "search",
     "hits": "search: matches",
+    "settings": "settings",
+    "settings-list": "settings: the list",
     "library": "task browser",
     "library-tree": "task browser: the tree",
     "library-preview": "task browser: the preview",
@@ -84,7 +95,7 @@ SCOPE_TITLES: dict[Scope, str] = {
 
 SCOPE_NEEDS: dict[Scope, Need] = {"steering": "steer", "deciding": "steer", "replay": "clock"}
 
-CLOCKED: frozenset[Scope] = frozenset({"steering", "deciding"})
+CLOCKED: frozenset[Scope] = frozenset({"steering", "deciding", "diagnosis"})
 """A screen with one of these shows a moment of the run: a recorded one's clock has its keys there.
 """
 
@@ -178,9 +189,13 @@ SCREENS: tuple[tuple[Scope, ...], ...] = (
     ("everywhere", "review", "deciding", "review-trials"),
     ("everywhere", "review", "replay", "review-groups"),
     ("everywhere", "review", "replay", "review-trials"),
+    ("everywhere", "diagnosis"),
+    ("everywhere", "diagnosis", "replay"),
     ("everywhere", "runs", "runs-list"),
     ("everywhere", "compare"),
+    ("everywhere", "charts", "chart-metrics"),
     ("everywhere", "search", "hits"),
+    ("everywhere", "settings", "settings-list"),
     ("everywhere", "library", "library-tree"),
     ("everywhere", "library", "library-preview"),
 )

@@ -13,9 +13,10 @@ from tbtui.journal.vocabulary import RunPhase
 from tbtui.server_status import ServerStatus
 from tbtui.ui.drawing.charts import reward_bins
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import Name, clip, clock_time, level, number, rate
+from tbtui.ui.drawing.text import Name, clip, clock_time, elapsed, level, number, rate
 from tbtui.ui.panes.curves import interval
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
+from tbtui.ui.terminal.tty import file_link
 from tbtui.ui.theme.glyphs import (
     ALARM_MARK,
     LEFT_OUT_MARK,
@@ -50,16 +51,17 @@ def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -
         if need.kind == "review" and need.kind not in elsewhere:
             spans.append((f"review waits{with_key(need, frame)} ", frame.palette.attention))
         elif need.kind not in elsewhere:
-            spans.append((f"{need.text} ", frame.palette.attention))
+            spans.append((f"{need.words(frame.now)} ", frame.palette.attention))
     return spans
 
 
 def with_key(need: Need, frame: Frame) -> str:
-    """` · V`: the key that meets the need; empty where nothing can be asked of the run."""
-    id = _KEYS.get(need.kind)
+    """` · V`, ` · z resumes`: the key that meets the need; empty where nothing can be asked of the
+    run."""
+    id = "freeze" if need.held == "frozen" else _KEYS.get(need.kind)
     if id is None or (frame.run.replay is not None and need.kind != "review"):
         return ""
-    return f" · {frame.keys.name_of(id)}"
+    return f" · {frame.keys.name_of(id)}{'' if need.kind == 'review' else ' resumes'}"
 
 
 _WAITED_FOR: frozenset[NeedKind] = frozenset({"policy", "paused", "trial"})
@@ -97,7 +99,8 @@ class StatusLine(Line):
         if frame.badge:
             left.append((f" {clip(frame.badge, width // 3)} ", palette.badge))
         if width >= 110:
-            left += [(" tbtui ", palette.accent), ("▸ ", palette.faint)]
+            files = file_link(frame.run.directory.path)
+            left += [(" ", None), ("tbtui", palette.accent + files), (" ▸ ", palette.faint)]
             left += [
                 (
                     Name(dataset_name(state) if state.tasks else frame.run.directory.name),
@@ -290,7 +293,7 @@ class TrialHead(Line):
             (f" {glyph.char} ", glyph.style),
             (Name(trial.label), palette.strong),
             (f"  {doing(trial)}", palette.frozen if trial.frozen else palette.text),
-            (f"  {clock_time(active_seconds(trial, frame.now))}", palette.muted),
+            (f"  {elapsed(active_seconds(trial, frame.now))}", palette.muted),
         ]
         if (remaining := remaining_sec(trial, frame.state, frame.now)) is not None:
             left.append((f" {time_left(remaining)} left", palette.muted))

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from textual.strip import Strip
 
+from tbtui.ui.context import app_of
 from tbtui.ui.drawing.charts import Series, axes, curve, scaled, value_range
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import number, rate
@@ -15,6 +16,7 @@ from tbtui.view.curves import (
     SIGNALS,
     Points,
     Signal,
+    fences,
     held_out_intervals,
     held_out_rates,
     last_step,
@@ -43,16 +45,21 @@ class CurvePane(Pane):
 
     def key(self, frame: Frame) -> Hashable:
         state = frame.state
-        return len(state.evals), len(state.steps), state.step, state.max_steps
+        return len(state.evals), len(state.steps), state.step, state.max_steps, self._pinned
+
+    @property
+    def _pinned(self) -> tuple[str, ...]:
+        """Metrics that a person has chosen on the chart screen."""
+        return tuple(app_of(self).user.preferences.curves)
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         if width < 16 or height < 4:
             return []
+        known = _known(frame.state, self._pinned)
         if width >= _LARGE[0] and height >= _LARGE[1]:
-            return _large(frame, width, height)
-        known = _known(frame.state)
+            return _large(frame, known, width, height)
         lines = min(len(known), (height - 6) // 3) if height >= _ROWS_FOR_LINES else 0
-        words = [] if lines or height < 9 else _in_words(frame)
+        words = [] if lines or height < 9 else _in_words(frame, known)
         rows = _pass_rates(frame, width, height - lines - bool(words))
         if words:
             rows.append(row(width, *words))
@@ -62,7 +69,13 @@ class CurvePane(Pane):
 def pass_rate_series(state: RunState, palette: Palette) -> list[Series]:
     return [
         Series(training_rates(state), palette.training),
-        Series(held_out_rates(state), palette.held_out, marks=True),
+        Series(
+            held_out_rates(state),
+            palette.held_out,
+            marks=True,
+            band=held_out_intervals(state),
+            band_style=palette.faint,
+        ),
     ]
 
 
@@ -85,14 +98,25 @@ def at_k(state: RunState) -> str:
     return f"pass@{k} {numbers[0]} {numbers[1]}–{numbers[2]}"
 
 
-def _known(state: RunState) -> list[Signal]:
-    """Return the signals that the run has, without a staleness that is always none."""
-    return [
+def _known(state: RunState, pinned: Sequence[str]) -> list[Signal]:
+    """Return the signals that the run has, the pinned ones first; else our own choice, without a
+    staleness that is always none."""
+    chosen = [
+        next((each for each in SIGNALS if each.metric == name), Signal(_short(name), name, name))
+        for name in pinned
+        if state.latest_metric(name) is not None
+    ]
+    return chosen or [
         signal
         for signal in SIGNALS
         if (signal.whole and any(value for _, value in points(state, signal.metric)))
         or (not signal.whole and state.latest_metric(signal.metric) is not None)
     ]
+
+
+def _short(metric: str) -> str:
+    """A metric's name for a narrow place: its last part."""
+    return metric.rpartition("/")[2].replace("_", " ")
 
 
 def _head(frame: Frame, width: int) -> Strip:
@@ -135,13 +159,13 @@ def _pass_rates(frame: Frame, width: int, height: int) -> list[Strip]:
     return rows
 
 
-def _in_words(frame: Frame) -> list[Span]:
+def _in_words(frame: Frame, signals: Sequence[Signal]) -> list[Span]:
     """Return the latest evaluation's and step's other figures, as far as known."""
     state, palette = frame.state, frame.palette
     known: list[list[Span]] = []
     if words := at_k(state):
         known.append([(words, palette.muted)])
-    for signal in _known(state)[:3]:
+    for signal in signals[:3]:
         style = palette.attention if signal.whole else palette.text
         known.append([(f"{signal.name} ", palette.muted), (_latest(signal, state), style)])
     spans: list[Span] = []
@@ -154,7 +178,7 @@ def _line(signal: Signal, frame: Frame, width: int) -> Strip:
     """Name, curve of one row, latest value."""
     state, palette = frame.state, frame.palette
     known = _points(state, signal)
-    low, high = value_range(value for _, value in known)
+    (low, high), _ = _ends(known)
     series = Series(scaled(known, low, high), palette.accent)
     style = palette.attention if signal.whole else palette.text
     name = f" {signal.name} "
@@ -163,13 +187,12 @@ def _line(signal: Signal, frame: Frame, width: int) -> Strip:
     return row(width, (name, palette.muted), (latest, style), *spans)
 
 
-def _large(frame: Frame, width: int, height: int) -> list[Strip]:
+def _large(frame: Frame, signals: Sequence[Signal], width: int, height: int) -> list[Strip]:
     """Draw every chart with its axes: the pass rates above, the signals side by side below."""
     state, palette = frame.state, frame.palette
-    known = _known(state)[: width // _SIDE_BY_SIDE]
+    known = signals[: width // _SIDE_BY_SIDE]
     upper = height - 1 - (max(6, (height - 1) * 2 // 5) if known else 0)
-    whiskers = [Series(ends, palette.faint) for ends in held_out_intervals(state)]
-    series = [*whiskers, *pass_rate_series(state, palette)]
+    series = pass_rate_series(state, palette)
     last = last_step(state)
     rows = [_head(frame, width)]
     chart = axes(series, width - 1, upper, last, (0.0, 1.0), palette.muted)
@@ -193,7 +216,7 @@ def _columns(signals: Sequence[Signal], frame: Frame, width: int, height: int) -
 def _chart(signal: Signal, frame: Frame, width: int, height: int) -> list[Strip]:
     state, palette = frame.state, frame.palette
     known = _points(state, signal)
-    ends = value_range(value for _, value in known)
+    ends, outliers = _ends(known)
     chart = axes(
         [Series(known, palette.accent)],
         width - 1,
@@ -206,9 +229,17 @@ def _chart(signal: Signal, frame: Frame, width: int, height: int) -> list[Strip]
         width,
         (f" {signal.name} ", palette.text),
         (_latest(signal, state), palette.strong),
+        (f"  {outliers} outlier{'s' * (outliers > 1)}" if outliers else "", palette.attention),
         (f"  {signal.meaning}", palette.faint),
     )
     return [head, *(row(width, *spans) for spans in chart)]
+
+
+def _ends(known: Points) -> tuple[tuple[float, float], int]:
+    """The ends of an axis for these points, and how many of them are outliers beyond it."""
+    low, high = fences([value for _, value in known])
+    kept = [value for _, value in known if low <= value <= high]
+    return value_range(kept), len(known) - len(kept)
 
 
 def _latest(signal: Signal, state: RunState) -> str:

@@ -1,10 +1,10 @@
-"""The grid of live trials: one widget that joins cached Strips, from 1 to 64 tiles and more."""
+"""The grid of groups: a row a group, and below it tiles with its trials' terminals when open."""
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_right
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 from textual import events
@@ -12,90 +12,26 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clip_name, clock_time, rate, wrap
+from tbtui.ui.drawing.group_rows import FOLD, RowLayout, group_row, heading_row, row_key, row_layout
+from tbtui.ui.drawing.rows import row
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
-from tbtui.ui.textual_seam import cropped
-from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
-from tbtui.view.current import Tally, active_seconds, tallies
-from tbtui.view.estimate import remaining_sec, time_left
-from tbtui.view.listing import ORDER_WORDS
+from tbtui.ui.panes.tiles import (
+    TileLayout,
+    draw_tile,
+    label_of,
+    shared_layout,
+    tile_key,
+    tile_layout,
+)
+from tbtui.view.current import Tally, tallies
+from tbtui.view.groups import ORDER_WORDS, GroupKey, TrialGroup, grouped
 from tbtui.view.state import TrialView
-from tbtui.view.waiting import doing, retry_wait, verb_words
 
-NARROWEST = 24
-"""Columns of a tile that shows more than its glyph and label."""
-GLYPH = 3
-"""Cells of a tile before its label."""
-_LABELS_ALONE = 14
-"""Columns of a tile that has no room but for its glyph and label: only where the others would
-not fit."""
-_TALLEST = 12
-
-
-@dataclass(frozen=True, slots=True)
-class TileLayout:
-    """Equal tiles, row by row."""
-
-    columns: int
-    width: int
-    """A tile's width, with the gap to its right."""
-    height: int
-
-    def place(self, index: int) -> tuple[int, int]:
-        """Column and row of a tile's upper left cell."""
-        return index % self.columns * self.width, index // self.columns * self.height
-
-
-def tile_layout(count: int, width: int, height: int, label: int = 0) -> TileLayout:
-    """The columns that show the most of `count` terminals; one-line tiles when they are many,
-    narrow ones when they are very many.
-
-    `label` are the cells that the longest label needs: it is cut only where that lets all tiles
-    be seen at once.
-    """
-    roomy = min(NARROWEST, GLYPH + label + 1)
-    best: tuple[float, TileLayout] | None = None
-    for columns in range(1, max(1, min(count, width // _LABELS_ALONE)) + 1):
-        rows = -(-max(1, count) // columns)
-        tile = TileLayout(columns, width // columns, max(1, min(_TALLEST, height // rows)))
-        if tile.width < NARROWEST and columns > 1 and tile.height > 1:
-            continue
-        # A tile of one line shows a little of the terminal beside its label.
-        lines = tile.height - 1 if tile.height > 1 else 0.4
-        worth = min(tile.width, 72) * lines
-        if tile.height * rows > max(1, height):
-            # Some have to be scrolled to: the fewer the better.
-            worth = (0.001 if tile.width >= roomy else 0.0001) * columns
-        if best is None or worth > best[0]:
-            best = (worth, tile)
-    assert best is not None
-    return best[1]
-
-
-_WORTH_SHOWING = 8
-"""Columns below which a command beside a label is not worth showing."""
-_PROMPT = re.compile(r"[\w.-]+@[\w.-]+:\S*[#$] ")
-_LOOK_BACK = 4
-
-
-def _is_bare_prompt(line: str) -> bool:
-    return not line.strip() or _PROMPT.fullmatch(line.rstrip() + " ") is not None
-
-
-def _label(trial: TrialView) -> str:
-    """Return the trial's label, with its attempt and the decisions on it."""
-    label = trial.label if trial.attempt == 1 else f"{trial.label} #{trial.attempt}"
-    if trial.excluded:
-        return f"{label} {LEFT_OUT_MARK}"
-    return f"{label} {RELABELLED_MARK}" if trial.relabelled else label
-
-
-def _room(right: Sequence[Span], width: int) -> int:
-    """Return the cells for a tile's label, beside what stands at its right end."""
-    taken = sum(len(text) for text, _ in right)
-    return width - GLYPH - (taken + 1 if taken else 0)
+_LOWEST = 2
+"""Lines of a tile that shows something of its terminal."""
+_OPENED = 6
+"""Lines at least for the tiles of a group that a person opens."""
 
 
 def _by_batch(batches: Sequence[Tally]) -> str:
@@ -106,8 +42,49 @@ def _by_batch(batches: Sequence[Tally]) -> str:
     )
 
 
+@dataclass(slots=True)
+class _Block:
+    """A group on the screen: its row, and its tiles while it is open."""
+
+    group: TrialGroup
+    first: int
+    """Place of its first trial among all."""
+    top: int
+    """The line of its row."""
+    tiles: TileLayout | None
+    """None: it is closed."""
+    row: Strip = field(default_factory=lambda: Strip.blank(0))
+    row_key: Hashable = None
+
+    @property
+    def size(self) -> int:
+        return len(self.group.trials)
+
+    @property
+    def lines(self) -> int:
+        return 1 + (self.tiles.lines(self.size) if self.tiles is not None else 0)
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Column and line of a trial's tile, or of the row where it has none."""
+        if self.tiles is None:
+            return 0, self.top
+        x, y = self.tiles.place(index)
+        return x, self.top + 1 + y
+
+    def at(self, column: int, *, last: bool) -> int:
+        """The trial in a column: of the first row of tiles, or of the last one."""
+        start = 0
+        if last and self.tiles is not None:
+            start = (self.size - 1) // self.tiles.columns * self.tiles.columns
+        return min(start + column, self.size - 1)
+
+
 class TrialGrid(Pane):
-    """The grid; the selection stays with its trial while others come and go."""
+    """The grid; the selection stays with its trial while others come and go.
+
+    While all terminals fit, every group is open; while those of one group do, the selected one's
+    is. Where there is no room for that, a person opens a group, and closes it again.
+    """
 
     BINDINGS = bindings("trials")
     EVERY = MOMENT
@@ -120,17 +97,24 @@ class TrialGrid(Pane):
             self.trial = trial
 
     class Opened(Message):
-        """The selected trial was clicked."""
+        """The selected trial, or its group's row, was clicked."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
-        self._tiles: list[list[Strip]] = []
-        self._tile_keys: list[Hashable] = []
-        self._layout_now = TileLayout(1, 1, 1)
-        self._room = Size(0, 0)
-        """That the tiles were laid out for."""
+        self._blocks: list[_Block] = []
+        self._layout: RowLayout | None = None
+        self._heading: list[Strip] = []
+        """The names of the columns, where there is room for them."""
+        self._shape: Hashable = None
+        """What stands where: as it changes, all is drawn anew."""
+        self._tiles: dict[str, tuple[Hashable, list[Strip]]] = {}
+        """Trial -> what its tile was drawn from, and its rows."""
+        self._opened: set[GroupKey] = set()
+        """Those that a person has opened."""
         self._trials: list[TrialView] = []
         self._index = 0
+        self._clicked: str | None = None
+        """The trial that the last click has chosen."""
         self._message: list[Strip] = []
         self._seen, self._unseen = 0, 0
         self._seen_with: str | None = None
@@ -177,29 +161,92 @@ class TrialGrid(Pane):
             self._show_nothing(frame, size)
             return
         self._message, self._key = [], None
-        label = max(cell_len(_label(trial)) for trial in frame.listed)
-        layout = tile_layout(len(frame.listed), size.width, size.height, label)
+        groups = grouped(frame.listed, frame.state)
+        self._trials = [trial for group in groups for trial in group.trials]
         chosen = frame.selected.trial if frame.selected else None
-        self._trials = frame.listed
-        keys = [
-            self._tile_key(trial, frame, layout, trial.trial == chosen) for trial in frame.listed
+        index = next((i for i, t in enumerate(self._trials) if t.trial == chosen), self._index)
+        index = min(index, len(self._trials) - 1)
+        moved = self._arrange(groups, index, size, frame)
+        if moved or index != self._index:
+            self._index = index
+            self._reveal_chosen()
+        for block in self._blocks:
+            self._draw(block, frame)
+        if moved and self.visible_trials():
+            # The terminals of tiles that are shown only now are read before the next frame.
+            self.redraw()
+
+    def _arrange(self, groups: Sequence[TrialGroup], chosen: int, size: Size, frame: Frame) -> bool:
+        """Say what stands where; whether that has changed."""
+        layout = row_layout(groups, size.width)
+        heading = 1 < len(groups) < size.height
+        tiles = self._open_tiles(groups, chosen, size, int(heading))
+        of_groups = [(g.key, len(g.trials), each) for g, each in zip(groups, tiles, strict=True)]
+        shape = (size, layout, heading, frame.palette.name, *of_groups)
+        if shape == self._shape:
+            for block, group in zip(self._blocks, groups, strict=True):
+                block.group = group
+            return False
+        self._shape, self._layout = shape, layout
+        self._heading = [heading_row(layout, frame.palette)] if heading else []
+        self._blocks = []
+        first, top = 0, len(self._heading)
+        for group, each in zip(groups, tiles, strict=True):
+            self._blocks.append(_Block(group, first, top, each))
+            first, top = first + len(group.trials), top + self._blocks[-1].lines
+        shown = {t.trial for b in self._blocks if b.tiles is not None for t in b.group.trials}
+        self._tiles = {trial: tile for trial, tile in self._tiles.items() if trial in shown}
+        self.extend(Size(size.width, top))
+        self.refresh()
+        return True
+
+    def _open_tiles(
+        self, groups: Sequence[TrialGroup], chosen: int, size: Size, heading: int
+    ) -> list[TileLayout | None]:
+        """The tiles of each group; None: it is closed."""
+        counts = [len(group.trials) for group in groups]
+        room = size.height - heading - len(groups)
+        if len(groups) > 1 and (shared := shared_layout(counts, size.width, room)) is not None:
+            return [shared] * len(groups)
+        labels = [max(cell_len(label_of(trial)) for trial in group.trials) for group in groups]
+        if not any(group.key in self._opened for group in groups):
+            here = _group_at(counts, chosen)
+            tiles = tile_layout(counts[here], size.width, max(1, room), labels[here])
+            fits = tiles.height >= _LOWEST and tiles.lines(counts[here]) <= room
+            return [
+                tiles if place == here and (fits or len(groups) == 1) else None
+                for place in range(len(groups))
+            ]
+        room = max(_OPENED, size.height - 1)
+        return [
+            tile_layout(count, size.width, room, label) if group.key in self._opened else None
+            for group, count, label in zip(groups, counts, labels, strict=True)
         ]
-        moved = (layout, size) != (self._layout_now, self._room)
-        if moved or len(keys) != len(self._tile_keys):
-            self._layout_now, self._room = layout, size
-            self._tile_keys, self._tiles = [None] * len(keys), [[] for _ in keys]
-            height = -(-len(keys) // layout.columns) * layout.height
-            self.extend(Size(size.width, height))
-            self.refresh()
-        for index, (trial, key) in enumerate(zip(frame.listed, keys, strict=True)):
-            if trial.trial == chosen and (moved or index != self._index):
-                self._index = index
-                self._reveal_tile()
-            if key != self._tile_keys[index]:
-                self._tile_keys[index] = key
-                self._tiles[index] = self._tile(trial, frame, layout, trial.trial == chosen)
-                x, y = layout.place(index)
-                self.refresh(Region(x, y - round(self.scroll_y), layout.width, layout.height))
+
+    def _draw(self, block: _Block, frame: Frame) -> None:
+        """Draw what has changed of a group."""
+        assert self._layout is not None
+        top, palette = round(self.scroll_y), frame.palette
+        chosen = self._index - block.first
+        chosen_here = chosen if 0 <= chosen < block.size else None
+        key = row_key(block.group, self._layout, chosen_here, frame.now, palette)
+        if key != block.row_key:
+            block.row_key = key
+            opened = block.tiles is not None
+            block.row = group_row(
+                block.group, self._layout, palette, frame.now, chosen=chosen_here, opened=opened
+            )
+            self.refresh(Region(0, block.top - top, self._layout.width, 1))
+        if block.tiles is None:
+            return
+        for place, trial in enumerate(block.group.trials):
+            tile = tile_key(trial, frame, block.tiles, place == chosen_here), block.tiles
+            if trial.trial in self._tiles and self._tiles[trial.trial][0] == tile:
+                continue
+            rows = draw_tile(trial, frame, block.tiles, place == chosen_here)
+            self._tiles[trial.trial] = tile, rows
+            x, y = block.place(place)
+            self.refresh(Region(x, y - top, block.tiles.width, block.tiles.height))
 
     def _count_unseen(self, frame: Frame) -> None:
         """Count the trials that ended since following was stopped."""
@@ -220,7 +267,8 @@ class TrialGrid(Pane):
         key = (words, hint, size, palette.name)
         if key != self._key:
             self._key = key
-            self._trials, self._tiles, self._tile_keys = [], [], []
+            self._blocks, self._trials, self._tiles = [], [], {}
+            self._shape = None
             self._message = [
                 row(size.width, (f" {words}", palette.muted)),
                 row(size.width, (f" {hint}", palette.faint)),
@@ -228,134 +276,33 @@ class TrialGrid(Pane):
             self.extend(Size(size.width, len(self._message)))
             self.refresh()
 
-    def _tile_key(
-        self, trial: TrialView, frame: Frame, layout: TileLayout, selected: bool
-    ) -> Hashable:
-        screen = frame.run.recordings.screen(trial.trial)
-        return (
-            trial.trial,
-            trial.phase,
-            trial.paused,
-            trial.frozen,
-            trial.turn,
-            trial.pending,
-            trial.excluded,
-            trial.relabelled,
-            retry_wait(trial, frame.now),
-            self._left(trial, frame),
-            trial.outcome,
-            trial.reward,
-            trial.last_command if layout.height == 1 else "",
-            int(active_seconds(trial, frame.now)),
-            screen.version if screen and layout.height > 1 else None,
-            selected,
-            frame.palette.name,
-        )
-
-    def _tile(
-        self, trial: TrialView, frame: Frame, layout: TileLayout, selected: bool
-    ) -> list[Strip]:
-        width = layout.width - 1 if layout.columns > 1 else layout.width
-        gap = layout.width - width
-        rows = [self._heading(trial, frame, width, layout.height == 1, selected)]
-        # With room to spare, a blank row keeps the tiles apart.
-        body = layout.height - (2 if layout.height >= 5 else 1)
-        if body > 0:
-            rows.extend(self._body(trial, frame, width, body))
-        rows.extend(Strip.blank(width) for _ in range(layout.height - len(rows)))
-        return [Strip.join([strip, Strip.blank(gap)]) for strip in rows] if gap else rows
-
-    def _heading(
-        self, trial: TrialView, frame: Frame, width: int, alone: bool, selected: bool
-    ) -> Strip:
-        palette = frame.palette
-        glyph = trial_glyph(trial, palette)
-        dim = palette.muted if trial.phase != "queued" else palette.faint
-        label = _label(trial)
-        left: list[Span] = [
-            (f" {glyph.char} ", glyph.style),
-            (label, palette.text if trial.live and trial.phase != "queued" else dim),
-        ]
-        right: list[Span] = []
-        if trial.pending:
-            right.append((f"{verb_words(trial.pending)}… ", palette.attention))
-        if trial.turn:
-            right.append((f"t{trial.turn} ", dim))
-        if trial.reward is not None and 0 < trial.reward < 1:
-            # The glyph tells all from nothing, not what lies between.
-            right.append((f"{rate(trial.reward)} ", palette.reward(trial.reward)))
-        if trial.started_at is not None:
-            right.append((f"{clock_time(active_seconds(trial, frame.now))} ", dim))
-        if left_time := self._left(trial, frame):
-            right.append((f"{left_time} ", dim))
-        if wait := retry_wait(trial, frame.now):
-            right.append((f"{wait} ", palette.attention))
-        fewest = 1 if width >= NARROWEST - 1 else 0
-        while (room := _room(right, width)) < cell_len(label) and len(right) > fewest:
-            # The label matters more than the turn, and the newest more than what came before.
-            right.pop(0)
-        left[1] = (clip_name(label, room), left[1][1])
-        if alone and trial.last_command and room >= len(label) + _WORTH_SHOWING:
-            left.append((f"  {trial.last_command}", palette.muted))
-        # Headings stand out from the terminals below them; without those there is no need.
-        base = palette.ground if alone else palette.on_raised
-        if selected:
-            # Colours of their own would be illegible on the accent: the glyph says it.
-            left, right = [(t, None) for t, _ in left], [(t, None) for t, _ in right]
-            base = palette.selected
-        return split_row(width, left, right, base)
-
-    @staticmethod
-    def _left(trial: TrialView, frame: Frame) -> str:
-        remaining = None if trial.paused else remaining_sec(trial, frame.state, frame.now)
-        return "" if remaining is None else time_left(remaining)
-
-    def _body(self, trial: TrialView, frame: Frame, width: int, height: int) -> list[Strip]:
-        palette = frame.palette
-        if trial.unscored:
-            text = trial.reason or str(trial.outcome)
-            lines = list(wrap(text, width - 1))[:height]
-            style = palette.infrastructure if trial.infrastructure else palette.muted
-            return [row(width, (f" {line}", style), base=palette.on_surface) for line in lines] + [
-                row(width, base=palette.on_surface)
-            ] * (height - len(lines))
-        screen = frame.run.recordings.screen(trial.trial)
-        if screen is None:
-            words = doing(trial) if trial.phase != "queued" else "queued"
-            if trial.live and trial.phase == "setup":
-                words = "creating the sandbox"
-            first = row(width, (f" {words}", palette.faint), base=palette.on_surface)
-            return [first] + [row(width, base=palette.on_surface)] * (height - 1)
-        blank = row(width, base=palette.terminal)
-        pad = row(1, base=palette.terminal)
-        rows: list[Strip] = []
-        shown: Sequence[int] = screen.window(height)
-        if height == 1:
-            # One line: better what was last typed or said than a prompt that waits.
-            said = [y for y in screen.window(_LOOK_BACK) if not _is_bare_prompt(screen.plain(y))]
-            shown = said[-1:] or shown
-        for y in shown:
-            # A tile is narrow: of a prompt only its last character is worth the room.
-            prompt = _PROMPT.match(screen.plain(y) + " ")
-            left = prompt.end() - 2 if prompt else 0
-            line = cropped(screen.row(y, palette), left, width - 1, palette.terminal)
-            rows.append(Strip.join([pad, line]))
-        return rows + [blank] * (height - len(rows))
-
     def render_line(self, y: int) -> Strip:
         if self._message:
             strip = self._message[y] if y < len(self._message) else Strip.blank(self.size.width)
             return strip.apply_style(self._ground)
-        layout = self._layout_now
-        line = y + round(self.scroll_y)
-        first = line // layout.height * layout.columns
-        strips = [
-            tile[line % layout.height]
-            for tile in self._tiles[first : first + layout.columns]
-            if tile
-        ]
-        line_strip = Strip.join(strips).adjust_cell_length(self.size.width)
-        return line_strip.apply_style(self._ground)
+        strip = self._line(y + round(self.scroll_y))
+        return strip.adjust_cell_length(self.size.width).apply_style(self._ground)
+
+    def _line(self, line: int) -> Strip:
+        if line < len(self._heading):
+            return self._heading[line]
+        block = self._block_at(line)
+        if block is None:
+            return Strip.blank(self.size.width)
+        if block.tiles is None or line == block.top:
+            return block.row
+        line -= block.top + 1
+        first = line // block.tiles.height * block.tiles.columns
+        trials = block.group.trials[first : first + block.tiles.columns]
+        rows = (self._tiles[t.trial][1] for t in trials if t.trial in self._tiles)
+        return Strip.join(tile[line % block.tiles.height] for tile in rows)
+
+    def _block_at(self, line: int) -> _Block | None:
+        """The group that has a line; None: none has."""
+        place = bisect_right(self._blocks, line, key=lambda block: block.top) - 1
+        if place < 0 or line >= self._blocks[place].top + self._blocks[place].lines:
+            return None
+        return self._blocks[place]
 
     @property
     def text(self) -> str:
@@ -366,19 +313,38 @@ class TrialGrid(Pane):
 
     def visible_trials(self) -> list[str]:
         """Return the trials whose tiles are visible."""
-        layout = self._layout_now
-        if layout.height < 2:
-            # One-line tiles show no terminal.
-            return []
-        top = round(self.scroll_y) // layout.height
-        bottom = (round(self.scroll_y) + self.size.height) // layout.height + 1
-        chosen = self._trials[top * layout.columns : bottom * layout.columns]
-        return [trial.trial for trial in chosen]
+        top, height = round(self.scroll_y), self.size.height
+        return [
+            trial.trial
+            for block in self._blocks
+            if block.tiles is not None and block.tiles.height >= _LOWEST
+            for place, trial in enumerate(block.group.trials)
+            if top - block.tiles.height < block.place(place)[1] < top + height
+        ]
+
+    @property
+    def _here(self) -> tuple[int, int]:
+        """The group of the selected trial, by its place, and the trial's place in it."""
+        here = bisect_right(self._blocks, self._index, key=lambda block: block.first) - 1
+        return here, self._index - self._blocks[here].first
 
     def action_move(self, columns: int, rows: int) -> None:
-        index = self._index + columns + rows * self._layout_now.columns
-        if 0 <= index < len(self._trials):
-            self._choose(index)
+        """Select a sibling beside the selected one; the tile, or the group, above or below."""
+        if not self._blocks:
+            return
+        here, place = self._here
+        block = self._blocks[here]
+        if columns:
+            target = place + columns
+            if 0 <= target < block.size:
+                self._choose(block.first + target)
+            return
+        wide = block.tiles.columns if block.tiles is not None else block.size
+        if 0 <= place // wide + rows <= (block.size - 1) // wide:
+            self._choose(block.first + min(place + rows * wide, block.size - 1))
+        elif 0 <= here + rows < len(self._blocks):
+            beside = self._blocks[here + rows]
+            self._choose(beside.first + beside.at(place % wide, last=rows < 0))
 
     def action_newest(self) -> None:
         if self._trials:
@@ -390,23 +356,85 @@ class TrialGrid(Pane):
 
     def _choose(self, index: int) -> None:
         self._index = index
-        self._reveal_tile()
+        self._reveal_chosen()
         self.post_message(self.Selected(self._trials[index].trial))
 
-    def _reveal_tile(self) -> None:
-        _, y = self._layout_now.place(self._index)
-        top, room = round(self.scroll_y), self.scrollable_content_region.height
-        if not top <= y <= top + room - self._layout_now.height:
-            self.move_to(max(0, y - room // 2))
+    def _reveal_chosen(self) -> None:
+        """Scroll as little as shows the selected trial, and its group's row if there is room."""
+        here, place = self._here
+        block = self._blocks[here]
+        _, top = block.place(place)
+        lines = block.tiles.height if block.tiles is not None else 1
+        if top + lines - block.top <= self.scrollable_content_region.height:
+            self.reveal(top + lines - 1)
+            self.reveal(block.top)
+        self.reveal(top + lines - 1)
+        self.reveal(top)
+
+    def open_tiles(self) -> bool:
+        """Open the selected trial's group; False: it is open, or can't be seen."""
+        if not self.display or not self._blocks:
+            return False
+        block = self._blocks[self._here[0]]
+        if block.tiles is not None:
+            return False
+        self._opened.add(block.group.key)
+        self.redraw()
+        return True
+
+    def close_tiles(self) -> bool:
+        """Close the selected trial's group if a person has opened it, else all that are; False:
+        there are none."""
+        opened = {block.group.key for block in self._blocks} & self._opened
+        if not opened:
+            return False
+        here = self._blocks[self._here[0]].group.key
+        self._opened -= {here} if here in opened else opened
+        self.redraw()
+        return True
 
     def on_click(self, event: events.Click) -> None:
-        at, layout = self.place_of(event), self._layout_now
-        if at is None or at.x >= layout.width * layout.columns:
-            return
-        index = at.y // layout.height * layout.columns + at.x // layout.width
-        if not 0 <= index < len(self._trials):
-            return
-        if index == self._index and event.chain > 1:
+        if event.chain > 1 and self._trials and self._clicked == self._trials[self._index].trial:
+            # Whatever lies there now: the first click may have opened a group.
             self.post_message(self.Opened())
+            return
+        self._clicked = None
+        at = self.place_of(event)
+        block = None if at is None else self._block_at(at.y)
+        if at is None or block is None or self._layout is None:
+            return
+        chosen = self._index - block.first
+        here = chosen if 0 <= chosen < block.size else None
+        if at.y == block.top:
+            x = at.x - self._layout.siblings_at
+            place = self._layout.siblings.at(x, block.size, here)
+            # Beside the glyphs it is the group that is meant.
+            place = (here or 0) if place is None else place
         else:
-            self._choose(index)
+            assert block.tiles is not None
+            if at.x >= block.tiles.width * block.tiles.columns:
+                return
+            line = (at.y - block.top - 1) // block.tiles.height
+            place = line * block.tiles.columns + at.x // block.tiles.width
+            if place >= block.size:
+                return
+        self._choose(block.first + place)
+        if at.y == block.top and at.x < FOLD:
+            self._fold(block)
+        else:
+            self._clicked = self._trials[self._index].trial
+
+    def _fold(self, block: _Block) -> None:
+        """Open a closed group, or close it again."""
+        if block.tiles is None or block.group.key in self._opened:
+            self._opened ^= {block.group.key}
+            self.redraw()
+
+
+def _group_at(counts: Sequence[int], index: int) -> int:
+    """The group, of so many trials each, that has a trial."""
+    for place, count in enumerate(counts):
+        if index < count:
+            return place
+        index -= count
+    return len(counts) - 1

@@ -68,6 +68,11 @@ class LibraryTree(ScrollView, Painted, can_focus=True):
         self._resize()
         self._moved()
 
+    def go_to(self, wanted: Row) -> None:
+        """Put the cursor on a row."""
+        self._cursor = self._choice.rows.index(wanted)
+        self._moved()
+
     def _moved(self) -> None:
         before, self._key = self._key, self.current.key if self.current else ""
         self._reveal()

@@ -11,8 +11,9 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
+from tbtui.ui.drawing.group_rows import SiblingStrip, distinct_width, name_cell
 from tbtui.ui.drawing.rows import Span, row
-from tbtui.ui.drawing.text import clip, clip_name, number, rate, wrap
+from tbtui.ui.drawing.text import clip, clip_name, number, rate, visible, wrap
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.selection import ReviewCursor
@@ -28,6 +29,8 @@ _NOTHING = {
 }
 _NARROW_GLYPHS = 34
 """Cells of a group's rewards in a small window."""
+_TASK = 13
+"""Cells of a task's name in a small window, or as many as names need to differ."""
 
 
 def reward_cell(trial: ReviewedTrial, palette: Palette) -> tuple[Span, Span]:
@@ -64,7 +67,7 @@ class ReviewGroups(Pane):
         self.cursor = cursor
         self.review: ReviewView | None = None
         self._glyphs_at = 0
-        self._glyph_cells = 2
+        self._strip = SiblingStrip(0, 2)
 
     def title(self, frame: Frame) -> str:
         review, state = self.review, frame.state
@@ -91,11 +94,12 @@ class ReviewGroups(Pane):
         palette, groups = frame.palette, self.cursor.groups
         members = max((len(each.trials) for each in groups), default=0)
         room = _NARROW_GLYPHS if width < 110 else width // 2
-        self._glyph_cells = 2 if 2 * members <= room else 1
-        cells = max(8, min(room, self._glyph_cells * members)) + 1
-        task = min(24 if width >= 110 else 14, max((len(e.task) for e in groups), default=4) + 2)
+        each = 2 if 2 * members <= room else 1
+        self._strip = SiblingStrip(max(8, min(room, each * members)), each)
+        names = tuple(visible(group.task) for group in groups)
+        task = distinct_width(names, 23 if width >= 110 else _TASK) + 1
         self._glyphs_at = task + 2
-        heads = [("task", task), ("rewards", cells), ("spread", 7)]
+        heads = [("task", task), ("rewards", self._strip.cells + 1), ("mean", 5), ("spread", 7)]
         heads += [("advantages", 15), ("of step", 8)]
         rows = [
             row(
@@ -105,31 +109,21 @@ class ReviewGroups(Pane):
                 ("suspects", palette.faint),
             )
         ]
-        rows += [self._row(each, palette, width, task, cells) for each in groups]
+        rows += [self._row(group, palette, width, task) for group in groups]
         return rows
 
-    def _row(
-        self, group: ReviewedGroup, palette: Palette, width: int, task: int, cells: int
-    ) -> Strip:
+    def _row(self, group: ReviewedGroup, palette: Palette, width: int, task: int) -> Strip:
         chosen = self.cursor.group is group
         spans: list[Span] = [
             ("▸ " if chosen else "  ", palette.accent),
             (
-                f"{clip_name(group.task, task - 1):<{task}}",
+                name_cell(group.task, task - 1) + " ",
                 palette.strong if chosen else palette.text,
             ),
         ]
-        used = 0
-        for trial in group.trials:
-            pair = reward_cell(trial, palette)
-            if used + self._glyph_cells >= cells:
-                spans[-1] = ("…", palette.muted)
-                break
-            if chosen and trial is self.cursor.trial:
-                pair = ((pair[0][0], palette.selected), (pair[1][0], palette.selected))
-            spans += pair if self._glyph_cells == 2 else [_one_cell(pair)]
-            used += self._glyph_cells
-        spans.append((" " * (cells - used), None))
+        siblings = [reward_cell(trial, palette) for trial in group.trials]
+        spans += self._strip.spans(siblings, self._chosen_of(group), palette)
+        spans.append((f" {rate(group.mean):<5}", palette.strong))
         spread = group.spread
         spans.append((f"{'–' if spread is None else number(spread):<7}", palette.muted))
         if (ends := group.advantages) is not None:
@@ -140,6 +134,12 @@ class ReviewGroups(Pane):
             spans.append((f"{_NOTHING.get(group.disposition, 'nothing'):<23}", palette.muted))
         spans += _suspects(group, palette)
         return row(width, *spans, base=palette.on_raised if chosen else None)
+
+    def _chosen_of(self, group: ReviewedGroup) -> int | None:
+        """The place of the chosen trial, if it is one of the group's."""
+        if self.cursor.group is not group or self.cursor.trial is None:
+            return None
+        return group.trials.index(self.cursor.trial)
 
     def show(self, frame: Frame) -> None:
         super().show(frame)
@@ -159,9 +159,9 @@ class ReviewGroups(Pane):
         if place is None or self.review is None or not 0 < place.y <= len(self.cursor.groups):
             return
         group = self.cursor.groups[place.y - 1]
-        index = (place.x - self._glyphs_at) // self._glyph_cells
-        trial = group.trials[index].name if 0 <= index < len(group.trials) else None
-        self.cursor.choose(group.group, trial)
+        at = place.x - self._glyphs_at
+        index = self._strip.at(at, len(group.trials), self._chosen_of(group))
+        self.cursor.choose(group.group, None if index is None else group.trials[index].name)
         self.redraw()
         if event.chain > 1:
             self.post_message(self.Opened())
@@ -170,12 +170,6 @@ class ReviewGroups(Pane):
 def _counts(trial: ReviewedTrial) -> bool:
     """Whether it would be trained on: equal rewards give no gradient."""
     return trial.share is not None
-
-
-def _one_cell(pair: tuple[Span, Span]) -> Span:
-    """Return the mark if there is one, else the glyph."""
-    (char, style), (mark, mark_style) = pair
-    return (char, style) if mark == " " else (mark, mark_style)
 
 
 def _suspects(group: ReviewedGroup, palette: Palette) -> list[Span]:

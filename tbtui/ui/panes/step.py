@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
+from tbtui.outcomes import Outcome
 from tbtui.ui.drawing.charts import Bin, bar, reward_bins
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, rate, visible_lines, wrap
@@ -19,8 +22,12 @@ from tbtui.ui.theme.glyphs import ALARM_MARK, LEFT_OUT_MARK
 from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.listing import RewardRange
 from tbtui.view.needs import needs
-from tbtui.view.state import SPENDINGS, Spending
+from tbtui.view.state import SPENDINGS, RunState, Spending
 from tbtui.view.times import StepWait, step_wait, time_shares
+
+if TYPE_CHECKING:
+    from tbtui.view.diagnosis.finding import Finding
+    from tbtui.view.diagnosis.rules import Diagnosis
 
 
 class RewardPane(Pane):
@@ -47,7 +54,8 @@ class RewardPane(Pane):
 
     def key(self, frame: Frame) -> Hashable:
         state, chosen = frame.state, frame.listing.filter.rewards
-        return state.rollouts, tuple(state.rewards), tuple(state.left_out.items()), chosen
+        mix = tuple(outcome_mix(state).items())
+        return state.rollouts, tuple(state.rewards), tuple(state.left_out.items()), chosen, mix
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, rewards = frame.palette, list(frame.state.rewards)
@@ -60,23 +68,28 @@ class RewardPane(Pane):
         label = max(len(each.label) for each in bins)
         room = max(1, width - 7 - label)
         rows = []
+        mix = outcome_mix(frame.state)
+        beside = _mix_column(mix, len(bins) + 1) if width >= _MIX_WIDTH else []
+        room -= max(map(len, beside), default=0)
         for place, each in enumerate(bins):
             chosen = place in places
+            ending = beside[place] if place < len(beside) else ""
             dim = bool(places) and not chosen
-            rows.append(
-                row(
-                    width,
-                    ("▸" if chosen else " ", palette.accent),
-                    (f"{each.label:<{label}} ", palette.accent if chosen else palette.muted),
-                    (
-                        bar(each.count / most, room),
-                        palette.faint if dim else palette.reward(each.value),
-                    ),
-                    (f" {each.count}", palette.text),
-                )
-            )
-        mean = sum(rewards) / len(rewards)
-        rows.append(row(width, (" mean ", palette.muted), (rate(mean), palette.strong)))
+            bar_spans: list[Span] = [
+                ("▸" if chosen else " ", palette.accent),
+                (f"{each.label:<{label}} ", palette.accent if chosen else palette.muted),
+                (
+                    bar(each.count / most, room),
+                    palette.faint if dim else palette.reward(each.value),
+                ),
+                (f" {each.count}", palette.text),
+            ]
+            rows.append(split_row(width, bar_spans, [(ending, palette.muted)]))
+        mean: list[Span] = [
+            (" mean ", palette.muted),
+            (rate(sum(rewards) / len(rewards)), palette.strong),
+        ]
+        rows.append(split_row(width, mean, [(each, palette.muted) for each in beside[len(bins) :]]))
         if any(frame.state.left_out.values()):
             rows.append(row(width, *left_out_spans(frame, width)))
         return rows
@@ -107,6 +120,27 @@ class RewardPane(Pane):
         at = self.place_of(event)
         if at is not None and at.y < len(self._bins):
             self._choose(-1 if at.y in self._places else at.y)
+
+
+_MIX_WIDTH = 40
+"""Columns from which on there is room for outcomes beside the bars."""
+
+
+def outcome_mix(state: RunState) -> Counter[Outcome]:
+    """How the trials of the reward bars ended."""
+    trials = (state.trials.get(name) for name, _ in state.rewarded)
+    return Counter(trial.outcome for trial in trials if trial is not None and trial.outcome)
+
+
+def _mix_column(mix: Counter[Outcome], rows: int) -> list[str]:
+    """`19 failed`, the commonest outcome first; the last of the rows counts what has none."""
+    ends = mix.most_common()
+    named = ends if len(ends) <= rows else ends[: max(0, rows - 1)]
+    lines = [f"{count} {outcome.replace('_', ' ')}" for outcome, count in named]
+    if len(named) < len(ends) and rows:
+        lines.append(f"{sum(count for _, count in ends[len(named) :])} other")
+    cells = max(map(len, lines), default=0)
+    return [f" {line:<{cells}} " for line in lines]
 
 
 def left_out_spans(frame: Frame, width: int) -> list[Span]:
@@ -203,6 +237,10 @@ class NotesPane(GrowingPane):
 
     EVERY = MOMENT
 
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._diagnosis: Diagnosis | None = None
+
     def count(self, frame: Frame) -> int:
         return frame.state.notes_made
 
@@ -210,14 +248,38 @@ class NotesPane(GrowingPane):
         state = frame.state
         warnings = sum(1 for note in state.notes if note.level in ("warning", "error"))
         title = f"alarms {ALARM_MARK}{state.alarms_raised} · notes" if state.alarms else "notes"
-        return f"{title} ▲{warnings}" if warnings else title
+        title = f"{title} ▲{warnings}" if warnings else title
+        count = len(self._costly(frame))
+        key = frame.keys.name_of("diagnosis")
+        return f"{title} · {key} {count} finding{'s' * (count != 1)}" if count else title
 
     def key(self, frame: Frame) -> Hashable:
-        return frame.state.notes_made, needs(frame.outlook)
+        standing = [need.words(frame.now) for need in needs(frame.outlook)]
+        return frame.state.notes_made, tuple(standing), self._finding(frame)
+
+    def _finding(self, frame: Frame) -> str:
+        """What costs the run most at every step, in a line; empty: nothing does."""
+        costly = self._costly(frame)
+        if not costly:
+            return ""
+        return f"{costly[0].line} · {frame.keys.name_of('diagnosis')} diagnosis"
+
+    def _costly(self, frame: Frame) -> list[Finding]:
+        """What blocks the run is among its needs."""
+        if not frame.state.trials_finished:
+            return []
+        if self._diagnosis is None:
+            # The first frame needs none of the rules.
+            from tbtui.view.diagnosis.rules import Diagnosis
+
+            self._diagnosis = Diagnosis()
+        found = self._diagnosis.at(frame.outlook)
+        return [each for each in found if each.severity == "costs"]
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, standing = frame.palette, needs(frame.outlook)
-        if not frame.state.notes and not standing:
+        finding = self._finding(frame)
+        if not frame.state.notes and not standing and not finding:
             return [row(width, (" no alerts", palette.faint))]
         rows: list[Strip] = []
         for note in frame.state.notes:
@@ -241,7 +303,14 @@ class NotesPane(GrowingPane):
             # What holds now comes after what has been.
             style = palette.muted if need.kind == "over" else palette.attention
             glyph = "·" if need.kind == "over" else "▲"
-            for part in wrap(f"{need.text}{with_key(need, frame)}", width - 4):
+            for part in wrap(f"{need.words(frame.now)}{with_key(need, frame)}", width - 4):
                 rows.append(row(width, (f" {glyph} ", style), (part, style)))
                 glyph = " "
+        if any(need.kind != "over" for need in standing):
+            # Goes before the beginning of a long note.
+            self.newest_row = None
+        glyph = "▲"
+        for part in wrap(finding, width - 4) if finding else ():
+            rows.append(row(width, (f" {glyph} ", palette.attention), (part, palette.text)))
+            glyph = " "
         return rows

@@ -12,19 +12,23 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.drawing.rows import row
-from tbtui.ui.drawing.text import clock_time, wrap
+from tbtui.ui.drawing.text import elapsed, wrap
 from tbtui.ui.panes.pane import Frame, Pane
+from tbtui.ui.panes.story import asks_row, story_key, story_row
 from tbtui.ui.terminal.recordings import Scrub
 from tbtui.ui.textual_seam import cropped
 from tbtui.ui.theme.glyphs import trial_glyph
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.current import active_seconds
+from tbtui.view.state import TrialView
 from tbtui.view.waiting import doing
 
 if TYPE_CHECKING:
     from tbtui.ui.terminal.emulator import Emulator
 
 _CURSOR = Style(reverse=True)
+_CAPTIONED = 7
+"""Rows from which on there is room for two lines beside the terminal."""
 
 
 class TerminalPane(Pane):
@@ -99,14 +103,14 @@ class TerminalPane(Pane):
             # In the past: how far into the trial, as the clock on the wall went.
             now = frame.now if trial.finished_at is None else trial.finished_at
             return (
-                f"{size} · back at {clock_time(self.at - trial.started_at)}"
-                f" · {clock_time(now - self.at)} behind · {frame.keys.name_of('scrub-now')} to now"
+                f"{size} · back at {elapsed(self.at - trial.started_at)}"
+                f" · {elapsed(now - self.at)} behind · {frame.keys.name_of('scrub-now')} to now"
             )
         if not frame.of_moment and trial.trial == self._titled:
             # What the trial does is said at the moment at which its tile says it.
             return self._said
         glyph = trial_glyph(trial, frame.palette).char
-        time = clock_time(active_seconds(trial, frame.now))
+        time = elapsed(active_seconds(trial, frame.now))
         following = " · following" if frame.following else ""
         self._titled = trial.trial
         self._said = f"{trial.label} {glyph} {doing(trial)} · {time}{following}"
@@ -121,20 +125,37 @@ class TerminalPane(Pane):
             return None
         screen = self._screen
         version = screen.version if screen else None
-        return trial.trial, trial.live, trial.outcome, self.at is None, version
+        story = story_key(trial) if self.names_trial else None
+        return trial.trial, trial.live, trial.outcome, self.at is None, version, story
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, trial = frame.palette, frame.selected
         if trial is None:
             return [row(width, (" the selected trial's terminal, live", palette.faint))]
-        screen = self._screen
+        above, below = self._captions(frame, trial, width, height)
+        body = self._body(frame, trial, width, height - len(above) - len(below))
+        return [*above, *body, *below]
+
+    def _captions(
+        self, frame: Frame, trial: TrialView, width: int, height: int
+    ) -> tuple[list[Strip], list[Strip]]:
+        """What the task asks, and the trial's story, where no other line says it."""
+        if not self.names_trial or height < _CAPTIONED:
+            return [], []
+        ground = frame.palette.on_surface
+        asked, told = asks_row(frame, trial, width), story_row(frame, trial, width)
+        return [asked.apply_style(ground)], [told.apply_style(ground)]
+
+    def _body(self, frame: Frame, trial: TrialView, width: int, height: int) -> list[Strip]:
+        palette, screen = frame.palette, self._screen
         if screen is None:
             words = (
                 doing(trial) if not trial.live else "its terminal opens once the sandbox is ready"
             )
             lines = [f" {line}" for line in wrap(trial.reason or words, width - 2)]
-            return [row(width, (line, palette.muted)) for line in lines[:height]]
-        rows: list[Strip] = []
+            rows = [row(width, (line, palette.muted)) for line in lines[:height]]
+            return rows + [row(width)] * (height - len(rows))
+        rows = []
         body = height
         if screen.failure:
             body -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual import events
 from textual.message import Message
@@ -12,7 +13,7 @@ from textual.strip import Strip
 from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.drawing.charts import stacked
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clock_time
+from tbtui.ui.drawing.text import clip, clock_time, visible
 from tbtui.ui.panes.bars import Line
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.theme.palette import Palette
@@ -34,6 +35,12 @@ _MARKS: dict[Activity, str] = {
 """What fills a bar; distinct without colour too."""
 _ALIKE_MARK = "="
 """Before the number of groups without signal: their rewards were all equal."""
+_CUT_MARK = "»"
+"""At the end of a bar that is cut short: its seconds stand beside it."""
+_FLATTENS = 3.0
+"""Times as long as the next longest step from where on a bar is cut,"""
+_MOST_LONGER = 1.2
+"""and times as long as that one's it is then."""
 _AFTERS = 2
 """Further trials that are named after the one that is waited for."""
 
@@ -79,7 +86,7 @@ class TimelinePane(Pane):
         steps = steps[-max(1, height - len(rows) - len(legend)) :]
         legend = _legend(steps, alike, palette, width)
         self._steps = {len(rows) + place: each.step for place, each in enumerate(steps)}
-        longest = max(each.total for each in steps)
+        longest = _longest([each.total for each in steps])
         bars = [_bar(each, longest, alike, palette, width) for each in steps]
         return [*rows, *bars, *legend]
 
@@ -126,12 +133,21 @@ def _bar(
     groups = f"{_ALIKE_MARK}{constant}" if constant else ""
     groups = f" {groups:<{count + 1}}" if count else ""
     room = max(1, width - len(number) - len(groups) - len(seconds) - 1)
-    cells = max(1, round(room * step.total / longest)) if longest else 1
+    cut = step.total > longest
+    cells = max(1, min(room, round(room * step.total / longest))) if longest else 1
     bars: list[Span] = [
-        (_MARKS[name] * count, styles[name]) for name, count in stacked(step.seconds, cells)
+        (_MARKS[name] * count, styles[name]) for name, count in stacked(step.seconds, cells - cut)
     ]
+    if cut:
+        bars.append((_CUT_MARK, palette.attention))
     style = palette.text if step.live else palette.muted
     return split_row(width, [(number, style), *bars], [(groups, palette.muted), (seconds, style)])
+
+
+def _longest(totals: list[float]) -> float:
+    """What a whole bar stands for: the longest step, without one that would flatten the others."""
+    second, longest = sorted([0.0, *totals])[-2:]
+    return second * _MOST_LONGER if second and longest > second * _FLATTENS else longest
 
 
 def _legend(
@@ -216,7 +232,7 @@ class TransportLine(Line):
         if (run := frame.run.replay) is None:
             return None
         clock = run.playback
-        return self.trial, clock.position, clock.playing, clock.speed
+        return self.trial, clock.position, clock.playing, clock.speed, run.moved_to
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         run, palette = frame.run.replay, frame.palette
@@ -238,7 +254,9 @@ class TransportLine(Line):
         ]
         if share > 1 or share < 0:
             right.insert(0, (" after its end" if share > 1 else " before its start", palette.muted))
-        used = sum(len(text) for text, _ in (*left, *right))
+        if run.moved_to:
+            right.insert(0, (f" {clip(visible(run.moved_to), width // 2)} ", palette.attention))
+        used = sum(cell_len(text) for text, _ in (*left, *right))
         room = max(4, width - used - 1)
         here = round(min(1.0, max(0.0, share)) * (room - 1))
         self._track = (len(left[0][0]), room)

@@ -17,6 +17,7 @@ from tbtui.ui.drawing.text import clip, number, take, visible
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import Frame, GrowingPane
 from tbtui.ui.theme.palette import HEAT_LEVELS, Palette
+from tbtui.view.state import TrialView
 
 _BOUNDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.2, 1.8, 2.5, 3.5, 5.0)
 """Upper ends of the buckets, of the negative log-probability, in nats."""
@@ -81,8 +82,8 @@ def unlikely_tokens(tokens: Sequence[Token]) -> list[int]:
 
 
 class TokenPane(GrowingPane):
-    """Shows the completion it is given; in the cockpit the newest of the selected trial, until
-    it is scrolled or the cursor is put on a token."""
+    """Shows the completion it is given; in the cockpit the newest of the selected trial, or the
+    least likely one once that has ended, until it is scrolled or the cursor is put on a token."""
 
     BINDINGS = bindings("tokens")
     EVERY = 1
@@ -101,6 +102,8 @@ class TokenPane(GrowingPane):
         """Nobody who recorded them knew their text."""
         self._sample: int | None = None
         self._turn: int | None = None
+        self.of_least_likely = False
+        """The turn that is shown is the one that the policy found least likely, of several."""
         self._trial = ""
         self._flow: tuple[int | None, int, list[list[Piece]]] = (None, 0, [])
 
@@ -191,7 +194,8 @@ class TokenPane(GrowingPane):
             return "tokens"
         ids = " · as ids" if self._as_ids else ""
         count = len(self.tokens)
-        return f"{count:,} token{'s' * (count != 1)} · turn {self._turn}{ids}"
+        why = ", highest -log p" if self.of_least_likely else ""
+        return f"{count:,} token{'s' * (count != 1)} · turn {self._turn}{why}{ids}"
 
     def key(self, frame: Frame) -> Hashable:
         return self._sample, self.cursor, self.span
@@ -201,8 +205,19 @@ class TokenPane(GrowingPane):
         if self.follows_selection and trial is not None and trial.trial != self._trial:
             self._trial, self.follow = trial.trial, True
         if self.follows_selection and (self.follow or not self.tokens):
-            self.load(frame, trial.samples[-1] if trial and trial.samples else None)
+            self.load(frame, self._telling(frame, trial) if trial and trial.samples else None)
         super().show(frame)
+
+    def _telling(self, frame: Frame, trial: TrialView) -> int:
+        """The newest completion while the trial runs; then that of its least likely turn."""
+        self.of_least_likely = False
+        if not trial.live and len(trial.samples) > 1:
+            transcript = frame.run.stories.transcript(trial)
+            place = transcript.least_likely
+            if place is not None and (sample := transcript.turns[place].sample) is not None:
+                self.of_least_likely = True
+                return sample
+        return trial.samples[-1]
 
     follows_selection = True
 

@@ -10,7 +10,7 @@ from textual.strip import Strip
 
 from tbtui.ui.drawing.charts import stacked
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clock_time, number, visible_lines, wrap
+from tbtui.ui.drawing.text import clock_time, elapsed, number, visible_lines, wrap
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SPENDING_MARKS, trial_glyph
 from tbtui.ui.theme.palette import Palette
@@ -48,7 +48,7 @@ def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     palette = frame.palette
     seconds = breakdown(trial, frame.now)
     left: list[Span] = [
-        (f" {clock_time(active_seconds(trial, frame.now))}", palette.strong),
+        (f" {elapsed(active_seconds(trial, frame.now))}", palette.strong),
         # Zero: the engine reports no budget.
         (
             f" of at most {clock_time(trial.budget_sec)} at work" * (trial.budget_sec > 0),
@@ -162,7 +162,7 @@ def _attempts(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
             (f"{each.attempt}  ", palette.strong if here else palette.text),
             (words, palette.text if here else palette.muted),
         ]
-        tail: list[Span] = [(f"{clock_time(active_seconds(each, frame.now))} ", palette.muted)]
+        tail: list[Span] = [(f"{elapsed(active_seconds(each, frame.now))} ", palette.muted)]
         rows.append(split_row(width, spans, tail))
     if wait:
         rows.append(row(width, ("  … ", palette.attention), (wait, palette.text)))

@@ -128,9 +128,8 @@ class TurnPane(GrowingPane):
         last = len(self.transcript.turns) - 1
         index = min(max(0, index), max(0, last))
         self.follow = index == last
-        if index != self.chosen or self.command is not None:
-            self.chosen, self.command = index, None
-            self.post_message(self.Chosen())
+        self.chosen, self.command = index, None
+        self.post_message(self.Chosen())
 
     def choose_command(self, index: int, command: int) -> None:
         """Choose one of a turn's commands."""
@@ -201,6 +200,33 @@ class TurnPane(GrowingPane):
             if self._starts[index] <= line:
                 self.choose(index)
                 return
+
+
+class SelectedTurnPane(TurnPane, can_focus=False):
+    """The turns of the trial that is selected in the cockpit; the newest one is open."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._trial = ""
+        self._rewound = 0
+        """How often the run had gone back in time when the turns were read."""
+        self._version = -1
+
+    def show(self, frame: Frame) -> None:
+        if not self.display:
+            return
+        trial = frame.selected
+        name = trial.trial if trial is not None else ""
+        if (name, frame.run.rewound) != (self._trial, self._rewound):
+            self._trial, self._rewound = name, frame.run.rewound
+            self._version = -1
+            self.restart()
+        if frame.state.version != self._version:
+            self._version = frame.state.version
+            if trial is not None and (trial.live or self.transcript.finished is None):
+                frame.run.read_on(name, self.transcript)
+        self.chosen = max(0, len(self.transcript.turns) - 1)
+        super().show(frame)
 
 
 def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Strip:

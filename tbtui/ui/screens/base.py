@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -39,6 +39,8 @@ class LiveScreen(ScopedScreen, Ground):
 
     def __init__(self) -> None:
         super().__init__()
+        self.previewed: Sequence[str] = ()
+        """Trials that are not selected, of which it shows the terminals."""
         self.full = 0
         self.replayed = False
         """What is shown is at some time of a recorded run."""
@@ -64,6 +66,11 @@ class LiveScreen(ScopedScreen, Ground):
         return run_app_of(self).services.trial_tools
 
     @property
+    def chosen_trial(self) -> str | None:
+        """The trial that a person has chosen here, for what is asked of its task."""
+        return self.trial
+
+    @property
     def typing(self) -> bool:
         """Whether all keys go to a trial's terminal."""
         return False
@@ -76,6 +83,11 @@ class LiveScreen(ScopedScreen, Ground):
     @property
     def roomy(self) -> bool:
         return self.room.width >= 110 and self.room.height >= 32
+
+    @property
+    def vast(self) -> bool:
+        """Whether there is room for more panes, not only for larger ones."""
+        return self.room.width >= 220 and self.room.height >= 60
 
     def show(self, frame: Frame, beat: int) -> None:
         """Draw the panes whose turn it is at this tick; all of them at tick 0."""
@@ -141,6 +153,7 @@ class LiveScreen(ScopedScreen, Ground):
                 "-compact": not self.roomy,
                 "-full": bool(self.full),
                 "-wide": self.room.width >= 150,
+                "-vast": self.vast,
             },
             update=update,
         )

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.widgets import Input
 
-from tbtui.ui.context import app_of
+from tbtui.ui.context import app_of, run_app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine, Summary
 from tbtui.ui.panes.curves import CurvePane
@@ -21,6 +21,7 @@ from tbtui.ui.panes.tasks import TaskPane
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.panes.tokens import TokenPane
+from tbtui.ui.panes.turns import SelectedTurnPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.textual_seam import Columns, Rows
 from tbtui.view.listing import Filter, Listing
@@ -44,7 +45,8 @@ class Cockpit(LiveScreen):
     }
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "left": ("tasks", "queue"),
-        "middle": ("trials", "terminal", "tokens"),
+        "middle": ("trials", "terminal", "turns", "tokens"),
+        "selected": ("terminal", "turns"),
         "right": ("rewards", "curve", "timeline", "times", "notes"),
     }
 
@@ -61,7 +63,9 @@ class Cockpit(LiveScreen):
                 yield QueuePane("queue")
             with Rows(id="middle"):
                 yield TrialGrid("trials")
-                yield TerminalPane("terminal")
+                with Columns(id="selected"):
+                    yield TerminalPane("terminal")
+                    yield SelectedTurnPane("turns")
                 yield TokenPane("tokens")
             with Rows(id="right"):
                 yield RewardPane("rewards")
@@ -83,6 +87,8 @@ class Cockpit(LiveScreen):
 
     def arranged(self) -> None:
         self.query_one("#summary").display = not self.roomy and not self.full
+        if not self.vast or self.full:
+            self.query_one("#turns").display = False
         if self.roomy and not self.full and self.room.height < _TALL:
             # The curves and the timeline say more of a run than its trials' average does.
             self.query_one("#times").display = False
@@ -129,15 +135,21 @@ class Cockpit(LiveScreen):
         self.post_message(Redraw())
 
     def action_back(self) -> None:
-        """Go from one pane to the overview; there, clear the filter."""
+        """Go from one pane to the overview; there, close what was opened, then clear the filter."""
         if self.full:
             self.action_full(0)
+            return
+        if not self.query(WordsLine) and (
+            run_app_of(self).end_tour() or self.query_one(TrialGrid).close_tiles()
+        ):
             return
         self._close_box()
         self._filter(Filter())
 
     async def action_open(self) -> None:
-        await self.run_action("app.open_trial")
+        """Open the selected group's tiles; where they are, the selected trial."""
+        if not self.query_one(TrialGrid).open_tiles():
+            await self.run_action("app.open_trial")
 
     async def on_trial_grid_opened(self) -> None:
-        await self.run_action("app.open_trial")
+        await self.action_open()

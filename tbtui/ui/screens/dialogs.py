@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, override
+from typing import ClassVar, override
 
 from rich.cells import cell_len
-from rich.style import Style
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.strip import Strip
 from textual.style import Style as ContentStyle
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tbtui.paths import PathError, expanded
-from tbtui.ui.context import app_of
-from tbtui.ui.drawing.rows import row
-from tbtui.ui.drawing.text import visible, wrap
-from tbtui.ui.input.keys import SCOPE_TITLES, Key, Scope
-from tbtui.ui.textual_seam import BufferedScreen, Choices, Ground, Painted
-from tbtui.ui.theme.glyphs import LEGEND
+from tbtui.ui.drawing.text import visible
+from tbtui.ui.textual_seam import BufferedScreen, Choices
 from tbtui.view.exports import ENDINGS, MEANINGS, ExportFormat, file_name
 
 HintPart = tuple[str, str]
@@ -100,28 +93,6 @@ def _part(text: str, action: str) -> Content:
     return Content.styled(text, style)
 
 
-_HELP_WIDTH = 54
-"""Cells of an explanation: what a dialog has in 80 columns."""
-_HEAD_WIDTH = 10
-"""Cells of the key or glyph before it."""
-_MOUSE = (
-    (
-        "click",
-        "Selects a trial, row, turn or token; on a reward's bar or a task, filters the trials",
-    ),
-    ("again", "Opens what is selected: a double click; in a list, a second click"),
-    ("title", "A click on a pane's title enlarges the pane; another shows all again"),
-    (
-        "keys",
-        "Those in the last row can be clicked, and those at the foot of a dialog; a click"
-        " beside a dialog leaves it",
-    ),
-    ("wheel", "Scrolls what is under the pointer; over a trial's terminal it goes back in time"),
-    ("drag", "Drag along the clock of a replayed run to any moment of it"),
-    ("shift", "Hold it and drag to select text with your terminal, and copy as usual"),
-)
-
-
 class ConfirmDialog(Dialog[bool]):
     """Asks before something costly; True means yes. `enter` means no."""
 
@@ -154,17 +125,23 @@ class LeaveDialog(ConfirmDialog):
     """Asks whether to stop the run; True means yes. It says how many trials run now, and goes when
     the run has ended: nothing is left to stop."""
 
-    def __init__(self, running: Callable[[], int], ended: Callable[[], bool]) -> None:
+    def __init__(
+        self, running: Callable[[], int], ended: Callable[[], bool], instead: str = ""
+    ) -> None:
+        """`instead`: what else a person can do, in a sentence."""
+        self._count, self._over, self._instead = running, ended, instead
         super().__init__(
-            "Stop the run and clean up?", _cancelled(running()), "stop and leave", "stay"
+            "Stop the run and clean up?", self._consequence(), "stop and leave", "stay"
         )
-        self._count, self._over = running, ended
+
+    def _consequence(self) -> str:
+        return " ".join(filter(None, (_cancelled(self._count()), self._instead)))
 
     @override
     def run_went_on(self) -> None:
         if self._over():
             self.dismiss(None)
-        elif self.is_mounted and (now := _cancelled(self._count())) != self._detail:
+        elif self.is_mounted and (now := self._consequence()) != self._detail:
             self._detail = now
             self.query_one("#detail", Static).update(Content(now))
 
@@ -214,106 +191,6 @@ class PlaceDialog(ReasonDialog):
             "step (step 12).",
             "50%, 1:02:03, step 12",
         )
-
-
-class HelpDialog(Dialog[None], Ground):
-    """Shows every key and glyph."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter", "close", "close"),
-        # With their ids: a person may have given them other keys.
-        Binding("question_mark,f1", "close", "close", id="help"),
-        Binding("q", "close", "close", id="quit"),
-        Binding("g", "guide", "the guide"),
-    ]
-
-    def __init__(self, keys: Sequence[Key], here: Sequence[Scope] = ()) -> None:
-        """`here`: the scopes of the screen that it was asked for on, which come first."""
-        super().__init__()
-        self._keys, self._here = keys, here
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll(id="dialog") as box:
-            box.border_subtitle = "g  the guide · esc  close"
-            yield HelpText(self._keys, self._here)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
-
-    def action_guide(self) -> None:
-        app_of(self).show_guide()
-
-
-class HelpText(Painted):
-    """The help, of which only the lines in sight are drawn: there are some two hundred."""
-
-    def __init__(self, keys: Sequence[Key], here: Sequence[Scope]) -> None:
-        super().__init__()
-        self._keys, self._here = keys, here
-        self._width = 0
-        self._lines: Sequence[HelpLine] = ()
-
-    @override
-    def get_content_width(self, container: Size, viewport: Size) -> int:
-        return container.width
-
-    @override
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lines_in(width))
-
-    @override
-    def render_line(self, y: int) -> Strip:
-        lines, palette = self._lines_in(self.size.width), app_of(self).palette
-        line = lines[y] if 0 <= y < len(lines) else HelpLine("", "")
-        style = palette.accent + Style(bold=True) if line.heading else palette.text
-        return row(
-            self.size.width, (line.head, palette.strong), (line.text, style), base=self.rich_style
-        )
-
-    def _lines_in(self, width: int) -> Sequence[HelpLine]:
-        width = min(width, _HELP_WIDTH + _HEAD_WIDTH)
-        if width != self._width:
-            self._width, self._lines = width, list(help_lines(self._keys, width, self._here))
-        return self._lines
-
-
-class HelpLine(NamedTuple):
-    """A key or glyph, and what it means; or a heading."""
-
-    head: str
-    text: str
-    heading: bool = False
-
-
-def help_text(keys: Sequence[Key]) -> str:
-    """Return the keys by scope, and the legend."""
-    lines = help_lines(keys, _HELP_WIDTH + _HEAD_WIDTH)
-    return "\n".join(f"{line.head}{line.text}" for line in lines)
-
-
-def help_lines(keys: Sequence[Key], width: int, here: Sequence[Scope] = ()) -> Iterator[HelpLine]:
-    """The help in lines of at most `width` cells; `here` are the scopes that come first."""
-    for scope in dict.fromkeys((*here, *SCOPE_TITLES)):
-        heading = SCOPE_TITLES[scope]
-        of_scope = [(key.shown, key.help) for key in keys if key.scope == scope]
-        if of_scope:
-            yield from _section(heading, of_scope, width)
-    yield from _section("the mouse", _MOUSE, width)
-    yield from _section("what the glyphs mean", LEGEND, width)
-
-
-def _section(heading: str, entries: Iterable[tuple[str, str]], width: int) -> Iterator[HelpLine]:
-    yield HelpLine("", heading, heading=True)
-    for head, text in entries:
-        yield from _entry(head, text, width)
-    yield HelpLine("", "")
-
-
-def _entry(head: str, text: str, width: int) -> Iterator[HelpLine]:
-    """What a key or glyph means; further lines begin below the first."""
-    for line in wrap(text, min(_HELP_WIDTH, max(1, width - _HEAD_WIDTH))):
-        yield HelpLine(f"  {head:>6}  ", line)
-        head = ""
 
 
 _FORMATS: tuple[ExportFormat, ...] = ("html", "cast", "atif", "jsonl")

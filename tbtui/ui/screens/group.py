@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
@@ -11,13 +10,15 @@ from textual.app import ComposeResult
 from textual.strip import Strip
 
 from tbtui.ui.drawing.charts import bar
+from tbtui.ui.drawing.group_rows import SiblingStrip, sibling_of
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import Name, clip, clock_time, number, rate, visible, wrap
+from tbtui.ui.drawing.text import Name, clip, elapsed, number, rate, visible, wrap
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import NOT_ABOVE_TRIALS, Line, notice
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame
 from tbtui.ui.panes.siblings import SiblingsPane, Spread
+from tbtui.ui.panes.story import asks_row, story_rows
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
@@ -41,7 +42,7 @@ class GroupHead(Line):
         self._spread = spread
 
     def key(self, frame: Frame) -> Hashable:
-        return frame.state.version, tuple(self._spread.names)
+        return frame.state.version, tuple(self._spread.names), self._spread.chosen
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
@@ -58,9 +59,9 @@ class GroupHead(Line):
             (f"group of {where}", palette.muted),
             dot,
         ]
-        glyphs = Counter(trial_glyph(each, palette) for each in members)
-        for place, (glyph, count) in enumerate(glyphs.most_common()):
-            left.append((f"{' ' * (place > 0)}{count}{glyph.char}", glyph.style))
+        strip = SiblingStrip(min(len(members), max(8, width // 4)), 1)
+        siblings = [sibling_of(each, palette) for each in members]
+        left += strip.spans(siblings, min(self._spread.chosen, len(members) - 1), palette)
         if group.disposition is not None:
             left += [
                 dot,
@@ -77,6 +78,24 @@ class GroupHead(Line):
             words = f" of the step's gradient{so_far} " if width >= 110 else " of step "
             right += [(f"{share:.0%}", palette.strong), (words, palette.muted)]
         return [split_row(width, left, right, palette.on_surface)]
+
+
+class GroupAsks(Line):
+    """Shows what the group's task asks."""
+
+    def __init__(self, id: str, spread: Spread) -> None:
+        super().__init__(id)
+        self._spread = spread
+
+    def key(self, frame: Frame) -> Hashable:
+        return tuple((each.trial, len(each.samples)) for each in self._members(frame))
+
+    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
+        return [asks_row(frame, each, width) for each in self._members(frame)[:1]]
+
+    def _members(self, frame: Frame) -> list[TrialView]:
+        trials = frame.state.trials
+        return [trials[name] for name in self._spread.names if name in trials]
 
 
 class _Columns(Line):
@@ -109,7 +128,7 @@ class _Columns(Line):
 
 
 class SiblingHeads(_Columns):
-    """Each sibling's name and state."""
+    """Each sibling's name and state, and its story below."""
 
     def block(self, frame: Frame, trial: TrialView, width: int, index: int) -> list[Strip]:
         palette = frame.palette
@@ -125,14 +144,16 @@ class SiblingHeads(_Columns):
         ]
         right: list[Span] = []
         if trial.started_at is not None:
-            spent = clock_time(active_seconds(trial, frame.now))
+            spent = elapsed(active_seconds(trial, frame.now))
             right = [(f"t{trial.turn} {spent} ", palette.muted)]
         if chosen:
             left = [
                 (text, Style(strike=True) if text == label and out else None) for text, _ in left
             ]
             right = [(text, None) for text, _ in right]
-        return [split_row(width, left, right, palette.selected if chosen else palette.on_surface)]
+        head = split_row(width, left, right, palette.selected if chosen else palette.on_surface)
+        room = self.size.height - 1
+        return [head, *story_rows(frame, trial, width, room)] if room > 0 else [head]
 
 
 class SiblingFoot(_Columns):
@@ -228,6 +249,7 @@ class GroupScreen(LiveScreen):
 
     def compose_panes(self) -> ComposeResult:
         yield GroupHead("head", self._spread)
+        yield GroupAsks("asks", self._spread)
         yield SiblingHeads("heads", self._spread)
         yield SiblingsPane("siblings", self._spread)
         yield SiblingFoot("foot", self._spread)

@@ -29,11 +29,15 @@ class GuideScreen(Dialog[None], Ground):
     ]
 
     def __init__(self, page: str = CONTENTS) -> None:
-        """Raises:
-        FileNotFoundError: there is no such page.
+        """Begin at a page, or at a section of it (`steering#take-over`).
+
+        Raises:
+            FileNotFoundError: there is no such page.
         """
         super().__init__()
-        self._first = guide_page(page)
+        name, _, section = page.partition("#")
+        file = guide_page(name)
+        self._first = f"{file}#{section}" if section else file
         self._pages = guide_pages()
 
     @override

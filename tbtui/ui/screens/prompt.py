@@ -24,6 +24,7 @@ from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Rows
 from tbtui.ui.theme.palette import Palette
+from tbtui.view.instruction import HEADING, instruction_in
 from tbtui.view.prompt import PromptPart
 
 _MOST_HITS = 1000
@@ -43,6 +44,8 @@ class PromptPane(Pane):
         """Part and character in its text of each place that has what is sought."""
         self.hit: int | None = None
         self._version = 0
+        self._stood = 0
+        """The topmost row, as long as nobody has scrolled or searched."""
         self._starts: list[int] = []
         self._rows_of: list[list[tuple[int, int, int]]] = []
         """For each part: first and last character of a row, and the row."""
@@ -51,6 +54,17 @@ class PromptPane(Pane):
         self.parts = parts
         self._version += 1
         self.seek(self.sought)
+        self.call_after_refresh(self._to_instruction)
+
+    def _to_instruction(self) -> None:
+        """Begin at the task's instruction: above it stand the rules that all tasks share."""
+        if self.sought or round(self.scroll_y) != self._stood or not self._rows_of:
+            return
+        at = shown_text(self.parts[0]).find(HEADING)
+        rows = (line for first, last, line in self._rows_of[0] if first <= at < last)
+        if at >= 0 and (line := next(rows, None)) is not None:
+            self.move_to(line)
+            self._stood = line
 
     def seek(self, text: str) -> None:
         """Find a text, ignoring case, and show the first match."""
@@ -125,13 +139,15 @@ class PromptPane(Pane):
             rows_of: list[tuple[int, int, int]] = []
             self._rows_of.append(rows_of)
             marks = self._marks(index)
+            asked = _instruction(part) if index == 0 else range(0)
             said = 0
             pieces = part.pieces if part.pieces is not None else (part.text,)
             for line in flow([(piece, 0.0) for piece in pieces], width - 2):
                 spans: list[Span] = [(" ", None)]
                 first = said
                 for piece in line:
-                    spans += _spans(piece, said, part, marks, palette)
+                    style = palette.strong if said in asked else palette.text
+                    spans += _spans(piece, said, part, marks, palette, style)
                     said += len(piece.text)
                 rows_of.append((first, max(said, first + 1), len(rows)))
                 rows.append(row(width, *spans))
@@ -153,6 +169,14 @@ def shown_text(part: PromptPart) -> str:
     return "\n".join(visible(line.replace("\t", "⇥")) for line in text.split("\n"))
 
 
+def _instruction(part: PromptPart) -> range:
+    """The characters of the task's instruction, in the first part of a prompt."""
+    text = shown_text(part)
+    instruction = instruction_in(text)
+    begin = text.find(instruction, text.find(HEADING)) if instruction else -1
+    return range(begin, begin + len(instruction)) if begin >= 0 else range(0)
+
+
 def _heading(part: PromptPart, palette: Palette, width: int) -> Strip:
     whose = "the policy" if part.origin == "sampled" else "given"
     style = palette.accent if part.origin == "sampled" else palette.strong
@@ -169,9 +193,11 @@ def _spans(
     part: PromptPart,
     marks: Sequence[tuple[int, int, bool]],
     palette: Palette,
+    given: Style,
 ) -> list[Span]:
-    """A token's part on one row, which begins at the part's character `start`."""
-    style: Style = palette.accent if part.origin == "sampled" else palette.text
+    """A token's part on one row, which begins at the part's character `start`; `given`: how
+    looks what the policy was given."""
+    style: Style = palette.accent if part.origin == "sampled" else given
     if piece.token % 2 and part.pieces is not None:
         style = style + palette.on_raised
     end = start + len(piece.text)

@@ -22,15 +22,20 @@ from tbtui.ui.panes.bars import StatusLine
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame, Redraw
 from tbtui.ui.panes.review import ReviewedTrials, ReviewGroups
+from tbtui.ui.panes.story import LINED, InstructionPane, TrialLines
+from tbtui.ui.panes.terminal import TerminalPane
+from tbtui.ui.panes.trial_facts import VerdictPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.ui.selection import ReviewCursor
+from tbtui.ui.textual_seam import Columns
 from tbtui.view.review import reviewed_groups
 from tbtui.view.state import ReviewView, RunState, TrialView
 
 
 class ReviewScreen(LiveScreen):
-    """Groups above, the chosen group's trials below."""
+    """Groups above, the chosen group's trials below; below these the chosen trial: what its task
+    asks, its story, and where there is room its terminal, verdict and task."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("review", "deciding", "everywhere")
     BINDINGS = bindings("review", "deciding")
@@ -44,6 +49,8 @@ class ReviewScreen(LiveScreen):
         """The chosen one of several open reviews; None: the one that is trained first."""
         self._begun: int | None = None
         """The review that was shown last."""
+        self._trial_rows: int | None = None
+        """The most rows of the trials' pane; None: as many as there is room for."""
         self._read: tuple[object, ...] = ()
         """What the groups were made of."""
 
@@ -51,6 +58,13 @@ class ReviewScreen(LiveScreen):
         yield StatusLine("status")
         yield ReviewGroups("review-groups", self._cursor)
         yield ReviewedTrials("review-trials", self._cursor)
+        yield TrialLines("lines")
+        with Columns(id="preview"):
+            terminal = TerminalPane("terminal")
+            terminal.names_trial = False
+            yield terminal
+            yield VerdictPane("verdict")
+            yield InstructionPane("task")
         yield KeyBar("keys", *self.SCOPES)
 
     def show(self, frame: Frame, beat: int) -> None:
@@ -70,7 +84,28 @@ class ReviewScreen(LiveScreen):
         trials.display = review is not None
         if review is None and trials.has_focus:
             self.set_focus(groups)
-        super().show(frame, beat)
+        super().show(self._preview(frame, review), beat)
+        self._make_room(trials)
+
+    def _make_room(self, trials: ReviewedTrials) -> None:
+        """Give what the group's trials leave free to the preview."""
+        group = self._cursor.group
+        fewest = 1 if group is None else len(group.trials) + 1
+        rows = max(fewest, trials.virtual_size.height) + 2 if self.roomy else None
+        if rows != self._trial_rows:
+            self._trial_rows = rows
+            trials.styles.max_height = rows
+
+    def _preview(self, frame: Frame, review: ReviewView | None) -> Frame:
+        """The frame about the chosen trial, of which terminal, verdict and task are shown."""
+        chosen = self._cursor.trial if review is not None else None
+        view = chosen.trial if chosen is not None else None
+        self.previewed = [view.trial] if view is not None else []
+        self.query_one(TrialLines).display = review is not None and self.room.height >= LINED
+        self.query_one("#preview").display = review is not None and self.roomy
+        if view is not None:
+            self.query_one(VerdictPane).transcript = frame.run.stories.transcript(view)
+        return replace(frame, selected=view)
 
     def _begin(self, review: ReviewView | None) -> None:
         """Begin a review that is new here at its first suspect trial."""
@@ -89,6 +124,10 @@ class ReviewScreen(LiveScreen):
     def review(self) -> ReviewView | None:
         """The review that is shown now."""
         return self._review(run_app_of(self).live_run.state)
+
+    @property
+    def chosen_trial(self) -> str | None:
+        return None if self._cursor.trial is None else self._cursor.trial.name
 
     # What people do
 

@@ -3,258 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.strip import Strip
 from textual.widgets import Input
 from textual.worker import Worker
 
-from tbtui.journal.rundir import RunDirectory, is_live
+from tbtui.journal.housekeeping import add_note, notes_file, rename_run
+from tbtui.journal.rundir import RunDirectory, RunDirectoryError, journal_stands
 from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
-from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clip, clip_name, rate
+from tbtui.ui.context import run_app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine
 from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine, filter_line
-from tbtui.ui.panes.pane import Frame, Pane, Redraw
+from tbtui.ui.panes.pane import Frame, Redraw
+from tbtui.ui.panes.run_preview import RunPreviewPane
+from tbtui.ui.panes.runs import ORDERS, RunsPane
 from tbtui.ui.screens.base import LiveScreen
-from tbtui.ui.textual_seam import Rows
-from tbtui.ui.theme.palette import Palette
-from tbtui.view.waiting import duration
-
-_ROOMY = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    name: str
-    key: Callable[[RunSummary], Any]
-
-
-ORDERS = (
-    Order("newest first", lambda each: -(each.started_at or 0.0)),
-    Order("by name", lambda each: each.directory.name),
-    Order("best first", lambda each: -(each.last_pass_rate or 0.0)),
-    Order("most steps", lambda each: -each.step),
-    Order("by state", lambda each: each.standing),
-)
-
-_GLYPHS = {
-    "live": "▶",
-    "finished": "✓",
-    "failed": "✗",
-    "interrupted": "–",
-    "killed": "!",
-    "unreadable": "!",
-}
-
-
-_SHOWN_MARK, _MARKED_MARK = "▸", "◆"
-
-
-class RunsPane(Pane):
-    """A line for each run; the choice stays with its run."""
-
-    BINDINGS = bindings("runs-list")
-    EVERY = 2
-
-    class Opened(Message):
-        """A run is to be opened."""
-
-        def __init__(self, summary: RunSummary) -> None:
-            super().__init__()
-            self.summary = summary
-
-    def __init__(self, id: str) -> None:
-        super().__init__(id)
-        self.words = ""
-        """The filter's words."""
-        self.order = ORDERS[0]
-        self.reading = True
-        self.marked: RunSummary | None = None
-        """The run that is marked for a comparison."""
-        self._all: tuple[RunSummary, ...] = ()
-        self._chosen = ""
-        """The path of the chosen run."""
-        self._place = 0
-        """The row where it was shown last."""
-
-    def take(self, summaries: Sequence[RunSummary]) -> None:
-        """Show these runs."""
-        self._all = tuple(summaries)
-        self.reading = False
-        if not self._chosen and self._all:
-            # From now on that one is chosen, whatever comes above it.
-            self._chosen = str(self.listed[0].directory.path) if self.listed else ""
-
-    @property
-    def listed(self) -> list[RunSummary]:
-        words = self.words.lower().split()
-        return sorted(
-            (each for each in self._all if all(word in _words(each) for word in words)),
-            key=self.order.key,
-        )
-
-    @property
-    def chosen(self) -> RunSummary | None:
-        listed = self.listed
-        return listed[self._index(listed)] if listed else None
-
-    def title(self, frame: Frame) -> str:
-        if self.marked is not None:
-            name = clip_name(self.marked.directory.name, 30)
-            return f"{frame.keys.name_of('runs-compare')} compares the chosen run with {name}"
-        shown = len(self.listed)
-        count = f"{shown} of {len(self._all)}" if self.words else f"{len(self._all)}"
-        of = f" · {self.words!r}" if self.words else ""
-        return f"runs {count} · {self.order.name}{of} · {_SHOWN_MARK} shown"
-
-    def key(self, frame: Frame) -> Hashable:
-        shown = frame.run.directory.path
-        return self._all, self.words, self.order, self._chosen, self.reading, self.marked, shown
-
-    def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
-        palette, listed = frame.palette, self.listed
-        if not listed:
-            text = " reading the runs" if self.reading else " no run"
-            if self.words:
-                text += f" with {self.words!r} in its name, model, engine, policy or state"
-            return [row(width, (text, palette.faint))]
-        here = self._index(listed)
-        rows = [_head(palette, width)]
-        for index, each in enumerate(listed):
-            shown = each.directory.path == frame.run.directory.path
-            marked = self.marked is not None and each.directory == self.marked.directory
-            base = palette.on_raised if index == here else None
-            left, right = _cells(each, palette, width, shown=shown, marked=marked)
-            rows.append(split_row(width, left, right, base))
-        return rows
-
-    def show(self, frame: Frame) -> None:
-        super().show(frame)
-        listed = self.listed
-        place = self._index(listed) if listed else 0
-        if place != self._place:
-            # Others came above it, or it was moved; wheels may scroll it out of sight.
-            self._place = place
-            self.reveal(place + 1)
-
-    def action_move(self, rows: int) -> None:
-        listed = self.listed
-        if listed:
-            index = min(len(listed) - 1, max(0, self._index(listed) + rows))
-            self._chosen = str(listed[index].directory.path)
-            self.redraw()
-
-    def action_newest(self) -> None:
-        self.action_move(len(self._all))
-
-    def action_oldest(self) -> None:
-        self.action_move(-len(self._all))
-
-    def action_open(self) -> None:
-        if (summary := self.chosen) is not None:
-            self.post_message(self.Opened(summary))
-
-    def on_click(self, event: events.Click) -> None:
-        at, listed = self.place_of(event), self.listed
-        if at is not None and 0 < at.y <= len(listed):
-            index = at.y - 1
-            again = self._index(listed) == index
-            self._chosen = str(listed[index].directory.path)
-            if again:
-                self.action_open()
-            self.redraw()
-
-    def _index(self, listed: Sequence[RunSummary]) -> int:
-        for index, each in enumerate(listed):
-            if str(each.directory.path) == self._chosen:
-                return index
-        return 0
-
-
-def _words(each: RunSummary) -> str:
-    """The text that a filter matches."""
-    name = each.directory.name
-    return f"{name} {each.model_name} {each.engine} {each.policy} {each.standing}".lower()
-
-
-_COLUMNS = (("steps", 9), ("held out", 12), ("trials", 8))
-
-
-def _head(palette: Palette, width: int) -> Strip:
-    roomy = width >= _ROOMY
-    left = f"   {'run':<{_name_width(width)}} {'started':<{_when_width(width)}} "
-    left += f"{'engine':<10} {'policy':<8} model" if roomy else "model"
-    right = "".join(f"{name:>{cells}}" for name, cells in _COLUMNS)
-    right += (f"{'took':>8}" if roomy else "") + f"  {'state':<11} "
-    return split_row(width, [(left, palette.faint)], [(right, palette.faint)])
-
-
-def _name_width(width: int) -> int:
-    return 30 if width >= _ROOMY else 15
-
-
-def _when_width(width: int) -> int:
-    return 16 if width >= _ROOMY else 5
-
-
-def _cells(
-    each: RunSummary, palette: Palette, width: int, *, shown: bool, marked: bool
-) -> tuple[list[Span], list[Span]]:
-    roomy = width >= _ROOMY
-    style = {
-        "live": palette.accent,
-        "finished": palette.good,
-        "failed": palette.bad,
-        "killed": palette.bad,
-    }.get(each.standing, palette.muted)
-    started = "–"
-    if each.started_at is not None:
-        pattern = "%Y-%m-%d %H:%M" if roomy else "%m-%d"
-        started = time.strftime(pattern, time.localtime(each.started_at))
-    name = clip_name(each.directory.name, _name_width(width))
-    mark = _MARKED_MARK if marked else _SHOWN_MARK if shown else " "
-    left: list[Span] = [
-        (mark, palette.attention if marked else palette.accent),
-        (f"{_GLYPHS[each.standing]} ", style),
-        (f"{name:<{_name_width(width)}} ", palette.strong if shown else palette.text),
-        (f"{started:<{_when_width(width)}} ", palette.muted),
-    ]
-    if each.standing == "unreadable":
-        # Whose it is stands before it.
-        reason = each.reason.removeprefix(f"{each.directory.database}: ")
-        return [*left, (reason, palette.bad)], []
-    if roomy:
-        left += [
-            (f"{clip(each.engine, 10):<10} ", palette.muted),
-            (f"{clip(each.policy, 8):<8} ", palette.muted),
-        ]
-    left.append((each.model_name, palette.text))
-    if roomy and each.standing == "failed":
-        left.append((f"  {each.reason}", palette.bad))
-    steps = f"{each.step}" if each.max_steps is None else f"{each.step}/{each.max_steps}"
-    right: list[Span] = [(f"{steps:>9}", palette.text)]
-    if each.first_pass_rate is None or each.last_pass_rate is None:
-        right.append((f"{'–':>12}", palette.faint))
-    else:
-        right.append((f"{rate(each.first_pass_rate):>6} → ", palette.muted))
-        right.append((f"{rate(each.last_pass_rate)}", palette.strong))
-    right.append((f"{each.rollouts:>8}", palette.text))
-    if roomy:
-        took = "–" if each.seconds is None else duration(each.seconds)
-        right.append((f"{took:>8}", palette.muted))
-    right.append((f"  {each.standing:<11} ", style))
-    return left, right
-
+from tbtui.ui.textual_seam import Columns, Rows
+from tbtui.view.preview import RunPreview, read_preview
 
 _AGAIN_SEC = 3.0
 """Between two looks at the runs."""
@@ -266,8 +36,12 @@ class RunsScreen(LiveScreen):
     SCOPES: ClassVar[tuple[Scope, ...]] = ("runs-list", "runs", "everywhere")
     BINDINGS = bindings("runs")
     AUTO_FOCUS = "#runs"
-    OVERVIEW = ("runs",)
-    COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {"list": ("runs",)}
+    OVERVIEW = ("runs", "run-preview")
+    PANES: ClassVar[dict[int, tuple[str, ...]]] = {1: ("runs",), 2: ("run-preview",)}
+    COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
+        "list": ("runs",),
+        "preview": ("run-preview",),
+    }
 
     class Wanted(Message):
         """This run is to be shown."""
@@ -282,11 +56,17 @@ class RunsScreen(LiveScreen):
         self._known: dict[RunDirectory, tuple[Hashable, RunSummary]] = {}
         """What is known of each, and as what its journal stood then."""
         self._reading: Worker[None] | None = None
+        self._previews: dict[RunDirectory, tuple[Hashable, RunPreview]] = {}
+        """What was read of each, and as what its journal and notes stood then."""
+        self._previewing: Worker[None] | None = None
 
     def compose_panes(self) -> ComposeResult:
         yield StatusLine("status")
-        with Rows(id="list"):
-            yield RunsPane("runs")
+        with Columns(id="runs-columns"):
+            with Rows(id="list"):
+                yield RunsPane("runs")
+            with Rows(id="preview"):
+                yield RunPreviewPane("run-preview", run_app_of(self).services.defaults)
         yield KeyBar("keys", *self.SCOPES, back=WayBack("runs-back", "show all"))
 
     def on_mount(self) -> None:
@@ -301,14 +81,49 @@ class RunsScreen(LiveScreen):
     async def _read(self) -> None:
         pane = self.query_one(RunsPane)
         pane.take(newest_first(await asyncio.to_thread(self._summaries)))
+        self._preview()
         self.post_message(Redraw())
+
+    def show(self, frame: Frame, beat: int) -> None:
+        if self.query_one(RunsPane).chosen != self.query_one(RunPreviewPane).summary:
+            self._preview()
+        super().show(frame, beat)
+
+    def _preview(self) -> None:
+        """Show what is known of the chosen run, and read it again if it has changed."""
+        pane, chosen = self.query_one(RunPreviewPane), self.query_one(RunsPane).chosen
+        if pane.summary is None or chosen is None or pane.summary.directory != chosen.directory:
+            known = self._previews.get(chosen.directory) if chosen is not None else None
+            pane.preview = known and known[1]
+        pane.summary = chosen
+        if chosen is not None and (self._previewing is None or self._previewing.is_finished):
+            self._previewing = self.run_worker(self._read_preview(), name="preview")
+
+    async def _read_preview(self) -> None:
+        """Read until it is the chosen run that has been read."""
+        pane = self.query_one(RunPreviewPane)
+        while (summary := pane.summary) is not None:
+            preview = await asyncio.to_thread(self._read_one, summary.directory)
+            if pane.summary == summary:
+                if preview is not pane.preview:
+                    pane.preview = preview
+                    self.post_message(Redraw())
+                return
+
+    def _read_one(self, run: RunDirectory) -> RunPreview:
+        """On a thread."""
+        notes = notes_file(run)
+        stands = journal_stands(run), notes.stat().st_mtime_ns if notes.is_file() else 0
+        if run not in self._previews or self._previews[run][0] != stands:
+            self._previews[run] = stands, read_preview(run)
+        return self._previews[run][1]
 
     def _summaries(self) -> list[RunSummary]:
         """On a thread. What is known of a run stays true until its journal grows, or its writer
         goes."""
         runs = list(find_runs(self._logs_dirs))
         for run in runs:
-            stands = _stands(run)
+            stands = journal_stands(run)
             if run not in self._known or self._known[run][0] != stands:
                 self._known[run] = stands, summarise(run)
         return [self._known[run][1] for run in runs]
@@ -353,6 +168,68 @@ class RunsScreen(LiveScreen):
                 self.app.push_screen(CompareScreen(marked.directory, chosen.directory))
         self.post_message(Redraw())
 
+    def action_chart_mark(self) -> None:
+        """Draw the chosen run in charts beside the shown one, or no more."""
+        chosen, marked = self.query_one(RunsPane).chosen, run_app_of(self).marked_runs
+        if chosen is None or chosen.standing == "unreadable":
+            return
+        if chosen.directory in marked:
+            marked.remove(chosen.directory)
+        else:
+            marked.append(chosen.directory)
+        self.query_one(RunsPane).action_move(1)
+        self.post_message(Redraw())
+
+    def action_note(self) -> None:
+        """Add a note to the chosen run."""
+        if (chosen := self.query_one(RunsPane).chosen) is None:
+            return
+        from tbtui.ui.screens.dialogs import ReasonDialog
+
+        def add(text: str | None) -> None:
+            if text:
+                self._keep(lambda: add_note(chosen.directory, text))
+
+        dialog = ReasonDialog(
+            f"A note on {chosen.directory.name}", f"kept in {notes_file(chosen.directory)}", "note"
+        )
+        self.app.push_screen(dialog, add)
+
+    def action_rename(self) -> None:
+        """Give the chosen run another name."""
+        if (chosen := self.query_one(RunsPane).chosen) is None:
+            return
+        from tbtui.ui.screens.dialogs import ReasonDialog
+
+        if chosen.standing == "live":
+            self.notify("A live run keeps its name: rename it when it is over.", markup=False)
+            return
+
+        def rename(name: str | None) -> None:
+            if name:
+                self._keep(lambda: self._rename(chosen.directory, name))
+
+        dialog = ReasonDialog(
+            f"Rename {chosen.directory.name}",
+            "The old name stays as a link, so that what refers to the run finds it.",
+            "new name",
+        )
+        self.app.push_screen(dialog, rename)
+
+    def _rename(self, run: RunDirectory, name: str) -> None:
+        marked = run_app_of(self).marked_runs
+        renamed = rename_run(run, name)
+        marked[:] = [renamed if each == run else each for each in marked]
+        self.query_one(RunsPane).choose(renamed)
+
+    def _keep(self, change: Callable[[], None]) -> None:
+        """Make a change to a run's directory; say why it can't be made."""
+        try:
+            change()
+        except RunDirectoryError as error:
+            self.notify(str(error), severity="error", markup=False)
+        self._look()
+
     def action_search(self) -> None:
         from tbtui.ui.screens.search import SearchScreen
 
@@ -378,17 +255,7 @@ class RunsScreen(LiveScreen):
         elif pane.marked is not None:
             pane.marked = None
             self.post_message(Redraw())
+        elif self.full:
+            self.action_full(0)
         else:
             self.dismiss()
-
-
-def _stands(run: RunDirectory) -> Hashable:
-    """Another value than before where the journal has grown, or somebody has begun or ceased to
-    write it."""
-    sizes = []
-    for path in (run.database, run.database.with_name(f"{run.database.name}-wal")):
-        with contextlib.suppress(OSError):
-            found = path.stat()
-            if found.st_size:
-                sizes.append((found.st_size, found.st_mtime_ns))
-    return is_live(run), *sizes

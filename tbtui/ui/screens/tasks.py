@@ -46,13 +46,16 @@ class TaskBrowser(ScopedScreen):
         start: Callable[[Start], None],
         *,
         starts: bool = True,
+        task: str = "",
     ) -> None:
         """`palette` gives the colours in use; `start` is called with a run that is to start.
-        Unless it `starts` one, its command is copied."""
+        Unless it `starts` one, its command is copied. Begins at `task`, by a name as a run has
+        it, if there is such a one."""
         super().__init__()
         self._library = library
         self._palette = palette
         self._starts = starts
+        self._first = task
         self.choice = TaskChoice()
         self._sets = TaskSets(self, library, start)
         self._previews: dict[str, Preview] = {}
@@ -119,8 +122,11 @@ class TaskBrowser(ScopedScreen):
             self._pane.show_note("")
             return
         self.choice.load(entries)
+        first = self.choice.unfold_to(self._first)
         self._tree.empty = f"no task matches: {self._name_of('library-back')} clears the search"
         self._changed()
+        if first is not None:
+            self._tree.go_to(first)
         try:
             self.choice.records = await self.ask(self._library.records)
         except UserError as error:

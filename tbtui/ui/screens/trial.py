@@ -14,6 +14,7 @@ from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
 from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import Frame, GrowingPane, Pane, Redraw
+from tbtui.ui.panes.story import LINED, InstructionPane, TrialLines
 from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.panes.tokens import TokenPane, unlikely_tokens
 from tbtui.ui.panes.trial_facts import TrialFactsPane, VerdictPane
@@ -46,10 +47,11 @@ class TrialScreen(LiveScreen):
         3: ("tokens",),
         4: ("facts",),
         5: ("verdict",),
+        6: ("task",),
     }
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "upper": ("terminal", "turns"),
-        "lower": ("tokens", "facts", "verdict"),
+        "lower": ("tokens", "facts", "verdict", "task"),
     }
 
     def __init__(self, trial: str = "", turn: int | None = None) -> None:
@@ -65,6 +67,10 @@ class TrialScreen(LiveScreen):
         """The last one shown."""
         self._at: float | None = None
         """The moment that the terminal was moved to; None: the chosen turn's."""
+        self._picked = False
+        """A person has chosen the turn that is shown, be it the newest."""
+        self._tokens_of = 0
+        """Place of the turn whose tokens are shown."""
         self._moves: int | None = None
         """How often the clock of a recorded run had been moved."""
 
@@ -75,6 +81,7 @@ class TrialScreen(LiveScreen):
 
     def compose_panes(self) -> ComposeResult:
         yield TrialHead("head")
+        yield TrialLines("lines")
         with Columns(id="upper"):
             terminal = TerminalPane("terminal")
             terminal.names_trial = False
@@ -86,9 +93,15 @@ class TrialScreen(LiveScreen):
             yield tokens
             yield TrialFactsPane("facts")
             yield VerdictPane("verdict")
+            yield InstructionPane("task")
         yield KeyBar("keys", *self.SCOPES)
 
     def arranged(self) -> None:
+        # In a very low window the turns need the rows more.
+        self.query_one(TrialLines).display = self.room.height >= LINED
+        if not self.full:
+            # Its first line is above.
+            self.query_one(InstructionPane).display = False
         if not self.full and not self.has_class("-wide"):
             # What the verifier wrote is below the turns, too.
             self.query_one(VerdictPane).display = False
@@ -126,18 +139,32 @@ class TrialScreen(LiveScreen):
 
     def _show_tokens(self, frame: Frame) -> None:
         turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
-        turn = turns.turn
-        if turns.follow and turn is not None and turn.sample is None:
-            # The policy is being asked: its last answer stays until then.
-            sampled = (each for each in reversed(turns.transcript.turns) if each.sample is not None)
-            turn = next(sampled, turn)
-        if turn is not None:
+        self._tokens_of = self._token_turn(turns)
+        if turns.turn is not None:
+            turn = turns.transcript.turns[self._tokens_of]
             tokens.load(frame, turn.sample)
             span = None
             if turns.command is not None:
                 pieces = [text for text, _ in tokens.tokens]
                 span = command_tokens(pieces, turn.commands)[turns.command]
             tokens.span = span or range(0)
+
+    def _token_turn(self, turns: TurnPane) -> int:
+        """Place of the turn whose tokens are to be shown: the chosen one's, and where nobody has
+        chosen one, of a trial that has ended those of its least likely turn."""
+        every = turns.transcript.turns
+        here = min(turns.chosen, max(0, len(every) - 1))
+        tokens = self.query_one(TokenPane)
+        tokens.of_least_likely = False
+        if not turns.follow or not every:
+            return here
+        ended = turns.transcript.finished is not None and len(every) > 1
+        if ended and not self._picked and (place := turns.transcript.least_likely) is not None:
+            tokens.of_least_likely = True
+            return place
+        # While the policy is being asked, its last answer stays.
+        sampled = (index for index in reversed(range(here + 1)) if every[index].sample is not None)
+        return next(sampled, here)
 
     def _show_terminal(self, frame: Frame) -> None:
         terminal = self.query_one(TerminalPane)
@@ -162,7 +189,7 @@ class TrialScreen(LiveScreen):
     # The cursors
 
     def on_turn_pane_chosen(self) -> None:
-        self._at = None
+        self._at, self._picked = None, True
         turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
         if self._frame is not None:
             self._show_tokens(self._frame)
@@ -175,19 +202,19 @@ class TrialScreen(LiveScreen):
     def on_token_pane_pointed(self) -> None:
         """Choose the command that the token is in."""
         turns, tokens = self.query_one(TurnPane), self.query_one(TokenPane)
-        turn = turns.turn
-        if turn is None or tokens.cursor is None:
+        if turns.turn is None or tokens.cursor is None:
             return
+        turn = turns.transcript.turns[self._tokens_of]
         said = command_tokens([text for text, _ in tokens.tokens], turn.commands)
         inside = [index for index, span in enumerate(said) if span and tokens.cursor in span]
         self._at = None
-        turns.point(turns.chosen, inside[0] if inside else None)
+        turns.point(self._tokens_of, inside[0] if inside else None)
         self.post_message(Redraw())
 
     def on_growing_pane_released(self, event: GrowingPane.Released) -> None:
         """Stop following, so that the next turn doesn't replace what is being read."""
         if isinstance(event.pane, TokenPane):
-            self.query_one(TurnPane).follow = False
+            self.query_one(TurnPane).point(self._tokens_of)
 
     def on_growing_pane_returned(self, event: GrowingPane.Returned) -> None:
         self._at = None
@@ -255,7 +282,7 @@ class TrialScreen(LiveScreen):
             return
         count = len(turns.transcript.turns)
         for distance in range(1, count + 1):
-            index = (turns.chosen + direction * distance) % count
+            index = (self._tokens_of + direction * distance) % count
             if places := self._unlikely(index):
                 turns.point(index)
                 self._at = None

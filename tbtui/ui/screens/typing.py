@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
 
-from tbtui.journal.typed import MAX_TYPED_BYTES, MAX_TYPED_PARTS, Typed, to_arguments
+from tbtui.journal.commands import MAX_TYPED_BYTES, MAX_TYPED_PARTS, Typed, to_arguments
 from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.context import app_of, run_app_of
 from tbtui.ui.drawing.text import visible

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from rich.style import Style
 from textual.app import SuspendNotSupported
 
 from tbtui.ui.drawing.text import visible_lines
@@ -121,6 +125,13 @@ def page(app: App[int], text: str) -> str:
     except OSError as error:
         return f"{command[0]}: {error.strerror}; set PAGER to another program"
     return ""
+
+
+@functools.cache
+def file_link(path: Path) -> Style:
+    """A style whose text is a hyperlink (OSC 8) to a file or directory of this machine."""
+    # With the host's name: over ssh a terminal knows that the file is not on its own machine.
+    return Style(link=f"file://{socket.gethostname()}{quote(os.fspath(path.absolute()))}")
 
 
 def harmless(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tbtui.engines.events_of import issued
-from tbtui.engines.prime_rl.plugin.trial_log import TrialLog, trial_name, turn_sampled
+from tbtui.engines.prime_rl.plugin.files import TrialLog, hosted_name, turn_sampled
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     CommandDone,
@@ -32,7 +32,7 @@ class HostedRun:
     def __init__(self, directory: Path, trace: str, task: str = "copy-file") -> None:
         self.trace = trace
         self.task = task
-        self.name = trial_name(task, trace)
+        self.name = hosted_name(task, trace)
         self.now = BEGIN
         self._log = TrialLog(directory, self.name, lambda: self.now)
 

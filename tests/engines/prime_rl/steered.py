@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.plugin.control_file import ControlFile
+from tbtui.engines.prime_rl.plugin.files import ControlFile
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.run import PreparedWatch, WatchOptions, follow, prepare_watch
 from tbtui.journal.commands import RUN, Command

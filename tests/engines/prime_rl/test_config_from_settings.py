@@ -118,6 +118,7 @@ WITHOUT_A_PLACE: dict[str, str] = {
     "on_alarm": "on_alarm.stale=halt",
     "prices": "prices.prompt=1",
     "max_cost": "max_cost=5",
+    "pace_sec": "pace_sec=1",
     "tensorboard": "tensorboard=true",
     "trackio_project": "trackio_project=tb",
 }

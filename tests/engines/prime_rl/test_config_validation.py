@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from tbtui.config.toml import toml_text
+from tbtui.engines.prime_rl.launch.checkout import CHECKOUT_VARIABLE, CLASSES, Validation, validate
 from tbtui.engines.prime_rl.migrate import migrate
 from tbtui.engines.prime_rl.settings_to_toml import prime_rl_config
-from tbtui.engines.prime_rl.validate import CHECKOUT_VARIABLE, CLASSES, Validation, validate
 
 from .known_keys import unknown_keys
 from .test_config_from_settings import config_of, with_everything

@@ -24,7 +24,7 @@ from verifiers.v1.serve.client import EnvClient
 from verifiers.v1.serve.server import EnvServer
 from verifiers.v1.utils.loaders import load_taskset
 
-from tbtui.engines.prime_rl.plugin.control_file import append_command
+from tbtui.engines.prime_rl.plugin.files import append_command
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandVerb, decode_any
 from tests.engines.prime_rl.environment_server import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.engines.prime_rl.plugin.control_file import FILE_NAME, ControlFile, append_command
+from tbtui.engines.prime_rl.plugin.files import FILE_NAME, ControlFile, append_command
 from tbtui.journal.commands import RUN, Command
 
 

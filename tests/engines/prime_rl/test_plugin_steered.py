@@ -16,10 +16,10 @@ import pytest_asyncio
 
 pytest.importorskip("verifiers", reason="verifiers is not installed: the extra `prime-rl` has it")
 
+from tbtui.engines.prime_rl.plugin.files import FOLDER
 from tbtui.engines.prime_rl.plugin.host import NOT_REPEATED
-from tbtui.engines.prime_rl.plugin.trial_log import FOLDER
+from tbtui.engines.prime_rl.watch.formats import Trace, read_records
 from tbtui.engines.prime_rl.watch.plugin_logs import PluginTrial, pairs
-from tbtui.engines.prime_rl.watch.records import Trace, read_records
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandVerb, TrialFinished, TrialPhase, TurnSampled
 from tests.engines.prime_rl.environment_server import EnvironmentServer, serving_environment

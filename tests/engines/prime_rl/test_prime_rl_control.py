@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tbtui.engines.prime_rl import control
 from tbtui.engines.prime_rl.control import PrimeRlControl
-from tbtui.engines.prime_rl.plugin.control_file import FILE_NAME
-from tbtui.engines.prime_rl.watch import commands as watch_commands
+from tbtui.engines.prime_rl.plugin.files import FILE_NAME
 from tbtui.engines.prime_rl.watch import run as watch_run
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.run import follow
@@ -73,7 +73,7 @@ async def test_what_the_trial_answers_is_the_answer(steered: Steered, live: Host
 async def test_a_trial_that_nobody_runs(
     steered: Steered, live: HostedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_commands, "ANSWER_SEC", 0.3)
+    monkeypatch.setattr(control, "ANSWER_SEC", 0.3)
     command = await steered.ask("freeze", "copy-file__gone")
     ok, said = await steered.answer(command)
     text = "no environment server of tbtui's plugin runs copy-file__gone: nothing to freeze"

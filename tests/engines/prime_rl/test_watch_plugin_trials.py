@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tbtui.engines.prime_rl.plugin.trial_log import FOLDER, ServerProcess
+from tbtui.engines.prime_rl.plugin.files import FOLDER, ServerProcess
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tbtui.config import RunConfig, parse_settings
+from tbtui.engines.prime_rl.launch.checkout import CHECKOUT_VARIABLE
 from tbtui.engines.prime_rl.launch.guard import PATIENCE_VARIABLE
-from tbtui.engines.prime_rl.validate import CHECKOUT_VARIABLE
 from tests.engines.prime_rl.tasks import make_task
 
 from .stand_in import a_file, make_checkout, write_file

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 
 from tbtui.config.toml import toml_text
+from tbtui.engines.prime_rl.launch.checkout import CLASSES
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN
-from tbtui.engines.prime_rl.validate import CLASSES
 
 from . import stand_in_rl
 

@@ -15,7 +15,7 @@ from tbtui.engines.gpus import LocalGpus
 from tbtui.engines.make_run import prepare
 from tbtui.engines.prime_rl.launch import checkout as checkouts
 from tbtui.engines.prime_rl.launch.checkout import commit_warnings, find_checkout
-from tbtui.engines.prime_rl.launch.facts import Facts
+from tbtui.engines.prime_rl.launch.configuration import Facts
 from tbtui.engines.prime_rl.launch.preflight import Finding, gpus
 from tbtui.engines.prime_rl.launch.prepare import check_launch
 from tbtui.engines.request import request_run

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.config import parse_settings
+from tbtui.engines.gpus import GpuMonitor
 from tbtui.engines.make_run import AnyRun, prepare
 from tbtui.engines.prime_rl.launch.prepare import prepare_launch
 from tbtui.engines.prime_rl.launch.run import started_event
@@ -99,6 +100,19 @@ async def test_a_whole_run_is_launched_watched_and_finished(place: Place) -> Non
     told = [event.text for event in of(found, Noted)]
     assert "dry run: passed" in told
     assert any(text.startswith("configuration: valid, by ") for text in told)
+
+
+@pytest.mark.slow
+async def test_a_gpu_monitor_that_fails_leaves_the_run_alone(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: GpuMonitor) -> None:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr(GpuMonitor, "run", fails)
+    assert await run(request_run(place.config())) == RunEnd("finished", "2 steps")
+    texts = [event.text for event in of(events(place), Noted)]
+    assert "GPUs are not measured any more: RuntimeError: no driver (see log.txt)" in texts
 
 
 @pytest.mark.parametrize(

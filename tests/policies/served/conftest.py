@@ -5,7 +5,8 @@ from typing import IO, Any
 
 import pytest
 
-from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
+from tbtui.policies.vllm.policy import VllmPolicy
+from tbtui.policies.work import ServerSettings
 from tests.policies.served.server import VllmServer
 
 MakePolicy = Callable[..., Awaitable[VllmPolicy]]
@@ -42,7 +43,7 @@ async def make_policy(vllm_server: VllmServer) -> AsyncIterator[MakePolicy]:
             "renderer": "embedded",
             **settings,
         }
-        policy = VllmPolicy(VllmSettings(**given), log)
+        policy = VllmPolicy(ServerSettings(**given), log)
         made.append(policy)
         await policy.start()
         return policy

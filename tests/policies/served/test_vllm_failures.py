@@ -16,7 +16,8 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.vllm import connection
 from tbtui.policies.vllm.connection import status_error
-from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
+from tbtui.policies.vllm.policy import VllmPolicy
+from tbtui.policies.work import ServerSettings
 from tests.policies.served.conftest import MakePolicy
 from tests.policies.served.server import VllmServer
 
@@ -171,7 +172,7 @@ async def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(connection, "_WAITS_SEC", (0.0,))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    policy = VllmPolicy(VllmSettings("starter", f"http://user:secret@127.0.0.1:{port}/v1"))
+    policy = VllmPolicy(ServerSettings("starter", f"http://user:secret@127.0.0.1:{port}/v1"))
     with pytest.raises(PolicyError, match=rf"no answer from http://127.0.0.1:{port} \(") as raised:
         await policy.start()
     assert "secret" not in str(raised.value)

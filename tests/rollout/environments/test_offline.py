@@ -14,19 +14,16 @@ from typing import Any
 
 import pytest
 from harbor.environments.base import SandboxBuildFailedError
-from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
-from harbor.models.trial.result import TrialResult
-from harbor.trial.trial import Trial
 
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.build import base_python, build_image
-from tbtui.rollout.environments.choose import SANDBOX_IMPORT_PATH
 from tbtui.rollout.environments.userland import BasePython, Userland, userland
 from tbtui.wheels.cache import cache_root, open_cache
 from tbtui.wheels.interpreters import box_python
 from tbtui.wheels.requests import Asked, Request
 from tests.rollout.environments.boxes import limits, running_box, sh
 from tests.rollout.environments.ordinary_user import UID
+from tests.rollout.harbor_trial import reward_of, run_trial
 from tests.wheels.index import fill, make_index, use_index
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
@@ -102,26 +99,12 @@ def _task(directory: Path, image: str = "ubuntu:24.04", more: str = "") -> Path:
     return task
 
 
-async def _trial(task: Path, agent: str, trials: Path, **kwargs: Any) -> TrialResult:
-    trial = await Trial.create(
-        TrialConfig(
-            task=TaskConfig(path=task),
-            trials_dir=trials,
-            trial_name=f"trial-{agent}",
-            agent=AgentConfig(name=agent),
-            environment=EnvironmentConfig(import_path=SANDBOX_IMPORT_PATH, kwargs=kwargs),
-        )
-    )
-    return await trial.run()
-
-
 async def _rewards(directory: Path, **kwargs: Any) -> list[float | None]:
     """Of the solution, and of an agent that does nothing."""
     task, rewards = _task(directory), []
     for agent in ("oracle", "nop"):
-        result = await _trial(task, agent, directory / "trials", **kwargs)
-        assert result.exception_info is None, result.exception_info
-        rewards.append(result.verifier_result and result.verifier_result.rewards["reward"])
+        result = await run_trial(task, agent, directory / "trials", **kwargs)
+        rewards.append(reward_of(result))
     return rewards
 
 
@@ -308,7 +291,7 @@ async def test_the_cache_is_for_boxes_without_a_network(
         file.write(f"{stated}\n")
     (task / "solution" / "solve.sh").write_text("#!/bin/bash\nenv > /logs/artifacts/env\n")
     trials = tmp_path / "trials"
-    await _trial(task, "oracle", trials)
+    await run_trial(task, "oracle", trials)
     variables = (trials / "trial-oracle" / "artifacts" / "logs" / "artifacts" / "env").read_text()
     assert ("UV_OFFLINE=1" in variables) is not network
 
@@ -320,7 +303,7 @@ async def test_a_damaged_cache_is_no_verdict(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
     wheel = next((cache_root() / "shown" / "wheels").glob("checker-*"))
     wheel.write_bytes(b"other")
-    result = await _trial(_task(tmp_path), "oracle", tmp_path / "trials")
+    result = await run_trial(_task(tmp_path), "oracle", tmp_path / "trials")
     assert result.verifier_result is None
     assert result.exception_info is not None
     assert "not the file that was fetched" in result.exception_info.exception_message

@@ -12,10 +12,9 @@ from harbor.environments.base import BaseEnvironment
 from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
     SANDBOX_IMPORT_PATH,
-    EnvironmentUnavailable,
     choose_environment,
 )
-from tbtui.rollout.environments.errors import ExtraMissing
+from tbtui.rollout.environments.errors import EnvironmentUnavailable, ExtraMissing
 from tbtui.rollout.environments.kinds import (
     extra_of,
     harbor_class,

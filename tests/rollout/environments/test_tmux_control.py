@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from harbor.environments.base import ExecResult
 
-from tbtui.rollout import tmux_control
+from tbtui.rollout import session
 from tbtui.rollout.environments.abilities import Terminals
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
-from tbtui.rollout.tmux_control import TmuxControl, plain_tmux
+from tbtui.rollout.session import TmuxControl, plain_tmux
 from tests.rollout.environments.boxes import STARTERS, running_box, sh
 
 CAPTURE = "tmux capture-pane -p -t {}"
@@ -235,7 +235,7 @@ async def test_a_tmux_that_is_too_old_is_sent_no_keys() -> None:
 
 
 async def test_what_is_too_long_goes_by_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tmux_control, "MAX_REPLY_BYTES", 100)
+    monkeypatch.setattr(session, "MAX_REPLY_BYTES", 100)
     async with terminals("one", program="yes yes yes yes") as (_, control):
         assert await control.run(["capture-pane", "-p", "-S", "-", "-t", "one"]) is None
         assert not control.attached

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
-from harbor.models.trial.result import TrialResult
 from harbor.trial.trial import Trial
 
 from tbtui.rollout.environments.choose import SANDBOX_IMPORT_PATH
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
+from tests.rollout.harbor_trial import reward_of, run_trial
 
 AsUser = Callable[[Callable[[], Awaitable[None]]], None]
 TASK = """\
@@ -50,28 +49,10 @@ def _task(tmp_path: Path, *, environment: str = "", solve: str = SOLVE, test: st
     return task
 
 
-async def _run(task: Path, agent: str, trials: Path, **kwargs: Any) -> TrialResult:
-    trial = await Trial.create(
-        TrialConfig(
-            task=TaskConfig(path=task),
-            trials_dir=trials,
-            trial_name=f"trial-{agent}",
-            agent=AgentConfig(name=agent),
-            environment=EnvironmentConfig(import_path=SANDBOX_IMPORT_PATH, kwargs=kwargs),
-        )
-    )
-    return await trial.run()
-
-
-def _reward(result: TrialResult) -> float | None:
-    assert result.exception_info is None, result.exception_info
-    return result.verifier_result and result.verifier_result.rewards["reward"]
-
-
 async def test_oracle_solves_and_nop_does_not(tmp_path: Path) -> None:
     task, trials = _task(tmp_path), tmp_path / "trials"
-    assert _reward(await _run(task, "oracle", trials)) == 1.0
-    assert _reward(await _run(task, "nop", trials)) == 0.0
+    assert reward_of(await run_trial(task, "oracle", trials)) == 1.0
+    assert reward_of(await run_trial(task, "nop", trials)) == 0.0
     note = trials / "trial-oracle" / "artifacts" / "logs" / "artifacts" / "note.txt"
     assert note.read_text() == "note\n"
 
@@ -79,7 +60,7 @@ async def test_oracle_solves_and_nop_does_not(tmp_path: Path) -> None:
 def test_oracle_as_ordinary_user(as_user: AsUser, tmp_path: Path) -> None:
     async def body() -> None:
         home = Path.home()
-        assert _reward(await _run(_task(home), "oracle", home / "trials")) == 1.0
+        assert reward_of(await run_trial(_task(home), "oracle", home / "trials")) == 1.0
 
     as_user(body)
 
@@ -87,14 +68,14 @@ def test_oracle_as_ordinary_user(as_user: AsUser, tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap")
 async def test_oracle_through_bubblewrap(tmp_path: Path) -> None:
     task = _task(tmp_path)
-    result = await _run(task, "oracle", tmp_path / "trials", backend="bubblewrap")
-    assert _reward(result) == 1.0
+    result = await run_trial(task, "oracle", tmp_path / "trials", backend="bubblewrap")
+    assert reward_of(result) == 1.0
 
 
 async def test_a_failed_build_is_no_verdict(tmp_path: Path) -> None:
     task = _task(tmp_path)
     (task / "environment" / "Dockerfile").write_text("FROM x\nRUN exit 9\n")
-    result = await _run(task, "oracle", tmp_path / "trials")
+    result = await run_trial(task, "oracle", tmp_path / "trials")
     assert result.verifier_result is None
     assert result.exception_info is not None
     assert result.exception_info.exception_type == "UnbuildableError"
@@ -111,7 +92,7 @@ async def test_what_the_agent_plants_in_the_logs_never_reaches_a_host_file(
         f"rm -f $f; ln -s {victim} $f; done; ln -s {victim} /logs/verifier/test-stdout.txt; "
         f"ln -s {victim} /logs/artifacts/x; rm -rf /logs/agent; ln -s {tmp_path} /logs/agent\n"
     )
-    await _run(_task(tmp_path, solve=solve), "oracle", tmp_path / "trials")
+    await run_trial(_task(tmp_path, solve=solve), "oracle", tmp_path / "trials")
     assert victim.read_text() == "mine"
     links = [p for p in (tmp_path / "trials").rglob("*") if p.is_symlink()]
     assert not links

@@ -1,26 +1,34 @@
-"""Finds Prime-RL's repository on this machine, and its commits."""
+"""Prime-RL's repository on this machine: where it is, its commits, and its own verdict on a
+configuration."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from tbtui.config import ConfigError, RunConfig
-from tbtui.engines.prime_rl.validate import CHECKOUT_VARIABLE, CLASSES
 
+CHECKOUT_VARIABLE = "PRIME_RL_DIR"
+CLASSES = Path("packages/prime-rl-configs/src")
+"""In a checkout."""
 KNOWN_PAIRS: Mapping[str, str] = MappingProxyType({"559b447": "a60a606"})
 """Commits of Prime-RL whose settings and files are known here, and the verifiers of each."""
 _SHORT = 7
 _GIT_SEC = 10.0
+_VALIDATION_SEC = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """Commits are short; None: Git does not know them."""
+    """Prime-RL's repository. Commits are short; None: Git does not know them."""
 
     directory: Path
     commit: str | None
@@ -88,7 +96,7 @@ def find_checkout(config: RunConfig) -> Checkout:
 
 
 def commit_warnings(checkout: Checkout) -> Iterator[str]:
-    """Warnings about its commits, a line each."""
+    """Warnings about a checkout's commits, a line each."""
     known = ", ".join(f"{ours} with verifiers {theirs}" for ours, theirs in KNOWN_PAIRS.items())
     if checkout.commit is None:
         yield (
@@ -121,3 +129,104 @@ def _git(directory: Path, *words: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()[:_SHORT]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What Prime-RL says of a configuration."""
+
+    by: str | None
+    """The classes that checked it; None: none could, and `unchecked` says why."""
+    errors: tuple[str, ...] = ()
+    """One line each, `key: what is wrong`."""
+    unchecked: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    name: str
+    python: str
+    path: tuple[str, ...] = ()
+
+
+def validate(toml: Mapping[str, Any], checkout: Path | None = None) -> Validation:
+    """Check a configuration for Prime-RL's `rl`, by its own classes in a process of their own.
+
+    Importing them takes seconds and brings verifiers along, and those of a checkout belong to the
+    environment that its `uv sync` made.
+
+    `checkout` (else `$PRIME_RL_DIR`) is a directory with Prime-RL's repository, whose own
+    environment is used if `uv sync` has made it; without one, an installed `prime-rl-configs`.
+    """
+    directory = checkout or (Path(text) if (text := os.environ.get(CHECKOUT_VARIABLE)) else None)
+    if directory is not None and not (directory / CLASSES).is_dir():
+        return Validation(None, unchecked=f"{directory} is no checkout of Prime-RL: no {CLASSES}")
+    classes = _of_checkout(directory) if directory is not None else _installed()
+    if classes is None:
+        return Validation(
+            None,
+            unchecked=f"Prime-RL's classes aren't here; set {CHECKOUT_VARIABLE} to its checkout",
+        )
+    return _ask(classes, toml)
+
+
+def _of_checkout(directory: Path) -> _Classes:
+    own = directory / ".venv/bin/python"
+    commit = _git(directory, "rev-parse", "HEAD")
+    name = f"{directory}" + (f" at {commit}" if commit else "")
+    if own.is_file():
+        return _Classes(name, str(own))
+    return _Classes(name, sys.executable, (str((directory / CLASSES).absolute()),))
+
+
+def _installed() -> _Classes | None:
+    if find_spec("prime_rl") is None or find_spec("prime_rl.configs") is None:
+        return None
+    return _Classes("the installed prime-rl-configs", sys.executable)
+
+
+_PROGRAM = """
+import contextlib, json, sys
+with contextlib.redirect_stdout(sys.stderr):
+    import pydantic
+    from prime_rl.configs.rl import RLConfig
+    errors = []
+    try:
+        RLConfig.model_validate(json.load(sys.stdin))
+    except pydantic.ValidationError as error:
+        errors = [[e["loc"], e["msg"]] for e in error.errors(include_url=False)]
+    except Exception as error:
+        # Plugins are looked up while their tables are read, and raise what they like.
+        errors = [[[], f"{type(error).__name__}: {error}"]]
+json.dump(errors, sys.stdout)
+"""
+
+
+def _ask(classes: _Classes, toml: Mapping[str, Any]) -> Validation:
+    path = os.pathsep.join((*classes.path, *filter(None, [os.environ.get("PYTHONPATH")])))
+    try:
+        answer = subprocess.run(
+            [classes.python, "-c", _PROGRAM],
+            # Prime-RL reads TOML, whose dates are the only values that JSON lacks.
+            input=json.dumps(toml, default=str),
+            capture_output=True,
+            text=True,
+            timeout=_VALIDATION_SEC,
+            env=os.environ | {"PYTHONPATH": path},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Validation(None, unchecked=f"{classes.name}: {error}")
+    if answer.returncode:
+        last = (answer.stderr.strip().splitlines() or ["no word"])[-1]
+        return Validation(None, unchecked=f"{classes.name}: its classes can't be used: {last}")
+    errors = json.loads(answer.stdout)
+    return Validation(classes.name, tuple(_line(location, text) for location, text in errors))
+
+
+def _line(location: list[str | int], message: str) -> str:
+    where = ""
+    for step in location:
+        where += f"[{step}]" if isinstance(step, int) else f".{step}" if where else step
+    text = " ".join(message.removeprefix("Value error, ").split())
+    return f"{where}: {text}" if where else text

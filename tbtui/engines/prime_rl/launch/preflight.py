@@ -24,9 +24,8 @@ import psutil
 from tbtui.config import ConfigError
 from tbtui.config.toml import toml_text
 from tbtui.engines.gpus import local_gpus
-from tbtui.engines.prime_rl.launch.checkout import Checkout, commit_warnings
-from tbtui.engines.prime_rl.launch.facts import Facts
-from tbtui.engines.prime_rl.validate import validate
+from tbtui.engines.prime_rl.launch.checkout import Checkout, commit_warnings, validate
+from tbtui.engines.prime_rl.launch.configuration import Facts
 from tbtui.policies.threads import in_daemon_thread
 
 Level = Literal["ok", "warning", "error"]
@@ -41,7 +40,7 @@ _BUSY = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`warning` also where something could not be asked."""
+    """What a check found; `warning` also where something could not be asked."""
 
     level: Level
     text: str

@@ -11,8 +11,13 @@ from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig, absolute, parse_settings
 from tbtui.engines.prime_rl.launch.checkout import Checkout, find_checkout
-from tbtui.engines.prime_rl.launch.configuration import Configuration, configuration_of, placed
-from tbtui.engines.prime_rl.launch.facts import Facts, run_directory
+from tbtui.engines.prime_rl.launch.configuration import (
+    Configuration,
+    Facts,
+    configuration_of,
+    placed,
+    run_directory,
+)
 from tbtui.engines.prime_rl.launch.preflight import Finding, quick_checks, require, slow_checks
 from tbtui.engines.prime_rl.watch.source import SourceDirectory, steps_in
 from tbtui.engines.request import RunRequest

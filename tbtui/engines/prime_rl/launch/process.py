@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.engines.prime_rl.launch import guard
-from tbtui.engines.prime_rl.watch.logs import LastLines, read_line
+from tbtui.engines.prime_rl.watch.part_logs import LastLines, read_line
 
 
 class GuardedProcess:
@@ -25,7 +25,7 @@ class GuardedProcess:
     async def start(
         cls, program: Sequence[str], *, cwd: Path, environment: Mapping[str, str], log: Path
     ) -> GuardedProcess:
-        """`log` takes what it prints, after what is there.
+        """Start the program; `log` takes what it prints, after what is there.
 
         Raises:
             OSError: it can't be started, or the log can't be written.
@@ -53,7 +53,7 @@ class GuardedProcess:
 
     @property
     def status(self) -> int | None:
-        """None while it runs; else its exit status, 128 + n where signal n ended it."""
+        """Its exit status, 128 + n where signal n ended it; None while it runs."""
         status = self._process.returncode
         return 128 - status if status is not None and status < 0 else status
 

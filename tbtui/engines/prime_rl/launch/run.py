@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ import msgspec
 
 from tbtui.config import ConfigError, to_json
 from tbtui.config.toml import toml_text
+from tbtui.engines.awaiting import in_background
 from tbtui.engines.events_of import task_records
-from tbtui.engines.gpus import GpuMonitor
+from tbtui.engines.gpus import GPUS_LOST, GpuMonitor
 from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.launch.preflight import Finding, require, slow_checks
 from tbtui.engines.prime_rl.launch.prepare import FILE, PreparedLaunch
@@ -101,7 +102,8 @@ class PrimeRlRun:
         before = self._source.attempt()
         process = await self._start()
         try:
-            async with _background(GpuMonitor(recorder.record, prepared.config.gpu_hosts).run()):
+            gpus = GpuMonitor(recorder.record, prepared.config.gpu_hosts)
+            async with in_background(gpus.run(), GPUS_LOST, recorder.record):
                 self._phase(recorder, "Prime-RL's launcher")
                 return await self._until_over(recorder, process, before)
         finally:
@@ -116,7 +118,7 @@ class PrimeRlRun:
         _note(recorder, prepared.findings)
 
     async def _check(self, recorder: Recorder) -> None:
-        """Raises `ConfigError` where Prime-RL's own environment says that it can't run."""
+        """Ask Prime-RL's own environment; raises `ConfigError` where it says that it can't run."""
         prepared = self._prepared
         findings = await slow_checks(prepared.checkout, prepared.facts, prepared.toml)
         require(findings)
@@ -190,7 +192,7 @@ class PrimeRlRun:
         return True
 
     def _watch(self) -> PreparedWatch:
-        """Raises `SavepointError`: what an earlier launch left can't be read."""
+        """The watch of this launch; raises `SavepointError` where the last one's can't be read."""
         prepared = self._prepared
         urls = prepared.facts.server_urls
         return PreparedWatch(
@@ -244,17 +246,6 @@ def _has_begun(prepared: PreparedLaunch) -> bool:
         return bool(reader.read_kinds(("run_started",), 0, limit=1))
     finally:
         reader.close()
-
-
-@contextlib.asynccontextmanager
-async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def started_event(prepared: PreparedLaunch) -> RunStarted:

@@ -7,8 +7,6 @@ names of top-level modules: `tbtui_harbor` is this one's.
 In the servers' common directory (`trials_dir`):
 
 - `trials/TRIAL/` is Harbor's, with the terminal's `recording.cast`;
-- `events/TRIAL.jsonl` has what happens in a trial (`trial_log`);
-- `control.jsonl` has commands for trials and the run (`control_file`).
-
-`trial_log` and `control_file` can be imported where verifiers is not installed.
+- `events/TRIAL.jsonl` has what happens in a trial, and `control.jsonl` has commands for trials and
+  the run (`files`, which can be imported where verifiers is not installed).
 """

@@ -38,7 +38,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ChatEndpoint:
-    """`url` ends where `/chat/completions` begins. `client` is shared and not closed here."""
+    """An OpenAI-compatible server. `url` ends where `/chat/completions` begins; `client` is not
+    closed here."""
 
     client: aiohttp.ClientSession
     url: str

@@ -18,9 +18,9 @@ import verifiers.v1 as vf
 from pydantic import Field
 
 from tbtui.engines.prime_rl.plugin.endpoint import ChatEndpoint
+from tbtui.engines.prime_rl.plugin.files import hosted_name
 from tbtui.engines.prime_rl.plugin.host import HostedTrial, HostSettings, TrialHost
 from tbtui.engines.prime_rl.plugin.taskset import INFO, HarborTaskData
-from tbtui.engines.prime_rl.plugin.trial_log import trial_name
 from tbtui.journal.events import Purpose
 from tbtui.rollout.environments.choose import choose_environment
 from tbtui.rollout.messages import EnvironmentSpec, TrialSpec
@@ -116,7 +116,7 @@ class HarborHarness(vf.Harness[HarborHarnessConfig]):
                 " taskset too, and no other environment (env.id)"
             )
         config = self.config
-        name = trial_name(str(data.name), trace.id)
+        name = hosted_name(str(data.name), trace.id)
         info: dict[str, Any] = {"trial": name, "reward": None}
         trace.info[INFO] = info
         _notify(trace)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, override
 
+from tbtui.engines.awaiting import running
 from tbtui.engines.events_of import issued
-from tbtui.engines.grpo.pausing import running
-from tbtui.engines.prime_rl.plugin.control_file import ControlFile
 from tbtui.engines.prime_rl.plugin.endpoint import Refused
-from tbtui.engines.prime_rl.plugin.trial_log import TrialLogs, turn_sampled
+from tbtui.engines.prime_rl.plugin.files import ControlFile, TrialLogs, turn_sampled
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
 from tbtui.engines.trials.running import RunningTrials
@@ -50,7 +49,7 @@ class Endpoint(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """`directory` is what the servers of a run share: trials, events and the control file."""
+    """Settings of a host; `directory`: of trials, events and commands, of all servers of a run."""
 
     directory: Path
     n_parallel: int
@@ -67,10 +66,6 @@ class HostedTrial:
     task: str
     purpose: Purpose
     endpoint: Endpoint
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.spec.trial, 1
 
     @property
     def label(self) -> str:
@@ -102,7 +97,7 @@ class _EndpointModel:
 
 
 class TrialHost(RunningTrials[WorkerPool]):
-    """At most `n_parallel` trials at once. Used on one event loop, from `start` to `close`."""
+    """Runs at most `n_parallel` trials at once, on one event loop, from `start` to `close`."""
 
     def __init__(self, settings: HostSettings) -> None:
         self._logs = TrialLogs(settings.directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tbtui.engines.prime_rl.watch.records import Delta, Dispatch, Episode, Failure, Trace
+from tbtui.engines.prime_rl.watch.formats import Delta, Dispatch, Episode, Failure, Trace
 from tbtui.journal.events import Outcome, Purpose
 
 _INFRASTRUCTURE = {

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tbtui.engines.prime_rl.plugin.trial_log import FOLDER, ServerProcess
-from tbtui.engines.prime_rl.watch.records import Trace
+from tbtui.engines.prime_rl.plugin.files import FOLDER, ServerProcess
+from tbtui.engines.prime_rl.watch.formats import Trace
 from tbtui.engines.prime_rl.watch.tail import Tails
 from tbtui.engines.prime_rl.watch.turns import Turn, turns_of
 from tbtui.journal.events import (
@@ -33,7 +33,7 @@ _LOOKS_AFTER_CHANGE = 8
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """One line."""
+    """One line of a trial's log."""
 
     at: float
     event: AnyEvent
@@ -87,7 +87,7 @@ class PluginLogs:
                     yield logged
 
     def close(self, trial: str) -> None:
-        """Nothing more is expected."""
+        """Close a trial's log: nothing more is expected."""
         self._tails.close(self._path(trial))
 
     def _path(self, trial: str) -> Path:

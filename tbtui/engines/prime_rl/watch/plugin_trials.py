@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from tbtui.engines.prime_rl.watch.commands import CommandJournal
+from tbtui.engines.prime_rl.control import CommandJournal
+from tbtui.engines.prime_rl.watch.formats import Dispatch, Episode, Trace
 from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial, end_of, identity_of
 from tbtui.engines.prime_rl.watch.plugin_logs import Logged, PluginLogs, PluginTrial, pairs
-from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
-from tbtui.engines.prime_rl.watch.records import Dispatch, Episode, Trace
+from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.journal.events import (
     CallTraced,
     CommandDone,
@@ -80,7 +80,7 @@ class PluginTrials:
 
     @property
     def on(self) -> bool:
-        """Where the plugin's logs would be is known."""
+        """Whether it is known where the plugin's logs would be."""
         return self._logs is not None
 
     @property
@@ -89,7 +89,7 @@ class PluginTrials:
 
     @property
     def any(self) -> bool:
-        """The plugin has run a trial."""
+        """Whether the plugin has run a trial."""
         return bool(self._names)
 
     def restore(self, reader: JournalReader) -> Collection[str]:
@@ -101,8 +101,8 @@ class PluginTrials:
             self._names[_key_of(name)] = name
         kinds = ("trial_queued", "trial_finished", "trial_traced")
         over = set[str]()
-        for event in journalled(reader, kinds):
-            match event:
+        for entry in reader.each(kinds):
+            match event := entry.event:
                 case TrialQueued(trial=name) if name in logged:
                     self._attempts[event.task] += 1
                     self._live[name] = PluginTrial(event.task, event.purpose, event.step)
@@ -140,7 +140,7 @@ class PluginTrials:
             self._find_lost()
 
     def dispatched(self, trace: str, who: Dispatch) -> None:
-        """Prime-RL began a rollout that the plugin will log."""
+        """Note a rollout that Prime-RL began, and that the plugin will log."""
         key = trace[:_ID_CHARS]
         state = self._live.get(self._names.get(key, ""))
         if key not in self._names or (state is not None and not state.task):
@@ -182,7 +182,7 @@ class PluginTrials:
         return FinishedTrial.of(who, step, trial.finished.outcome, end.reward, tokens)
 
     def end_all(self, reason: str) -> None:
-        """The run is over: end the trials that still seem to run."""
+        """End the trials that still seem to run: the run is over."""
         for name in list(self._live):
             self._catch_up(name)
         for name in list(self._live):
@@ -200,7 +200,7 @@ class PluginTrials:
 
     @property
     def all_held(self) -> bool:
-        """Every trial that has begun is paused, and there is one."""
+        """Whether every trial that has begun is paused, and there is one."""
         begun = [t for t in self._live.values() if t.phase is not TrialPhase.QUEUED]
         return bool(begun) and all(trial.paused for trial in begun)
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
-from tbtui.engines.prime_rl.watch.logs import Pipeline
+from tbtui.engines.prime_rl.watch.part_logs import Pipeline
 from tbtui.engines.prime_rl.watch.tail import Position
 from tbtui.engines.prime_rl.watch.turns import Pieces
 from tbtui.errors import UserError
 from tbtui.journal.events import AnyEvent
-from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord, ids_as_text
 from tbtui.journal.writer import JournalWriter
@@ -36,12 +34,12 @@ class Recorder:
         self._writer = JournalWriter(directory, lambda: self._at, continues=continues)
 
     def record(self, event: AnyEvent, at: float | None = None) -> None:
-        """`at`: seconds since the epoch; None: now."""
+        """Journal an event; `at`: seconds since the epoch, None: now."""
         self._at = at or time.time()
         self._writer.append(event)
 
     def sample(self, sample: SampleRecord) -> int:
-        """Returns the sample's id."""
+        """Journal a sample; returns its id."""
         return self._writer.add_sample(sample)
 
     def together(self) -> AbstractContextManager[None]:
@@ -49,7 +47,7 @@ class Recorder:
         return self._writer.together()
 
     def forget(self, trial: str) -> None:
-        """No further sample of the trial comes."""
+        """Drop what is kept for a trial: no further sample of it comes."""
         self._writer.forget(trial)
 
     def __enter__(self) -> Recorder:
@@ -62,14 +60,6 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:
         self._writer.close()
-
-
-def journalled(reader: JournalReader, kinds: Sequence[str]) -> Iterator[AnyEvent]:
-    """The events of these kinds that an earlier watcher wrote, in order."""
-    after = 0
-    while entries := reader.read_kinds(kinds, after):
-        after = entries[-1].seq
-        yield from (entry.event for entry in entries)
 
 
 class SavepointError(UserError):
@@ -94,7 +84,7 @@ class Savepoint(msgspec.Struct):
 
     @classmethod
     def load(cls, path: Path, source: Path) -> Savepoint:
-        """What was saved, or a fresh one for `source`.
+        """Read what was saved, or make a fresh one for `source`.
 
         Raises:
             SavepointError: it is another directory's, or not a savepoint.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tbtui.engines.prime_rl.watch.formats import Annotation, Delta, Episode, read_records
 from tbtui.engines.prime_rl.watch.outcomes import trial_name
-from tbtui.engines.prime_rl.watch.records import Annotation, Delta, Episode, read_records
 from tbtui.engines.prime_rl.watch.source import RolloutFile, SourceDirectory
 from tbtui.engines.prime_rl.watch.steps import Steps
 from tbtui.engines.prime_rl.watch.tail import SealedError, Tails
@@ -20,7 +20,7 @@ _GONE_SEC = 10.0
 
 
 class RolloutReader:
-    """One pass reads at most a chunk of each file."""
+    """Reads new rollouts in passes; one pass reads at most a chunk of each file."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RolloutReader:
         return min(horizons, default=None)
 
     def rewind(self, step: int) -> None:
-        """Files of steps after `step` are written again."""
+        """Read files of steps after `step` again, as they are written again."""
         self.floor = min(self.floor, step + 1)
 
     def _directories(self) -> int | None:

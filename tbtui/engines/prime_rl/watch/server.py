@@ -108,7 +108,7 @@ def metrics_url(url: str) -> str:
 
 
 def parse(text: str) -> VllmMetrics:
-    """As `read_metrics`.
+    """Read the text of `/metrics`, as `read_metrics` does.
 
     Raises:
         ServerMetricsError: it isn't Prometheus's text format, or not vLLM's numbers.

@@ -63,7 +63,7 @@ class SourceDirectory:
 
     @property
     def empty(self) -> bool:
-        """Nothing has been written but, at most, the configuration."""
+        """Whether nothing has been written but, at most, the configuration."""
         return not any((self.path / sign).exists() for sign in _SIGNS if sign != "configs")
 
     def metrics(self) -> tuple[Path, ...]:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tbtui.algorithm.evaluation import attempts, pass_rates
+from tbtui.engines.events_of import eval_finished
 from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial
-from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
+from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.source import EvalSettings
 from tbtui.journal.events import (
-    Estimate,
     EvalFinished,
     EvalStarted,
     GroupAdded,
@@ -177,8 +176,8 @@ class Steps:
     def restore(self, reader: JournalReader) -> None:
         """Restore what an earlier watcher journalled."""
         kinds = ("step_started", "group_added", "step_finished", "eval_finished")
-        for event in journalled(reader, kinds):
-            match event:
+        for entry in reader.each(kinds):
+            match entry.event:
                 case StepStarted(step=step):
                     self._started.add(step)
                 case GroupAdded(group=group):
@@ -204,14 +203,14 @@ class Steps:
         return step in self._finished
 
     def rewind(self, step: int) -> None:
-        """Prime-RL resumes from the checkpoint of `step`: later steps are done again."""
+        """Forget steps after `step`: Prime-RL resumes from its checkpoint and does them again."""
         for numbers in (self._started, self._finished):
             numbers.intersection_update({n for n in numbers if n <= step})
         for number in [n for n in self._open if n > step]:
             del self._open[number]
 
     def start(self, step: int, at: float | None) -> None:
-        """`at`: when its first rollout began."""
+        """Journal a step's start; `at`: when its first rollout began."""
         if step not in self._started:
             self._started.add(step)
             self._recorder.record(StepStarted(step=step, groups={}), at)
@@ -325,28 +324,12 @@ class Steps:
         self._evaluated.add((step, env))
         trials = [trial for trial in self._evals[step] if trial.env in ("", env)]
         self._evals[step] = [trial for trial in self._evals[step] if trial not in trials]
-        rewards = [trial.reward for trial in trials if trial.reward is not None]
-        by_task: dict[str, list[float | None]] = defaultdict(list)
-        for trial in trials:
-            by_task[trial.task].append(trial.reward)
-        tried = {task: attempts(given) for task, given in by_task.items()}
-        rates = pass_rates(list(tried.values()))
-        rate = rates[1].value if rates else None
-        event = EvalFinished(
+        event = eval_finished(
+            [(trial.task, trial.reward) for trial in trials],
+            kinds={trial.task: env for trial in trials},
             step=step,
             weights_version=int(scores.get("policy_version", step)),
             temperature=self._eval_settings.temperature,
-            pass_rate=rate,
-            scored=len(rewards),
-            unscored=len(trials) - len(rewards),
-            by_kind={} if rate is None else {env: rate},
-            pass_at={
-                k: Estimate(value=rate.value, low=rate.low, high=rate.high)
-                for k, rate in rates.items()
-            },
-            by_task={task: n.passed / n.scored for task, n in tried.items() if n.scored},
-            unscored_tasks=sum(not n.scored for n in tried.values()),
-            mean_reward=sum(rewards) / len(rewards) if rewards else None,
             metrics={f"eval/{name}": value for name, value in scores.items() if "@" in name},
         )
         self._recorder.record(event, at)

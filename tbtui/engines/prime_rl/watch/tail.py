@@ -44,7 +44,7 @@ class Tail:
 
     @property
     def position(self) -> Position | None:
-        """To go on from in another process; None while there has been no file."""
+        """Where another process goes on; None while there has been no file."""
         if self._file is None:
             return self._saved
         return Position(os.fstat(self._file).st_ino, self._offset - len(self._partial))
@@ -230,7 +230,7 @@ class Tails:
             tail.close()
 
     def forget(self, path: Path) -> None:
-        """It is not read again."""
+        """Close a file and forget its position: it is not read again."""
         self.close(path)
         self._saved.pop(str(path), None)
 

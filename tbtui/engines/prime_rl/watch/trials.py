@@ -6,6 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tbtui.engines.prime_rl.watch.formats import (
+    Call,
+    Delta,
+    Dispatch,
+    Episode,
+    Node,
+    Timing,
+    Trace,
+)
 from tbtui.engines.prime_rl.watch.outcomes import (
     FinishedTrial,
     RolloutEnd,
@@ -17,16 +26,7 @@ from tbtui.engines.prime_rl.watch.outcomes import (
     trial_name,
 )
 from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
-from tbtui.engines.prime_rl.watch.recorder import Recorder, journalled
-from tbtui.engines.prime_rl.watch.records import (
-    Call,
-    Delta,
-    Dispatch,
-    Episode,
-    Node,
-    Timing,
-    Trace,
-)
+from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.turns import Turn, turns_of
 from tbtui.journal.events import (
     Outcome,
@@ -85,8 +85,8 @@ class Trials:
         queued: dict[str, TrialQueued] = {}
         finished: list[tuple[str, FinishedTrial]] = []
         kinds = ("trial_queued", "trial_finished", "trial_traced")
-        for event in journalled(reader, kinds):
-            match event:
+        for entry in reader.each(kinds):
+            match entry.event:
                 case TrialQueued(trial=name) as begun:
                     queued[name] = begun
                     if name not in hosted:
@@ -116,7 +116,7 @@ class Trials:
 
     @property
     def any(self) -> bool:
-        """There was such a trial."""
+        """Whether there was a trial that only Prime-RL writes about."""
         return bool(self._seen or self._live)
 
     def name(self, trace: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.engines.prime_rl.watch.records import Call, Message, Node
+from tbtui.engines.prime_rl.watch.formats import Call, Message, Node
 from tbtui.journal.samples import SampleRecord, ids_as_text
 
 

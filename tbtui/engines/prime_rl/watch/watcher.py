@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tbtui.engines.prime_rl.watch.commands import CommandJournal
-from tbtui.engines.prime_rl.watch.logs import (
+from tbtui.engines.prime_rl.control import CommandJournal
+from tbtui.engines.prime_rl.watch.formats import read_records
+from tbtui.engines.prime_rl.watch.part_logs import (
     PARTS,
     Files,
     LastLines,
@@ -26,7 +27,6 @@ from tbtui.engines.prime_rl.watch.logs import (
 from tbtui.engines.prime_rl.watch.plugin_logs import PluginLogs
 from tbtui.engines.prime_rl.watch.plugin_trials import PluginTrials
 from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
-from tbtui.engines.prime_rl.watch.records import read_records
 from tbtui.engines.prime_rl.watch.rollouts import RolloutReader
 from tbtui.engines.prime_rl.watch.server import server_words
 from tbtui.engines.prime_rl.watch.source import (
@@ -154,12 +154,12 @@ class Watcher:
                 self._recorder.record(server)
 
     def leave(self, reason: str) -> None:
-        """The watcher goes, the run goes on."""
+        """Journal why the watcher leaves, while the run goes on."""
         if self.end is None and self._begun is not None:
             self._recorder.record(Noted(level="info", text=reason))
 
     def abandon(self) -> None:
-        """The run is being ended, and its end is not watched."""
+        """End the trials that still seem to run: the run's end is not watched."""
         self._plugin_trials.end_all("the run was ended")
 
     def close(self) -> None:
@@ -382,7 +382,7 @@ class Watcher:
         )
 
     def _progress(self) -> tuple[object, ...]:
-        """Differs when anything has gone forward."""
+        """Figures that differ when there was progress."""
         pipeline = self._pipeline
         return (
             self._rollouts.news,

@@ -1,0 +1,253 @@
+"""What Prime-RL and verifiers write to disk, as far as it is read here.
+
+Read from verifiers a60a606 (`verifiers/v1/{episode,trace,graph}.py`) and prime-rl 559b447
+(`src/prime_rl/monitors/file.py`); the later layout from prime-rl 048a6e2
+(`src/prime_rl/monitors/file/`) and verifiers 021678b (`verifiers/v1/serve/delta.py`). Records
+leave out what is None; fields that are not named here are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Record(msgspec.Struct, gc=False):
+    """A JSON object, or part of one; missing fields have their defaults."""
+
+
+class Span(Record):
+    """A span of time, in seconds since the epoch; 0: it did not begin, or not end."""
+
+    start: float = 0.0
+    end: float = 0.0
+
+
+class Split(Record):
+    duration: float = 0.0
+
+
+class AgentSpan(Span):
+    model: Split = msgspec.field(default_factory=Split)
+
+
+class Timing(Record):
+    start: float = 0.0
+    boot: Span = msgspec.field(default_factory=Span)
+    setup: Span = msgspec.field(default_factory=Span)
+    agent: AgentSpan = msgspec.field(default_factory=AgentSpan)
+    finalize: Span = msgspec.field(default_factory=Span)
+    scoring: Span = msgspec.field(default_factory=Span)
+
+
+class Failure(Record):
+    type: str = ""
+    message: str = ""
+
+
+class Reward(Record):
+    score: float = 0.0
+    weight: float = 1.0
+
+
+class ToolCall(Record):
+    name: str = ""
+    arguments: str = ""
+
+
+class Message(Record):
+    role: str = ""
+    content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+class Node(Record):
+    """A message and the tokens that it adds to its predecessors'."""
+
+    parent: int | None = None
+    message: Message = msgspec.field(default_factory=Message)
+    sampled: bool = False
+    timestamp: float = 0.0
+    token_ids: list[int] = []
+    mask: list[bool] = []
+    """Which of the tokens were sampled."""
+    logprobs: list[float | None] = []
+    """One for each sampled token."""
+    advantages: list[float | None] | None = None
+
+
+class Usage(Record):
+    prompt_tokens: int = 0
+    """Without those from the cache."""
+    completion_tokens: int = 0
+    cached_input_tokens: int | None = None
+
+
+class Sampling(Record):
+    temperature: float | None = None
+
+
+class Call(Record):
+    node: int | None = None
+    finish_reason: str | None = None
+    sampling: Sampling | None = None
+    usage: Usage | None = None
+    time: Span = msgspec.field(default_factory=Span)
+    error: Failure | None = None
+
+
+class Task(Record):
+    data: dict[str, Any] = {}
+    key: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The task's own name, or its row in the data set."""
+        if name := self.data.get("name"):
+            return str(name)
+        idx = self.data.get("idx")
+        return f"idx={idx}" if idx is not None else self.key or "task"
+
+
+class Agent(Record):
+    name: str = "agent"
+    trainable: bool = True
+
+
+class Trace(Record):
+    """One agent's rollout."""
+
+    id: str
+    task: Task = msgspec.field(default_factory=Task)
+    agent: Agent = msgspec.field(default_factory=Agent)
+    nodes: list[Node] = []
+    calls: list[Call] = []
+    rewards: dict[str, Reward | None] = {}
+    info: dict[str, Any] = {}
+    ok: bool = False
+    stop_condition: str | None = None
+    is_timeout: bool = False
+    errors: list[Failure] = []
+    timing: Timing = msgspec.field(default_factory=Timing)
+
+    @property
+    def reward(self) -> float | None:
+        """The weighted sum of its rewards; None where no scoring ran."""
+        given = [each.score * each.weight for each in self.rewards.values() if each is not None]
+        return sum(given) if given else None
+
+    @property
+    def advantage(self) -> float | None:
+        """The mean over its sampled tokens; None where no algorithm assigned any."""
+        if isinstance(whole := self.info.get("advantage"), int | float):
+            return float(whole)
+        values = [a for node in self.nodes for a in node.advantages or () if a is not None]
+        return sum(values) / len(values) if values else None
+
+
+class Named(Record):
+    id: str = ""
+    name: str | None = None
+
+
+class PolicySpan(Record):
+    """Versions of the weights that an episode was sampled with."""
+
+    start: int = 0
+    end: int = 0
+
+
+class Work(Record):
+    type: str = "train"
+    step: int = 0
+    policy: PolicySpan | None = None
+
+
+class RunInfo(Record):
+    type: str = "train"
+    work: Work | None = None
+
+
+class Episode(Record):
+    """One run of an environment: a line of `traces.jsonl` or of the trace stream."""
+
+    id: str
+    env: Named = msgspec.field(default_factory=Named)
+    task: Task = msgspec.field(default_factory=Task)
+    group: Named | None = None
+    run: RunInfo | None = None
+    ok: bool = False
+    errors: list[Failure] = []
+    traces: list[Trace] = []
+
+    @property
+    def work(self) -> Work:
+        return (self.run.work if self.run is not None else None) or Work()
+
+
+class Dispatch(Record):
+    """What a rollout in flight belongs to; on the first line of its file."""
+
+    kind: str = "train"
+    env: str = ""
+    group: str = ""
+    task: str = ""
+    policy_version: int = 0
+    step: int = 0
+    started: float | None = None
+
+
+class Opening(Record):
+    """The header of a trace in flight."""
+
+    task: Task = msgspec.field(default_factory=Task)
+
+
+class Changes(Record):
+    """New values of fields of a trace in flight; the last delta's count."""
+
+    timing: Timing | None = None
+
+
+class Delta(Record):
+    """A line of a rollout in flight: what came since the line before."""
+
+    trace: str
+    open: Opening | None = None
+    dispatch: Dispatch | None = None
+    nodes: list[Node] = []
+    calls: list[Call] = []
+    errors: list[Failure] = []
+    set: Changes | None = None
+
+
+class Shipped(Record):
+    """What the orchestrator records about a trace when it hands it to the trainer."""
+
+    effective: bool = False
+    ship: dict[str, float] = {}
+    advantage: float | None = None
+
+
+class Annotation(Record):
+    """A line of `annotations/<producer>.index.jsonl`."""
+
+    trace_id: str
+    info: Shipped = msgspec.field(default_factory=Shipped)
+
+
+def read_records[T](kind: type[T], lines: list[bytes]) -> tuple[list[T], int]:
+    """The records of lines of JSON, and how many lines were none of this kind."""
+    decoder = msgspec.json.Decoder(kind)
+    records: list[T] = []
+    bad = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            records.append(decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            bad += 1
+    return records, bad

@@ -1,0 +1,197 @@
+"""The groups of the trials on the screen: who is in each, its figures, its place. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Literal, get_args
+
+from tbtui.journal.events import Disposition
+from tbtui.journal.vocabulary import Purpose, TrialPhase
+from tbtui.view.current import active_seconds
+from tbtui.view.state import GroupView, RunState, TrialView
+
+Order = Literal["attention", "queued", "task", "state", "age", "reward"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+ORDER_WORDS: dict[Order, str] = {
+    "attention": "",
+    "queued": "as queued",
+    "task": "by task",
+    "state": "by state",
+    "age": "longest first",
+    "reward": "by reward",
+}
+
+HELD_OUT = "held-out tasks"
+"""The group that the trials of an evaluation make which tries each task once."""
+FEW_GROUPS = 8
+"""So many rows are in sight in every window: attention has no reason to move them."""
+_SLOW = 2.0
+"""Times the mean duration of trials, from which on a running one is costly."""
+_KNOWN = 8
+"""Finished trials from which on there is such a mean."""
+
+type GroupKey = tuple[Purpose, int, str, str]
+"""Purpose, step, group and task; the last two are empty for `HELD_OUT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialGroup:
+    """The shown trials of one group, each in its lasting place."""
+
+    key: GroupKey
+    name: str
+    trials: tuple[TrialView, ...]
+    scored: GroupView | None = None
+    """None: no step has announced it, as of evaluations."""
+
+    @property
+    def step(self) -> int:
+        return self.key[1]
+
+    @property
+    def held_out(self) -> bool:
+        return self.key[0] == "eval"
+
+    @property
+    def many_tasks(self) -> bool:
+        """Its trials are of different tasks, and their rewards no sample of one."""
+        return not self.key[3]
+
+    @property
+    def disposition(self) -> Disposition | None:
+        """What its step has made of it; None: it is not scored yet."""
+        return None if self.scored is None else self.scored.disposition
+
+    @property
+    def complete(self) -> bool:
+        return not any(trial.live for trial in self.trials)
+
+    @property
+    def rewards(self) -> list[float]:
+        """Rewards of the finished trials that count."""
+        return [t.reward for t in self.trials if t.reward is not None and t.left_out is None]
+
+    @property
+    def mean(self) -> float | None:
+        rewards = self.rewards
+        return sum(rewards) / len(rewards) if rewards else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of the rewards; None: there are fewer than two."""
+        return standard_deviation(self.rewards)
+
+    @property
+    def advantages(self) -> tuple[float, float] | None:
+        """The smallest and the largest; None: nothing of it is trained on, or not yet."""
+        known = [t.advantage for t in self.trials if t.advantage is not None]
+        return (min(known), max(known)) if known and self.disposition == "trained" else None
+
+    @property
+    def slowest(self) -> TrialView | None:
+        """The trial that holds the group up: one that somebody holds, else the running one that
+        was started first; None: none is running."""
+        held = [t for t in self.trials if t.live and (t.paused or t.pending)]
+        running = [t for t in self.trials if t.live and t.started_at is not None]
+        return min(held or running, key=lambda t: t.started_at or inf, default=None)
+
+
+def standard_deviation(rewards: Sequence[float]) -> float | None:
+    """Of all of them, not of a sample; None: there are fewer than two."""
+    if len(rewards) < 2:
+        return None
+    mean = sum(rewards) / len(rewards)
+    return sqrt(sum((reward - mean) ** 2 for reward in rewards) / len(rewards))
+
+
+def grouped(trials: Iterable[TrialView], state: RunState) -> list[TrialGroup]:
+    """The groups of these trials, in the order in which their first trials come.
+
+    The trials of an evaluation that tries each task once are one group, `HELD_OUT`.
+    """
+    members: dict[GroupKey, list[TrialView]] = {}
+    for trial in trials:
+        key = (trial.purpose, trial.step, trial.group, trial.task)
+        members.setdefault(key, []).append(trial)
+    repeated = {key[1] for key, some in members.items() if key[0] == "eval" and len(some) > 1}
+    groups: dict[GroupKey, list[TrialView]] = {}
+    for key, some in members.items():
+        once = key[0] == "eval" and key[1] not in repeated
+        groups.setdefault(("eval", key[1], "", "") if once else key, []).extend(some)
+    return [
+        TrialGroup(key, key[3] or HELD_OUT, tuple(some), state.groups.get(key[2]))
+        for key, some in groups.items()
+    ]
+
+
+def ordered(
+    groups: Sequence[TrialGroup], order: Order, state: RunState, now: float
+) -> list[TrialGroup]:
+    """The groups in this order; those that it ranks alike stay as they are."""
+    match order:
+        case "queued":
+            return list(groups)
+        case "attention":
+            if len(groups) <= FEW_GROUPS:
+                return list(groups)
+            slow = _slow(state)
+            return sorted(groups, key=lambda group: _attention_rank(group, slow, now))
+        case _:
+            return sorted(groups, key=_RANKS[order])
+
+
+def _slow(state: RunState) -> float:
+    """Seconds from which on a running trial is costly."""
+    known = state.durations
+    if len(known) < _KNOWN:
+        return inf
+    return _SLOW * sum(each.seconds for each in known) / len(known)
+
+
+def _attention_rank(group: TrialGroup, slow: float, now: float) -> int:
+    """What may need somebody first, then what is odd, costly, alive, waits, is over."""
+    live = [trial for trial in group.trials if trial.live]
+    if any(trial.paused or trial.pending for trial in live):
+        return 0
+    if any(trial.infrastructure for trial in group.trials):
+        return 1
+    if not live:
+        return 6 if group.disposition == "constant" else 5
+    running = [trial for trial in live if trial.phase is not TrialPhase.QUEUED]
+    if any(active_seconds(trial, now) > slow for trial in running):
+        return 2
+    return 3 if running else 4
+
+
+def _state_rank(trial: TrialView) -> tuple[int, float]:
+    """What may need somebody first, then what runs, what waits, what is over."""
+    if trial.live and (trial.paused or trial.pending):
+        rank = 0
+    elif trial.live:
+        rank = 2 if trial.phase is TrialPhase.QUEUED else 1
+    elif trial.infrastructure:
+        rank = 3
+    else:
+        rank = 4 if trial.reward is None else 5 if trial.reward < 1 else 6
+    return rank, trial.queued_at
+
+
+def _age_rank(trial: TrialView) -> tuple[bool, float]:
+    """Running trials, the oldest first; then the others."""
+    running = trial.live and trial.started_at is not None
+    return not running, trial.started_at if running and trial.started_at else trial.queued_at
+
+
+def _reward_rank(group: TrialGroup) -> tuple[bool, float]:
+    mean = group.mean
+    return mean is None, -(mean or 0.0)
+
+
+_RANKS: dict[Order, Callable[[TrialGroup], tuple[int | str, float]]] = {
+    "state": lambda group: min(map(_state_rank, group.trials)),
+    "age": lambda group: min(map(_age_rank, group.trials)),
+    "reward": _reward_rank,
+    "task": lambda group: (group.name, group.step),
+}

@@ -1,0 +1,168 @@
+"""The chart screen: metrics of the shown run and of marked ones, drawn, read off and written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.app import TbtuiApp
+from tbtui.ui.panes.charts import ChartPane
+from tbtui.ui.screens.charts import ChartScreen
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.user import User
+from tests.ui.opening import app_of, pane
+from tests.ui.picture import PastHost, settle
+from tests.ui.synthetic import START, write_run
+
+pytestmark = pytest.mark.slow
+
+Opened = Callable[..., AbstractAsyncContextManager[Pilot[int]]]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "own", 150.0).run.path
+
+
+@pytest.fixture
+def logs_dir(tmp_path: Path, recorded: Path) -> Path:
+    for name in ("own", "other"):
+        shutil.copytree(recorded, tmp_path / "logs" / name)
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def opened(logs_dir: Path) -> Opened:
+    @asynccontextmanager
+    async def open_app(size: tuple[int, int] = (160, 45)) -> AsyncIterator[Pilot[int]]:
+        host = PastHost(RunDirectory(logs_dir / "own"))
+        app = TbtuiApp(host, live=False, clock=lambda: START + 150.0, user=User())
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await settle(app)
+            yield pilot
+
+    return open_app
+
+
+async def press(pilot: Pilot[int], *keys: str) -> None:
+    """Press, and wait for what is read on threads."""
+    for key in keys:
+        await pilot.press(key)
+        workers = app_of(pilot).workers
+        names = ("charts", "runs", "preview", "export")
+        if reading := [each for each in workers if each.name in names]:
+            await workers.wait_for_complete(reading)
+        await pilot.pause()
+        await settle(app_of(pilot))
+
+
+def screen_of(pilot: Pilot[int]) -> ChartScreen:
+    assert isinstance(pilot.app.screen, ChartScreen)
+    return pilot.app.screen
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45), (240, 70)])
+async def test_two_metrics_are_drawn_below_each_other(
+    opened: Opened, size: tuple[int, int]
+) -> None:
+    async with opened(size) as pilot:
+        await press(pilot, "M", "down", "space")
+        text = pane(pilot, "chart-plots").text
+        assert len(screen_of(pilot).request.metrics) == 2
+        assert "eval/pass_rate" in text
+        ticks = text.splitlines()[-1].split()
+        assert len(set(ticks)) == len(ticks)
+        assert text.count("┤") >= 4
+        assert len(text.splitlines()) <= size[1] - 2
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, Cockpit)
+
+
+async def test_any_metric_of_the_list_is_drawn_over_any_axis(opened: Opened) -> None:
+    async with opened() as pilot:
+        await press(pilot, "M", "slash", *"rss", "enter", "space")
+        screen = screen_of(pilot)
+        assert screen.request.metrics == ("eval/pass_rate", "resources/engine/rss_mb")
+        assert "rss_mb" in pane(pilot, "chart-plots").text
+        await press(pilot, "enter")
+        assert screen.request.metrics == ("eval/pass_rate",)
+        seen = []
+        for _ in range(5):
+            seen.append(screen.request.axis)
+            await press(pilot, "x")
+        assert seen == ["step", "time", "rollouts", "tokens", "position"]
+
+
+async def test_the_cursor_tells_values_and_zoom_keeps_it_in_sight(opened: Opened) -> None:
+    async with opened() as pilot:
+        await press(pilot, "M", "right")
+        plot = screen_of(pilot).query_one(ChartPane)
+        assert plot.cursor == 0.0
+        assert "step 0" in plot.text
+        await press(pilot, "right", "right")
+        assert plot.cursor is not None
+        assert plot.cursor > 0
+        await press(pilot, "plus")
+        chart = screen_of(pilot).chart
+        assert chart is not None
+        assert chart.low <= plot.cursor <= chart.high
+        assert chart.high - chart.low < chart.last - chart.first
+        await press(pilot, "0", "escape")
+        assert plot.cursor is None
+        assert screen_of(pilot).request.window is None
+
+
+async def test_smoothing_log_band_and_outliers_are_said(opened: Opened) -> None:
+    async with opened() as pilot:
+        await press(pilot, "M", "s", "s", "l", "b", "o")
+        title = str(pane(pilot, "chart-plots").border_title)
+        assert "smoothing 0.6 · log y · outliers shown" in title
+        assert "band" not in title
+
+
+async def test_negative_log_probability_by_position_of_a_step(opened: Opened) -> None:
+    async with opened() as pilot:
+        await press(pilot, "M", "p")
+        title = str(pane(pilot, "chart-plots").border_title)
+        assert "-log p by token position" in pane(pilot, "chart-plots").text
+        assert "answers" in title
+        last = title
+        await press(pilot, "left_square_bracket")
+        assert str(pane(pilot, "chart-plots").border_title) != last
+        await press(pilot, "p")
+        assert "eval/pass_rate" in pane(pilot, "chart-plots").text
+
+
+async def test_runs_that_are_marked_are_drawn_beside_the_shown_one(opened: Opened) -> None:
+    async with opened() as pilot:
+        await press(pilot, "R", "home", "x", "x", "M")
+        text = pane(pilot, "chart-plots").text
+        assert "━ own" in text
+        assert "━ other" in text
+        assert "2 runs" in text
+        # From the charts the list leads back to them.
+        await press(pilot, "R", "M")
+        assert sum(isinstance(each, ChartScreen) for each in pilot.app.screen_stack) == 1
+
+
+async def test_the_chart_is_written_to_a_file(opened: Opened, tmp_path: Path) -> None:
+    async with opened() as pilot:
+        await press(pilot, "M", "E")
+        pilot.app.screen.query_one("#path", Input).value = str(tmp_path / "x.png")
+        await press(pilot, "enter")
+        pilot.app.screen.query_one("#path", Input).value = str(tmp_path / "x.csv")
+        await press(pilot, "enter")
+    assert (tmp_path / "x.csv").read_text().startswith("run,metric,step,value,low,high\nown,")
+
+
+async def test_a_chosen_metric_is_among_the_cockpits_curves(opened: Opened) -> None:
+    async with opened() as pilot:
+        await press(pilot, "M", "slash", *"time/total", "enter", "w", "escape", "escape", "4")
+        assert "time/total" in pane(pilot, "curve").text

@@ -1,0 +1,141 @@
+"""The diagnosis on the screen: findings, the trials behind them, the setting that is changed."""
+
+from __future__ import annotations
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from textual.pilot import Pilot
+
+from tbtui.journal.commands import RUN
+from tbtui.journal.rundir import RunDirectory
+from tbtui.show_run import live_effect
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.screens.diagnosis import DiagnosisScreen
+from tbtui.ui.screens.dialogs import ConfirmDialog
+from tbtui.ui.services import RecordedRun, Services
+from tests.ui.opening import SimulatedHost, app_of, pane
+from tests.ui.picture import PastHost, settle
+from tests.ui.styled_text import StyledTextExtension, styled_text
+from tests.ui.synthetic import START
+
+SIZES = [(80, 24), (160, 45), (60, 16)]
+
+
+async def diagnosed(pilot: Pilot[int]) -> None:
+    await settle(app_of(pilot))
+    await pilot.press("D")
+    await settle(app_of(pilot))
+    assert isinstance(app_of(pilot).screen, DiagnosisScreen)
+
+
+def app_on(run: RunDirectory) -> TbtuiApp:
+    services = Services(live_effect=live_effect)
+    return TbtuiApp(PastHost(run), services, live=False, clock=lambda: START + 40.0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_findings_with_number_limit_and_setting(
+    run_directory: RunDirectory, size: tuple[int, int]
+) -> None:
+    async with app_on(run_directory).run_test(size=size) as pilot:
+        await diagnosed(pilot)
+        assert "stragglers" in pane(pilot, "findings").text
+        detail = " ".join(pane(pilot, "finding").text.split())
+        for words in ("number", "limit 30% of step time", "why", "setting step_deadline_sec="):
+            assert words in detail
+        first = pane(pilot, "finding").text
+        await pilot.press("j")
+        await settle(app_of(pilot))
+        assert pane(pilot, "finding").text != first
+        await pilot.press("k", "escape")
+        assert isinstance(app_of(pilot).screen, Cockpit)
+
+
+async def test_enter_shows_the_trials_behind_a_finding_alone(run_directory: RunDirectory) -> None:
+    async with app_on(run_directory).run_test(size=(160, 45)) as pilot:
+        app = app_of(pilot)
+        await diagnosed(pilot)
+        await pilot.press("enter")
+        await settle(app)
+        assert isinstance(app.screen, Cockpit)
+        wanted = app.listing.filter.only
+        assert wanted is not None
+        assert wanted.label == "stragglers"
+        listed = app.frames.frame().listed
+        assert {each.trial for each in listed} == wanted.trials
+        await pilot.press("escape")
+        await settle(app)
+        assert not app.listing.filter
+
+
+async def test_a_live_setting_is_changed_after_a_question(simulated: SimulatedHost) -> None:
+    services = Services(live_effect=live_effect)
+    app = TbtuiApp(simulated, services, live=False, clock=lambda: simulated.simulation.now)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await diagnosed(pilot)
+        screen = app.screen
+        assert isinstance(screen, DiagnosisScreen)
+        remedy = next(e.remedy for e in screen._cursor.findings if e.name == "stragglers")
+        assert remedy is not None
+        assert f"sets it now; {live_effect(remedy.setting)}" in " ".join(
+            pane(pilot, "finding").text.split()
+        )
+        await pilot.press("a")
+        assert isinstance(app.screen, ConfirmDialog)
+        await pilot.press("n")
+        assert simulated.commands == []
+        await pilot.press("a", "y")
+        (command,) = simulated.commands
+        assert (command.verb, command.target) == ("set", RUN)
+        assert dict(command.arguments) == {remedy.setting: remedy.value}
+
+
+async def test_of_a_recorded_run_a_setting_is_copied_and_the_clock_goes_on(
+    run_directory: RunDirectory,
+) -> None:
+    recorded = ReplayedRun(run_directory)
+    recorded.playback.go_to(START + 39.0)
+    app = TbtuiApp(
+        RecordedRun(run_directory),
+        Services(live_effect=live_effect),
+        live=False,
+        recorded=recorded,
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        await diagnosed(pilot)
+        assert "stragglers" in pane(pilot, "findings").text
+        assert "for the next run; a copies it" in pane(pilot, "finding").text
+        await pilot.press("a")
+        assert app.clipboard.startswith("step_deadline_sec=")
+        assert any("next run: step_deadline_sec=" in n.message for n in app._notifications)
+        await pilot.press("circumflex_accent")
+        await settle(app)
+        assert "after the first trials" in pane(pilot, "findings").text
+
+
+async def test_the_notes_tell_of_what_costs_most(run_directory: RunDirectory) -> None:
+    async with app_on(run_directory).run_test(size=(160, 45)) as pilot:
+        await settle(app_of(pilot))
+        notes = " ".join(pane(pilot, "notes").text.split())
+        assert "▲ stragglers:" in notes
+        assert "D diagnosis" in notes
+
+
+async def test_outcomes_stand_beside_the_reward_bars(run_directory: RunDirectory) -> None:
+    async with app_on(run_directory).run_test(size=(160, 45)) as pilot:
+        await settle(app_of(pilot))
+        text = pane(pilot, "rewards").text
+        assert " failed" in text
+        assert " solved" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES[:2], ids=["80x24", "160x45"])
+async def test_picture(
+    run_directory: RunDirectory, size: tuple[int, int], snapshot: SnapshotAssertion
+) -> None:
+    async with app_on(run_directory).run_test(size=size) as pilot:
+        await diagnosed(pilot)
+        assert styled_text(app_of(pilot)) == snapshot(extension_class=StyledTextExtension)

@@ -1,0 +1,83 @@
+"""Every key that the row at the bottom shows does something there, in whatever state."""
+
+from __future__ import annotations
+
+import pytest
+from textual.pilot import Pilot
+
+from tbtui.journal.rundir import RunDirectory
+from tbtui.ui.application import TbtuiApp
+from tbtui.ui.input.abilities import perform
+from tbtui.ui.input.keys import Key
+from tbtui.ui.panes.key_bar import KeyBar
+from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.services import RunEnd
+from tbtui.view.state import TrialView
+from tests.ui.opening import app_of
+from tests.ui.picture import settle
+from tests.ui.test_abilities import shown
+
+LEAVE = {"quit", "interrupt", "runs", "library", "theme", "copy", "pager", "export"}
+"""Keys that leave the run, read or write files, or answer in a line what they have done."""
+TRIALS = {
+    "running": lambda trial: trial.live and trial.turn > 0 and not trial.paused,
+    "queued": lambda trial: trial.live and trial.started_at is None,
+    "finished": lambda trial: not trial.live and trial.successor is None,
+    "retried": lambda trial: trial.successor is not None,
+}
+SCREENS = {"cockpit": (), "trial": ("enter",)}
+
+
+def keys_in_row(app: TbtuiApp) -> list[Key]:
+    return app.screen.query_one(KeyBar)._keys(app.frames.frame())
+
+
+async def reach(pilot: Pilot[int], trial: TrialView, keys: tuple[str, ...]) -> None:
+    """Choose a trial in the cockpit, and press keys."""
+    app = app_of(pilot)
+    while not isinstance(app.screen, Cockpit):
+        app.pop_screen()
+        await pilot.pause()
+    app.screen.query_one("#trials").focus()
+    app.selection.choose(trial.trial)
+    await settle(app)
+    for key in keys:
+        await pilot.press(key)
+        await settle(app)
+    app.clear_notifications()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("how", ["own", "attached", "replayed"])
+async def test_no_key_that_is_shown_is_refused(
+    run_directory: RunDirectory, how: str, over: bool
+) -> None:
+    async with shown(run_directory, how) as pilot:
+        app = app_of(pilot)
+        if over:
+            app.shown.has_ended(RunEnd("finished", "2 steps"))
+        if app.live_run.replay is not None:
+            app.live_run.replay.playback.go_to(app.live_run.replay.playback.end)
+            app.moved()
+        await settle(app)
+        known = app.live_run.state.trials.values()
+        tried = set()
+        for state, holds in TRIALS.items():
+            trial = next((each for each in known if holds(each)), None)
+            if trial is None:
+                continue
+            for name, way in SCREENS.items():
+                await reach(pilot, trial, way)
+                if type(app.screen) is Cockpit and way:
+                    continue
+                for key in keys_in_row(app):
+                    if key.id in LEAVE:
+                        continue
+                    tried.add((state, name))
+                    await reach(pilot, trial, way)
+                    await perform(app.screen, key)
+                    await pilot.pause()
+                    told = [str(each.message) for each in app._notifications]
+                    assert told == [], (state, name, key.id)
+        assert tried

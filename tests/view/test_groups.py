@@ -1,0 +1,162 @@
+"""Groups of the trials on the screen: their figures, their order, and that it stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tbtui.journal.events import AnyEvent, GroupScored, StepStarted, TrialPaused, TrialScore
+from tbtui.view.current import current_trials
+from tbtui.view.fold import Fold
+from tbtui.view.groups import HELD_OUT, Order, TrialGroup, grouped
+from tbtui.view.listing import HOLD_SEC, Filter, Listing
+from tbtui.view.state import RunState
+from tests.events import trial_queued
+
+from .story import entries, finished, queued, started, turn
+
+NAMES = ("solved", "failed", "lost", "acting", "paused", "queued")
+
+
+def state_of(*more: AnyEvent, others: int = 0) -> RunState:
+    """Six groups of one trial each, named for how it stands; and others that wait."""
+
+    def events() -> Iterator[AnyEvent]:
+        yield started()
+        names = [*NAMES, *(f"other-{number}" for number in range(others))]
+        yield StepStarted(step=1, groups=dict.fromkeys(names, "copy-01"))
+        for name in names:
+            yield queued(name, group=name)
+        for name in NAMES[:-1]:
+            yield from turn(name, 1)
+        yield finished("failed", 0.0)
+        yield finished("solved", 1.0)
+        yield finished("lost", None)
+        yield TrialPaused(trial="paused")
+        yield from more
+
+    fold = Fold()
+    fold.apply_all(entries(events()))
+    return fold.state
+
+
+def names(
+    listing: Listing, state: RunState, selected: str | None = None, now: float | None = None
+) -> list[str]:
+    at = state.time if now is None else now
+    listed = listing.chosen_from(current_trials(state), state, selected, at)
+    return [trial.trial for trial in listed]
+
+
+def groups_of(state: RunState) -> dict[str, TrialGroup]:
+    return {group.key[2]: group for group in grouped(current_trials(state), state)}
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [
+        ("attention", list(NAMES)),
+        ("queued", list(NAMES)),
+        ("state", ["paused", "acting", "queued", "lost", "failed", "solved"]),
+        ("age", ["acting", "paused", "solved", "failed", "lost", "queued"]),
+        ("reward", ["solved", "failed"]),
+        ("task", list(NAMES)),
+    ],
+)
+def test_orders_of_groups_that_are_all_in_sight(order: Order, first: list[str]) -> None:
+    assert names(Listing(order=order), state_of())[: len(first)] == first
+
+
+def test_of_many_groups_those_that_need_attention_come_first() -> None:
+    listed = names(Listing(), state_of(others=6))
+    assert listed[:4] == ["paused", "lost", "acting", "queued"]
+    assert listed[-2:] == ["solved", "failed"]
+
+
+def test_a_groups_siblings_stay_together_in_their_places() -> None:
+    state = state_of(
+        queued("failed-2", group="failed"), queued("solved-2", group="solved"), others=6
+    )
+    listed = names(Listing(), state)
+    for group in ("failed", "solved"):
+        assert listed.index(f"{group}-2") == listed.index(group) + 1
+
+
+def test_the_chosen_group_keeps_its_place_while_others_are_sorted() -> None:
+    listing, before = Listing(), state_of(others=6)
+    chosen = names(listing, before)[2]
+    assert chosen == "acting"
+    assert names(listing, before, chosen) == names(Listing(), before)
+    later = state_of(finished("acting", 1.0), others=6)
+    sorted_by_itself = names(Listing(), later)
+    assert sorted_by_itself.index(chosen) != 2
+    moved = names(listing, later, chosen, before.time + HOLD_SEC + 1)
+    assert moved.index(chosen) == 2
+    without = [name for name in sorted_by_itself if name != chosen]
+    assert [name for name in moved if name != chosen] == without
+
+
+def test_after_a_move_no_group_moves_until_the_next_key_is_out() -> None:
+    listing, before = Listing(), state_of(others=6)
+    rows = names(listing, before)
+    assert names(listing, before, rows[3]) == rows
+    later = state_of(finished("acting", 1.0), others=6)
+    assert names(listing, later, rows[3], before.time + HOLD_SEC / 2) == rows
+    assert names(listing, later, rows[3], before.time + HOLD_SEC) != rows
+
+
+def test_another_order_and_another_filter_sort_at_once() -> None:
+    listing, state = Listing(), state_of(others=6)
+    rows = names(listing, state)
+    assert names(listing, state, rows[3]) == rows
+    listing.order = "reward"
+    assert names(listing, state, rows[3])[:2] == ["solved", "failed"]
+    listing.filter = Filter(words="queued")
+    assert names(listing, state, rows[3])[0] == "queued"
+
+
+def test_figures_of_a_group() -> None:
+    more = [queued("b", group="solved"), finished("b", 0.0)]
+    group = groups_of(state_of(*more, queued("c", group="solved")))["solved"]
+    assert (group.mean, group.spread, group.complete) == (0.5, 0.5, False)
+    assert group.advantages is None
+    scores = {
+        name: TrialScore(reward=reward, advantage=2 * reward - 1, tokens=10)
+        for name, reward in (("solved", 1.0), ("b", 0.0))
+    }
+    scored = GroupScored(
+        step=1,
+        group="solved",
+        task="copy-01",
+        disposition="trained",
+        baseline=0.5,
+        trials=scores,
+    )
+    group = groups_of(state_of(*more, scored))["solved"]
+    assert group.disposition == "trained"
+    assert group.advantages == (-1.0, 1.0)
+
+
+def test_who_holds_a_group_up_is_who_is_held_by_a_person_else_the_oldest() -> None:
+    two = [queued("old"), queued("young"), *turn("old", 1), *turn("young", 1)]
+    for more, expected in (([], "old"), ([TrialPaused(trial="young")], "young")):
+        groups = groups_of(state_of(*two, *more))
+        slowest = groups["g"].slowest
+        assert slowest is not None
+        assert slowest.trial == expected
+        assert groups["solved"].slowest is None
+
+
+def test_an_evaluation_that_tries_each_task_once_is_one_group() -> None:
+    def held_out(trial: str, task: str) -> AnyEvent:
+        return trial_queued(
+            trial, label=f"{task}/1", task=task, group=f"e0-{task}", step=0, purpose="eval"
+        )
+
+    once = state_of(held_out("a", "move-07"), held_out("b", "move-08"))
+    (group,) = (each for each in grouped(once.trials.values(), once) if each.held_out)
+    assert (group.name, len(group.trials), group.many_tasks) == (HELD_OUT, 2, True)
+    twice = state_of(held_out("a", "move-07"), held_out("b", "move-08"), held_out("c", "move-07"))
+    tasks = [each.name for each in grouped(twice.trials.values(), twice) if each.held_out]
+    assert tasks == ["move-07", "move-08"]

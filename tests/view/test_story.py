@@ -1,0 +1,137 @@
+"""Trials in one line: what they tried, where they turned, why they ended."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialFinished
+from tbtui.outcomes import Outcome
+from tbtui.view.story import LONGEST, Story, tell
+from tbtui.view.transcript import PERSON, Transcript, TurnView
+
+
+def turn(number: int, *keys: str, saw: str = "", **more: object) -> TurnView:
+    commands = tuple(AgentCommand(keystrokes=each, duration_sec=0.1) for each in keys)
+    view = TurnView(number, float(number), text="{}", commands=commands, observation=saw)
+    for name, value in more.items():
+        setattr(view, name, value)
+    return view
+
+
+def ended(
+    outcome: Outcome = Outcome.FAILED,
+    output: str = "",
+    verdict: float | None = 0.0,
+    reason: str = "the verifier said 0",
+) -> TrialFinished:
+    return TrialFinished(
+        trial="t",
+        outcome=outcome,
+        reason=reason,
+        verdict=verdict,
+        reward=verdict,
+        turns=2,
+        seconds=PhaseSeconds(),
+        verifier_output=output,
+    )
+
+
+def story(*turns: TurnView, end: TrialFinished | None = None, asks: str = "") -> Story:
+    return tell(Transcript(list(turns), end), asks)
+
+
+def test_another_file_than_was_asked_for() -> None:
+    told = story(
+        turn(1, "echo 1 > out.log\n"),
+        turn(2, task_complete=True),
+        end=ended(output="FAIL: missing out.json\n"),
+        asks="Write the number to /app/out.json",
+    )
+    assert told.line == "created out.log, asked for out.json; verifier: missing out.json"
+
+
+def test_a_live_trial_has_no_end() -> None:
+    told = story(turn(1, "cat a.txt\n"), turn(2, "touch b.txt\n", "rm a.txt\n"))
+    assert told.line == "created b.txt, removed a.txt"
+    assert story().line == ""
+
+
+def test_where_it_turned_is_its_first_error() -> None:
+    told = story(
+        turn(1, "gcc a.c\n", saw="$ gcc a.c\nbash: gcc: command not found\n"),
+        turn(2, "apt install gcc\n", saw="E: Unable to locate package gcc\n"),
+        turn(3, "python solve.py\n"),
+        end=ended(Outcome.SOLVED, verdict=1.0),
+    )
+    assert told.turned == "turn 1: gcc: command not found"
+    assert told.line == f"ran gcc, installed gcc, ran python solve.py; {told.turned}; solved"
+
+
+def test_a_loop_is_counted() -> None:
+    turns = [turn(n, "make\n", saw="make: *** [all] Error 1\n") for n in range(1, 8)]
+    assert story(*turns, end=ended()).turned == "make ×7"
+
+
+def test_answers_that_cannot_be_read_and_people_who_typed() -> None:
+    assert story(turn(1, error="no JSON"), turn(2, error="no JSON")).line == (
+        "no command; turn 1: answer can't be read ×2"
+    )
+    person = TurnView(1, 1.0, PERSON, plan="ada", text="ls")
+    assert story(turn(1, "ls\n"), person).turned == "turn 1: ada typed"
+
+
+def test_limits_say_where_and_what_the_verifier_missed() -> None:
+    end = ended(Outcome.CONTEXT_OVERFLOW, "FAIL: missing out.json\n", reason="the context is full")
+    told = story(turn(1, "cat big.log\n"), turn(2, "cat big.log\n"), end=end)
+    assert told.line == "read big.log; context full in turn 2; verifier: missing out.json"
+    lost = ended(Outcome.SANDBOX_LOST, verdict=None, reason="the box is gone")
+    assert story(end=lost).line == "sandbox lost: the box is gone"
+
+
+def test_in_a_narrow_place_why_it_ended_stays() -> None:
+    told = Story("created a.txt, b.txt and 9 more", "turn 3: gcc: command not found", "solved")
+    assert told.within(200).count(";") == 2
+    assert told.within(60) == "created a.txt, b.txt and 9 more; solved"
+    assert told.within(30) == "created a.txt, b.txt…; solved"
+    assert told.within(10) == "solved"
+
+
+_texts = st.text(max_size=300) | st.sampled_from(
+    ["echo a > b\n", "\x1b[2J\x1b]0;x\x07", "FAIL: \u202e x", "Traceback\nE: \x00\n", "'" * 50]
+)
+_turns = st.builds(
+    lambda number, keys, saw, error, complete, purpose: turn(
+        number, *keys, saw=saw, error=error, task_complete=complete, purpose=purpose
+    ),
+    st.integers(0, 10**6),
+    st.lists(_texts, max_size=4),
+    _texts,
+    st.none() | _texts,
+    st.booleans(),
+    st.sampled_from(["turn", PERSON, "summary"]),
+)
+_ends = st.none() | st.builds(
+    ended,
+    st.sampled_from(Outcome),
+    _texts,
+    st.none() | st.floats(0, 1),
+    _texts,
+)
+
+
+@given(st.lists(_turns, max_size=6), _ends, _texts, st.integers(1, 300))
+def test_every_trial_has_a_story_of_one_line(
+    turns: list[TurnView], end: TrialFinished | None, instruction: str, width: int
+) -> None:
+    told = tell(Transcript(turns, end), instruction)
+    assert told.line == "" or told.line.isprintable()
+    assert len(told.line) <= LONGEST
+    assert len(told.within(width)) <= width
+    if end is not None:
+        assert told.ended or end.outcome is Outcome.FAILED
+
+
+def test_a_very_long_trial_is_told_by_its_ends() -> None:
+    turns = [turn(n, f"touch f{n}\n") for n in range(1, 3000)]
+    assert "f1," in story(*turns).line
