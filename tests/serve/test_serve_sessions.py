@@ -127,7 +127,7 @@ async def test_ctrl_c_ends_every_viewer_and_tells_the_tabs(
     await tabs[1].socket.send_json(["deliver", {}])
     await tabs[1].socket.send_json(["resize", {"width": 120, "height": 40}])
     await tabs[1].press("?")
-    await tabs[1].until(lambda text: "everywhere" in text)
+    await tabs[1].until(lambda text: "the guide" in text)
     viewers = server.viewers()
     assert len(viewers) == SESSIONS
     # One has left: there is room again.
