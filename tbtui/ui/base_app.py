@@ -175,11 +175,11 @@ class BaseApp[Result](LeanApp[Result]):
     def theme_names(self) -> Sequence[str]:
         return list(self._palettes)
 
-    def keys_here(self) -> Sequence[Key]:
-        """Return the keys that the screen has now."""
+    def keys_here(self, screen: Screen[Any] | None = None) -> Sequence[Key]:
+        """Return the keys that a screen has now; by default, the one on top."""
         from tbtui.ui.context import ScopedScreen
 
-        screen = self.screen
+        screen = screen or self.screen
         scopes = (*screen.SCOPES, "panes") if isinstance(screen, ScopedScreen) else ("everywhere",)
         return self.keys_on_screen(*scopes)
 
@@ -217,7 +217,8 @@ class BaseApp[Result](LeanApp[Result]):
             self.push_screen(CommandPalette(id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        for key in self.keys_here():
+        # Not the screen on top: that may be the palette itself by now.
+        for key in self.keys_here(screen):
             if not key.palette:
                 continue
             yield SystemCommand(

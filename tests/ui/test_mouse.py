@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from textual import events
-from textual.command import CommandList
+from textual.command import CommandInput, CommandList
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -230,9 +230,12 @@ async def test_the_palette_does_what_a_pane_can(tmp_path: Path, opened: Opener) 
         turns = app.screen.query_one(TurnPane)
         await pilot.press("up", "up")
         assert not turns.follow
-        await pilot.press("ctrl+p", *"newest")
-        hits = app.screen.query_one(CommandList)
-        async with asyncio.timeout(20):
+        await pilot.press("ctrl+p")
+        async with asyncio.timeout(30):
+            while not isinstance(app.focused, CommandInput):
+                await pilot.pause(0.1)
+            await pilot.press(*"newest")
+            hits = app.screen.query_one(CommandList)
             while not any("newest" in str(hit.prompt) for hit in hits.options):
                 await pilot.pause(0.3)
         await pilot.press("down", "enter")
