@@ -291,7 +291,7 @@ async def test_what_the_agent_has_left_running_is_killed_first(
     task = make_task(tmp_path / "task", test="echo 0 > $R; sleep 1")
     rewrite = (
         "(setsid sh -c 'until [ -e /tests/test.sh ]; do :; done; cd /logs/verifier;"
-        " while :; do echo 1 > x; mv -f x reward.txt; done' > /dev/null 2>&1 &)\n"
+        " while :; do echo 1 > x; mv -f x reward.txt; sleep .1; done' > /dev/null 2>&1 &)\n"
     )
     spec = make_spec("alone", task, tmp_path, kill_before_verifying=alone)
     facts = await engine.run(spec, [act(rewrite), DONE, DONE])
