@@ -103,9 +103,7 @@ class Decoder:
                 self._advance(batch, advance)
         self._drop_unused()
 
-    def _advance(
-        self, batch: Batch, advance: Callable[[], list[tuple[Row, StopReason]]]
-    ) -> None:
+    def _advance(self, batch: Batch, advance: Callable[[], list[tuple[Row, StopReason]]]) -> None:
         try:
             over = advance()
         except torch.OutOfMemoryError:

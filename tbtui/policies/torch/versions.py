@@ -86,7 +86,9 @@ class _Adapters:
                 self._peft.load_adapter(str(weights), adapter_name=name)
         except (OSError, ValueError, RuntimeError) as error:
             first = (str(error).strip().splitlines() or [""])[0]
-            raise PolicyError(f"version {version} of the adapter can't be loaded: {first}") from error
+            raise PolicyError(
+                f"version {version} of the adapter can't be loaded: {first}"
+            ) from error
         self._peft.eval().requires_grad_(False)
         self._active = None
 

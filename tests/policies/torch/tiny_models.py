@@ -50,8 +50,7 @@ def make(architecture: str, directory: Path, seed: int = 0) -> Path:
                 **_COMMON,
                 sliding_window=8,
                 query_pre_attn_scalar=8,
-                layer_types=["sliding_attention", "sliding_attention", "full_attention"]
-                + ["sliding_attention"],
+                layer_types=[("full" if layer == 2 else "sliding") + "_attention" for layer in range(4)],
             )
             model = Gemma3ForCausalLM(config)
     model.save_pretrained(directory)
