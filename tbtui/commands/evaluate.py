@@ -75,6 +75,8 @@ _MODEL = (
     "renderer",
     "thinking",
 )
+_ADAPTER = ("lora_alpha", "lora_targets", "dtype")
+"""What the weights of a model trained here depend on besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +270,13 @@ def _of_the_model(weights: _Weights) -> list[str]:
     if weights.checkpoint is None or weights.checkpoint.state.policy == "local":
         return []  # there is one such model
     values = weights.checkpoint.state.settings
-    return [f"{name}={values[name]}" for name in _MODEL if values.get(name) is not None]
+    names = (*_MODEL, *_ADAPTER) if weights.checkpoint.state.policy == "torch" else _MODEL
+    return [f"{name}={_typed(values[name])}" for name in names if values.get(name) is not None]
+
+
+def _typed(value: object) -> str:
+    """A JSON-like value as it is typed on a command line."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _require_tasks(config: RunConfig) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies import Backend, local, tinker, vllm
+from tbtui.policies import Backend, local, tinker, torch, vllm
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 POLICIES: Mapping[str, Backend] = MappingProxyType(
     {
         "local": local.BACKEND,
+        "torch": torch.BACKEND,
         "tinker": tinker.BACKEND,
         "vllm": vllm.BACKEND,
     }
