@@ -92,7 +92,7 @@ class Batch:
         self._device = device
         self._stop_ids = stop_ids
         self._masks = Masks(config)
-        self._cache = Slots(config.num_hidden_layers)
+        self._cache = Slots()
         self.rows: list[Row] = []
         """By slot."""
         self._decoding = 0

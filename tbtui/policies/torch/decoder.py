@@ -73,13 +73,13 @@ class Decoder:
     def submit(self, row: Row) -> None:
         self._waiting.append(row)
 
-    @torch.inference_mode()
     def cancel(self, number: int) -> None:
         """Nobody waits for this completion any more."""
         self._waiting = deque(row for row in self._waiting if row.number != number)
-        for batch in self._batches:
-            for row in [each for each in batch.rows if each.number == number]:
-                self._let_go(batch, row)
+        with torch.inference_mode():
+            for batch in self._batches:
+                for row in [each for each in batch.rows if each.number == number]:
+                    self._let_go(batch, row)
 
     def publish(self, version: int, weights: Path) -> None:
         """What joins from now on is drawn with these weights.
@@ -94,13 +94,13 @@ class Decoder:
         self._prefixes.clear()
         self._drop_unused()
 
-    @torch.inference_mode()
     def step(self) -> None:
         """Compute one token of each row, or a chunk of its prompt."""
-        self._admit()
-        for batch in tuple(self._batches):
-            for advance in (batch.decode, batch.prefill):
-                self._advance(batch, advance)
+        with torch.inference_mode():
+            self._admit()
+            for batch in tuple(self._batches):
+                for advance in (batch.decode, batch.prefill):
+                    self._advance(batch, advance)
         self._drop_unused()
 
     def _advance(self, batch: Batch, advance: Callable[[], list[tuple[Row, StopReason]]]) -> None:

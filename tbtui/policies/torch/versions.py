@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from tbtui.policies.base import PolicyError
 from tbtui.policies.torch.batch import Forward
+from tbtui.policies.torch.loading import load_base
 from tbtui.policies.torch.sampling import SamplerSettings
 
 
@@ -41,23 +40,14 @@ class Versions(Protocol):
 def load_versions(settings: SamplerSettings) -> Versions:
     """
     Raises:
-        PolicyError: there is no such model, or it is none that text can be drawn from.
+        PolicyRefusedError: there is no such model, or it is none that text can be drawn from.
     """
     model = _load(settings.model, settings)
     return _Adapters(model) if settings.lora_rank else _Checkpoints(model, settings)
 
 
-def _load(directory: Path | str, settings: SamplerSettings) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            str(directory), dtype=getattr(torch, settings.dtype)
-        )
-    except (OSError, ValueError) as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        raise PolicyError(f"{directory} can't be loaded for sampling: {first}") from error
-    return model.to(settings.device).eval().requires_grad_(False)
+def _load(model: Path | str, settings: SamplerSettings) -> Any:
+    return load_base(model, settings.dtype, settings.device).requires_grad_(False)
 
 
 class _Adapters:
@@ -129,7 +119,12 @@ class _Checkpoints:
         self._models: dict[int, Any] = {0: model}
 
     def add(self, version: int, weights: Path) -> None:
-        self._models[version] = _load(weights, self._settings)
+        try:
+            self._models[version] = _load(weights, self._settings)
+        except PolicyError as error:
+            raise PolicyError(
+                f"version {version} of the weights can't be loaded: {error}"
+            ) from error
 
     def drop(self, version: int) -> None:
         self._models.pop(version, None)
