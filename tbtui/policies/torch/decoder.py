@@ -51,6 +51,8 @@ class Decoder:
         self._stop_ids = frozenset(settings.stop_ids)
         self._waiting: deque[Row] = deque()
         self._prefixes = Prefixes(_prefix_bytes(self._device))
+        self._number = 0
+        """Of the published weights in `Versions`."""
         self._batches: list[Batch] = []
         """The last one's version is the published one; those before it are run down."""
         try:
@@ -87,9 +89,8 @@ class Decoder:
         Raises:
             PolicyError: they can't be read; all is as it was.
         """
-        if any(batch.version == version for batch in self._batches) and version:
-            raise PolicyError(f"sampling: version {version} is published already")
-        self._versions.add(version, weights)
+        self._number += 1
+        self._versions.add(self._number, weights)
         self._batches.append(self._batch(version))
         self._prefixes.clear()
         self._drop_unused()
@@ -135,13 +136,13 @@ class Decoder:
                 later.append(row)
                 self._make_room(batch)
                 break
-            row.version = batch.version
+            row.weights = batch.weights
         self._waiting.extendleft(reversed(later))
 
     def _batch_for(self, row: Row) -> Batch:
         """That of the version it began with, or of the published one."""
         return next(
-            (batch for batch in self._batches if batch.version == row.version), self._batches[-1]
+            (batch for batch in self._batches if batch.weights == row.weights), self._batches[-1]
         )
 
     def _let_go(self, batch: Batch, row: Row) -> None:
@@ -174,18 +175,16 @@ class Decoder:
             torch.cuda.empty_cache()
 
     def _drop_unused(self) -> None:
-        published = self._batches[-1]
-        wanted = {row.version for row in self._waiting}
+        wanted = {row.weights for row in self._waiting}
         for batch in self._batches[:-1]:
-            if not batch.rows and batch.version not in wanted:
+            if not batch.rows and batch.weights not in wanted:
                 self._batches.remove(batch)
-                if batch.version != published.version:
-                    self._versions.drop(batch.version)
+                self._versions.drop(batch.weights)
 
     def _batch(self, version: int) -> Batch:
         return Batch(
-            version, self._versions.forward(version), self._versions.config, self._dtype,
-            self._device, self._stop_ids,
+            version, self._number, self._versions.forward(self._number), self._versions.config,
+            self._dtype, self._device, self._stop_ids,
         )  # fmt: skip
 
 

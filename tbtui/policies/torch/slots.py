@@ -110,7 +110,7 @@ class Slots(Cache):
         )
 
     def put(self, slot: int, prefix: Prefix, columns: int) -> None:
-        """Fill the slot's first columns from a prefix, taken from this cache, of as many or more."""
+        """Fill the slot's first columns from a prefix of as many or more, which this cache had."""
         for all_states, parts in ((self._keys, prefix.keys), (self._values, prefix.values)):
             for states, part in zip(all_states, parts, strict=True):
                 states[slot, :, :columns] = part[:, :columns]
