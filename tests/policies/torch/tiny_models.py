@@ -50,7 +50,9 @@ def make(architecture: str, directory: Path, seed: int = 0) -> Path:
                 **_COMMON,
                 sliding_window=8,
                 query_pre_attn_scalar=8,
-                layer_types=[("full" if layer == 2 else "sliding") + "_attention" for layer in range(4)],
+                layer_types=[
+                    ("full" if layer == 2 else "sliding") + "_attention" for layer in range(4)
+                ],
             )
             model = Gemma3ForCausalLM(config)
     model.save_pretrained(directory)
