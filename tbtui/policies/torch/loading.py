@@ -193,8 +193,11 @@ def context_of(config: Any, asked: int | None, model: Path | str) -> int:
 
 def quiet_libraries() -> None:
     """Keep the libraries' advice out of the run's log; errors stay."""
+    from transformers.utils.logging import disable_progress_bar
+
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.getLogger("transformers").setLevel(logging.ERROR)
+    disable_progress_bar()
 
 
 def _source(model: Path | str) -> str:
