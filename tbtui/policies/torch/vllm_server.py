@@ -20,7 +20,6 @@ from typing import IO
 from tbtui.ipc import Channel, exit_words, spawn, wait_for_exit
 from tbtui.policies.base import PolicyError, PolicyLostError, PolicyRefusedError
 from tbtui.policies.torch.sampling import SamplerSettings
-from tbtui.policies.torch.vllm_supervisor import ServerEnded
 from tbtui.terminal import one_line
 
 _MODULE = "tbtui.policies.torch.vllm_supervisor"
@@ -38,6 +37,15 @@ _EXIT_SEC = 8.0
 _TELLING = re.compile(r"error|not supported|no module|exception|out of memory|killed", re.I)
 _LINES_SAID = 2
 _LONGEST_REASON = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEnded:
+    """Supervisor to client, once: the server has ended by itself."""
+
+    status: int
+    """Below 0: by a signal."""
+    last_lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

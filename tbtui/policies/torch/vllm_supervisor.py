@@ -14,22 +14,13 @@ import os
 import signal
 import sys
 from collections import deque
-from dataclasses import dataclass
 
 from tbtui.ipc import Channel, ChannelClosedError, parent_socket
+from tbtui.policies.torch.vllm_server import ServerEnded
 
 _LINES_KEPT = 20
 _STOP_SEC = 5.0
 _LONGEST_LINE = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ServerEnded:
-    """Supervisor to client, once: the server has ended by itself."""
-
-    status: int
-    """Below 0: by a signal."""
-    last_lines: tuple[str, ...]
 
 
 async def _main(arguments: list[str]) -> None:
