@@ -48,8 +48,8 @@ class Row:
     """Tokens that are in the cache."""
     cached: int = 0
     """Tokens of the prompt that need not be computed."""
-    version: int | None = None
-    """Of the weights; None: it has not joined yet."""
+    weights: int | None = None
+    """Their number in `Versions`; None: it has not joined yet."""
 
     @classmethod
     def of(cls, number: int, request: SampleRequest) -> Row:
@@ -75,24 +75,26 @@ class Batch:
     """Rows of one version of the weights, and their cache. Used in `torch.inference_mode()`."""
 
     def __init__(
-        self, version: int, forward: Forward, config: Any, dtype: torch.dtype, device: torch.device,
-        stop_ids: frozenset[int],
+        self, version: int, weights: int, forward: Forward, config: Any, dtype: torch.dtype,
+        device: torch.device, stop_ids: frozenset[int],
     ) -> None:  # fmt: skip
         """
         Args:
-            forward: computes with this version.
+            weights: their number in `Versions`.
+            forward: computes with them.
             config: the model's.
 
         Raises:
             ValueError: the model has layers that can't be computed in this way.
         """
         self.version = version
+        self.weights = weights
         self._forward = forward
         self._dtype = dtype
         self._device = device
         self._stop_ids = stop_ids
         self._masks = Masks(config)
-        self._cache = Slots(config.num_hidden_layers)
+        self._cache = Slots()
         self.rows: list[Row] = []
         """By slot."""
         self._decoding = 0

@@ -51,6 +51,8 @@ class Decoder:
         self._stop_ids = frozenset(settings.stop_ids)
         self._waiting: deque[Row] = deque()
         self._prefixes = Prefixes(_prefix_bytes(self._device))
+        self._number = 0
+        """Of the published weights in `Versions`."""
         self._batches: list[Batch] = []
         """The last one's version is the published one; those before it are run down."""
         try:
@@ -73,13 +75,13 @@ class Decoder:
     def submit(self, row: Row) -> None:
         self._waiting.append(row)
 
-    @torch.inference_mode()
     def cancel(self, number: int) -> None:
         """Nobody waits for this completion any more."""
         self._waiting = deque(row for row in self._waiting if row.number != number)
-        for batch in self._batches:
-            for row in [each for each in batch.rows if each.number == number]:
-                self._let_go(batch, row)
+        with torch.inference_mode():
+            for batch in self._batches:
+                for row in [each for each in batch.rows if each.number == number]:
+                    self._let_go(batch, row)
 
     def publish(self, version: int, weights: Path) -> None:
         """What joins from now on is drawn with these weights.
@@ -87,20 +89,19 @@ class Decoder:
         Raises:
             PolicyError: they can't be read; all is as it was.
         """
-        if any(batch.version == version for batch in self._batches) and version:
-            raise PolicyError(f"sampling: version {version} is published already")
-        self._versions.add(version, weights)
+        self._number += 1
+        self._versions.add(self._number, weights)
         self._batches.append(self._batch(version))
         self._prefixes.clear()
         self._drop_unused()
 
-    @torch.inference_mode()
     def step(self) -> None:
         """Compute one token of each row, or a chunk of its prompt."""
-        self._admit()
-        for batch in tuple(self._batches):
-            for advance in (batch.decode, batch.prefill):
-                self._advance(batch, advance)
+        with torch.inference_mode():
+            self._admit()
+            for batch in tuple(self._batches):
+                for advance in (batch.decode, batch.prefill):
+                    self._advance(batch, advance)
         self._drop_unused()
 
     def _advance(self, batch: Batch, advance: Callable[[], list[tuple[Row, StopReason]]]) -> None:
@@ -135,13 +136,13 @@ class Decoder:
                 later.append(row)
                 self._make_room(batch)
                 break
-            row.version = batch.version
+            row.weights = batch.weights
         self._waiting.extendleft(reversed(later))
 
     def _batch_for(self, row: Row) -> Batch:
         """That of the version it began with, or of the published one."""
         return next(
-            (batch for batch in self._batches if batch.version == row.version), self._batches[-1]
+            (batch for batch in self._batches if batch.weights == row.weights), self._batches[-1]
         )
 
     def _let_go(self, batch: Batch, row: Row) -> None:
@@ -174,18 +175,16 @@ class Decoder:
             torch.cuda.empty_cache()
 
     def _drop_unused(self) -> None:
-        published = self._batches[-1]
-        wanted = {row.version for row in self._waiting}
+        wanted = {row.weights for row in self._waiting}
         for batch in self._batches[:-1]:
-            if not batch.rows and batch.version not in wanted:
+            if not batch.rows and batch.weights not in wanted:
                 self._batches.remove(batch)
-                if batch.version != published.version:
-                    self._versions.drop(batch.version)
+                self._versions.drop(batch.weights)
 
     def _batch(self, version: int) -> Batch:
         return Batch(
-            version, self._versions.forward(version), self._versions.config, self._dtype,
-            self._device, self._stop_ids,
+            version, self._number, self._versions.forward(self._number), self._versions.config,
+            self._dtype, self._device, self._stop_ids,
         )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from tbtui.ipc import Channel, ChannelClosedError, parent_socket
 from tbtui.policies.base import PolicyError, Sample
 from tbtui.policies.torch.batch import Row
 from tbtui.policies.torch.decoder import Decoder
+from tbtui.policies.torch.loading import quiet_libraries
 from tbtui.policies.torch.sampler_messages import (
     Begin,
     Cancel,
@@ -81,6 +82,7 @@ def _compute(settings: SamplerSettings, orders: queue.SimpleQueue[ToProcess], sa
         else:
             say(Done(number, result))
 
+    quiet_libraries()
     try:
         try:
             decoder = Decoder(load_versions(settings), settings, answered)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from tbtui.policies.base import Sample, SampleRequest
+from tbtui.policies.torch.loading import Dtype
 from tbtui.server_status import ServerStatus
-
-Dtype = Literal["float32", "bfloat16", "float16"]
-"""The numbers that a model computes in, under torch's names."""
 
 
 @dataclass(frozen=True, slots=True)

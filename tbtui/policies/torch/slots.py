@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 _ROOM_STEP = 256
 """Columns are added so many at a time, or a quarter more than there are."""
@@ -44,113 +44,89 @@ class Place:
     first: bool
 
 
-class _SlotLayer(CacheLayerMixin):
-    """One layer: keys and values [slots, heads, columns, head size]."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
-
-    def __init__(self, owner: Slots) -> None:
-        super().__init__()
-        self._owner = owner
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        # Zeros: a masked column's value is multiplied by 0, and must be finite.
-        shape = (self._owner.slots, key_states.shape[1], self._owner.columns)
-        self.keys = key_states.new_zeros((*shape, key_states.shape[3]))
-        self.values = value_states.new_zeros((*shape, value_states.shape[3]))
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        place = self._owner.place
-        rows = place.rows[:, None]
-        self.keys[rows, :, place.columns] = key_states.transpose(1, 2)
-        self.values[rows, :, place.columns] = value_states.transpose(1, 2)
-        if place.first:
-            count = len(place.rows)
-            return self.keys[:count, :, : place.width], self.values[:count, :, : place.width]
-        return (
-            self.keys[:, :, : place.width][place.rows],
-            self.values[:, :, : place.width][place.rows],
-        )
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._owner.place.width, 0
-
-    def get_seq_length(self) -> int:
-        return self._owner.place.width
-
-    def get_max_length(self) -> int:
-        return -1
-
-
 class Slots(Cache):
-    """The cache that a model's forward is given; `place` is set before each."""
+    """The cache that a model's forward is given; `place` is set before each.
 
-    layers: list[_SlotLayer]
+    Per layer, keys and values are [slots, heads, columns, head size].
+    """
+
     place: Place
 
-    def __init__(self, layers: int) -> None:
-        self.slots = 0
-        self.columns = 0
-        super().__init__(layers=[_SlotLayer(self) for _ in range(layers)])
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self._slots = 0
+        self._columns = 0
+        self._keys: list[torch.Tensor] = []
+        self._values: list[torch.Tensor] = []
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int,
+        *args: Any, **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Add a layer's new keys and values; returns all that the queries may see."""
+        place = self.place
+        if layer_idx == len(self._keys):
+            self._add_layer(key_states, value_states)
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        rows = place.rows[:, None]
+        keys[rows, :, place.columns] = key_states.transpose(1, 2)
+        values[rows, :, place.columns] = value_states.transpose(1, 2)
+        keys, values = keys[:, :, : place.width], values[:, :, : place.width]
+        if place.first:
+            return keys[: len(place.rows)], values[: len(place.rows)]
+        return keys[place.rows], values[place.rows]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.place.width
 
     def reserve(self, slots: int, columns: int) -> None:
         """Make room for so many; what is there stays. Out of memory, it can be asked for again."""
-        if columns > self.columns:
-            wanted = max(columns, self.columns + self.columns // 4)
+        if columns > self._columns:
+            wanted = max(columns, self._columns + self._columns // 4)
             columns = -(-wanted // _ROOM_STEP) * _ROOM_STEP
-        slots, columns = max(slots, self.slots), max(columns, self.columns)
+        slots, columns = max(slots, self._slots), max(columns, self._columns)
         # One tensor at a time: all of them would be twice the memory.
-        for layer in self.layers:
-            if layer.is_initialized:
-                layer.keys = _grown(layer.keys, slots, columns)
-                layer.values = _grown(layer.values, slots, columns)
-        self.slots, self.columns = slots, columns
+        for states in (self._keys, self._values):
+            for layer, old in enumerate(states):
+                if old.shape[0] < slots or old.shape[2] < columns:
+                    states[layer] = old.new_zeros((slots, old.shape[1], columns, old.shape[3]))
+                    states[layer][: old.shape[0], :, : old.shape[2]] = old
+        self._slots, self._columns = slots, columns
 
     def swap(self, one: int, other: int, columns: int) -> None:
         """Exchange what two slots have in their first columns."""
         if one == other:
             return
-        for layer in self.layers:
-            if layer.is_initialized:
-                for states in (layer.keys, layer.values):
-                    kept = states[one, :, :columns].clone()
-                    states[one, :, :columns] = states[other, :, :columns]
-                    states[other, :, :columns] = kept
+        for states in (*self._keys, *self._values):
+            kept = states[one, :, :columns].clone()
+            states[one, :, :columns] = states[other, :, :columns]
+            states[other, :, :columns] = kept
 
     def take(self, slot: int, columns: int) -> Prefix:
         """A copy of the slot's first columns."""
         return Prefix(
-            tuple(layer.keys[slot, :, :columns].clone() for layer in self.layers),
-            tuple(layer.values[slot, :, :columns].clone() for layer in self.layers),
+            tuple(keys[slot, :, :columns].clone() for keys in self._keys),
+            tuple(values[slot, :, :columns].clone() for values in self._values),
         )
 
     def put(self, slot: int, prefix: Prefix, columns: int) -> None:
-        """Fill the slot's first columns from a prefix that has as many or more."""
-        for layer, keys, values in zip(self.layers, prefix.keys, prefix.values, strict=True):
-            if not layer.is_initialized:
-                layer.lazy_initialization(keys[None], values[None])
-            layer.keys[slot, :, :columns] = keys[:, :columns]
-            layer.values[slot, :, :columns] = values[:, :columns]
+        """Fill the slot's first columns from a prefix of as many or more, which this cache had."""
+        for all_states, parts in ((self._keys, prefix.keys), (self._values, prefix.values)):
+            for states, part in zip(all_states, parts, strict=True):
+                states[slot, :, :columns] = part[:, :columns]
 
     def copy(self, source: int, slot: int, columns: int) -> None:
         """Fill the slot's first columns from another slot's."""
-        for layer in self.layers:
-            layer.keys[slot, :, :columns] = layer.keys[source, :, :columns]
-            layer.values[slot, :, :columns] = layer.values[source, :, :columns]
+        for states in (*self._keys, *self._values):
+            states[slot, :, :columns] = states[source, :, :columns]
 
-
-def _grown(old: torch.Tensor, slots: int, columns: int) -> torch.Tensor:
-    if old.shape[0] >= slots and old.shape[2] >= columns:
-        return old
-    new = old.new_zeros((slots, old.shape[1], columns, old.shape[3]))
-    new[: old.shape[0], :, : old.shape[2]] = old
-    return new
+    def _add_layer(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Room for a layer whose states look like these, [*, heads, *, head size]."""
+        # Zeros: a masked column's value is multiplied by 0, and must be finite.
+        for states, like in ((self._keys, keys), (self._values, values)):
+            states.append(
+                like.new_zeros((self._slots, like.shape[1], self._columns, like.shape[3]))
+            )
 
 
 class Masks:
@@ -161,9 +137,9 @@ class Masks:
         Raises:
             ValueError: the model has layers that are no attention to earlier tokens.
         """
-        types = set(getattr(config, "layer_types", None) or ())
+        types: set[str] = set(getattr(config, "layer_types", None) or ())
         unknown = types - {"full_attention", "sliding_attention"}
-        if unknown or getattr(config, "num_kv_shared_layers", 0):
+        if unknown or getattr(config, "num_kv_shared_layers", None):
             what = ", ".join(sorted(unknown)) or "layers that share keys and values"
             raise ValueError(f"the model has {what}")
         self._by_type = "sliding_attention" in types

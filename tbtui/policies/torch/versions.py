@@ -8,56 +8,47 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from tbtui.policies.base import PolicyError
 from tbtui.policies.torch.batch import Forward
+from tbtui.policies.torch.loading import load_base
 from tbtui.policies.torch.sampling import SamplerSettings
 
 
 class Versions(Protocol):
-    """Weights by version; 0 are those that the model comes with."""
+    """Weights by a number of their own, as a version may be published anew; 0 are those that the
+    model comes with."""
 
     config: Any
     """The model's, as transformers defines it."""
 
-    def add(self, version: int, weights: Path) -> None:
-        """Read a version.
+    def add(self, number: int, weights: Path) -> None:
+        """Read some.
 
         Raises:
             PolicyError: the directory doesn't have what it must.
         """
         ...
 
-    def drop(self, version: int) -> None:
-        """Free a version that nothing is drawn with any more."""
+    def drop(self, number: int) -> None:
+        """Free what nothing is drawn with any more."""
         ...
 
-    def forward(self, version: int) -> Forward:
-        """Computes with a version."""
+    def forward(self, number: int) -> Forward:
+        """Computes with them."""
         ...
 
 
 def load_versions(settings: SamplerSettings) -> Versions:
     """
     Raises:
-        PolicyError: there is no such model, or it is none that text can be drawn from.
+        PolicyRefusedError: there is no such model, or it is none that text can be drawn from.
     """
     model = _load(settings.model, settings)
     return _Adapters(model) if settings.lora_rank else _Checkpoints(model, settings)
 
 
-def _load(directory: Path | str, settings: SamplerSettings) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            str(directory), dtype=getattr(torch, settings.dtype)
-        )
-    except (OSError, ValueError) as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        raise PolicyError(f"{directory} can't be loaded for sampling: {first}") from error
-    return model.to(settings.device).eval().requires_grad_(False)
+def _load(model: Path | str, settings: SamplerSettings) -> Any:
+    return load_base(model, settings.dtype, settings.device).requires_grad_(False)
 
 
 class _Adapters:
@@ -73,50 +64,46 @@ class _Adapters:
         self._peft: Any = None
         self._active: int | None = None
 
-    def add(self, version: int, weights: Path) -> None:
+    def add(self, number: int, weights: Path) -> None:
         from peft import PeftModel
 
-        name = str(version)
+        name = str(number)
         try:
             if self._peft is None:
                 self._peft = PeftModel.from_pretrained(self._base, str(weights), adapter_name=name)
             else:
-                if name in self._peft.peft_config:
-                    self.drop(version)
                 self._peft.load_adapter(str(weights), adapter_name=name)
         except (OSError, ValueError, RuntimeError) as error:
             first = (str(error).strip().splitlines() or [""])[0]
-            raise PolicyError(
-                f"version {version} of the adapter can't be loaded: {first}"
-            ) from error
+            raise PolicyError(f"the adapter in {weights} can't be loaded: {first}") from error
         self._peft.eval().requires_grad_(False)
         self._active = None
 
-    def drop(self, version: int) -> None:
-        if self._peft is not None and str(version) in self._peft.peft_config:
-            self._peft.delete_adapter(str(version))
+    def drop(self, number: int) -> None:
+        if self._peft is not None and str(number) in self._peft.peft_config:
+            self._peft.delete_adapter(str(number))
             self._active = None
 
-    def forward(self, version: int) -> Forward:
+    def forward(self, number: int) -> Forward:
         def computed(**inputs: Any) -> Any:
             # The model itself, into which PEFT has put its layers: its wrapper's forward is for
             # training.
-            with self._chosen(version):
+            with self._chosen(number):
                 return self._base(**inputs)
 
         return computed
 
     @contextlib.contextmanager
-    def _chosen(self, version: int) -> Iterator[None]:
+    def _chosen(self, number: int) -> Iterator[None]:
         if self._peft is None:
             yield
-        elif str(version) not in self._peft.peft_config:
+        elif str(number) not in self._peft.peft_config:
             with self._peft.disable_adapter():
                 yield
         else:
-            if self._active != version:
-                self._peft.set_adapter(str(version), inference_mode=True)
-                self._active = version
+            if self._active != number:
+                self._peft.set_adapter(str(number), inference_mode=True)
+                self._active = number
             yield
 
 
@@ -128,12 +115,15 @@ class _Checkpoints:
         self._settings = settings
         self._models: dict[int, Any] = {0: model}
 
-    def add(self, version: int, weights: Path) -> None:
-        self._models[version] = _load(weights, self._settings)
+    def add(self, number: int, weights: Path) -> None:
+        try:
+            self._models[number] = _load(weights, self._settings)
+        except PolicyError as error:
+            raise PolicyError(f"the weights in {weights} can't be loaded: {error}") from error
 
-    def drop(self, version: int) -> None:
-        self._models.pop(version, None)
+    def drop(self, number: int) -> None:
+        self._models.pop(number, None)
 
-    def forward(self, version: int) -> Forward:
-        forward: Forward = self._models[version]
+    def forward(self, number: int) -> Forward:
+        forward: Forward = self._models[number]
         return forward

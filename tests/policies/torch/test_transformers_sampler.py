@@ -67,6 +67,11 @@ async def sampler(settings: SamplerSettings) -> AsyncIterator[TransformersSample
         await engine.close()
 
 
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
 def requests(count: int, shared: int = 40) -> list[SampleRequest]:
     """Of many lengths and temperatures; prompts that share a beginning."""
     rng = np.random.default_rng(7)
@@ -156,6 +161,10 @@ async def test_what_has_begun_is_finished_with_its_version(model: Model, tmp_pat
     asked = [replace(request, max_tokens=100) for request in requests(9, shared=20)]
     async with sampler(endless) as engine:
         tasks: list[asyncio.Task[Sample]] = []
+
+        async def joined() -> None:
+            await until(lambda: engine.running() == len(tasks))
+
         for version in (0, 1, 2):
             if version:
                 published = tmp_path / f"published-{version}"
@@ -164,8 +173,7 @@ async def test_what_has_begun_is_finished_with_its_version(model: Model, tmp_pat
                 shutil.rmtree(published)
             some = asked[3 * version : 3 * version + 3]
             tasks += [asyncio.create_task(engine.sample(request)) for request in some]
-            while engine.running() < 3 * (version + 1) and not any(each.done() for each in tasks):
-                await asyncio.sleep(0.001)
+            await joined()
         drawn = await asyncio.gather(*tasks)
     assert [sample.weights_version for sample in drawn] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     for sample, request in zip(drawn, asked, strict=True):
@@ -180,8 +188,7 @@ async def test_whole_checkpoints_are_published_without_adapters(
     request = requests(1)[0]
     async with sampler(settings(directory, rank=0)) as engine:
         under_way = asyncio.create_task(engine.sample(replace(request, max_tokens=80)))
-        while not engine.running():
-            await asyncio.sleep(0.001)
+        await until(engine.running)
         await engine.publish(7, trained)
         before, after = await under_way, await engine.sample(request)
         with pytest.raises(PolicyError, match="can't be loaded"):
@@ -231,8 +238,7 @@ async def test_a_killed_process_is_a_lost_policy(model: Model) -> None:
     await engine.start()
     try:
         under_way = asyncio.create_task(engine.sample(SampleRequest((5,), 150, 1.0, 0)))
-        while not engine.running():
-            await asyncio.sleep(0.001)
+        await until(engine.running)
         assert engine.pid is not None
         os.kill(engine.pid, signal.SIGKILL)
         with pytest.raises(PolicyLostError, match=r"killed by SIGKILL \(out of memory\?\)"):
@@ -247,8 +253,7 @@ async def test_close_fails_what_is_in_flight(model: Model) -> None:
     engine = TransformersSampler(replace(settings(model("llama")), stop_ids=()))
     await engine.start()
     under_way = asyncio.create_task(engine.sample(SampleRequest((5,), 150, 1.0, 0)))
-    while not engine.running():
-        await asyncio.sleep(0.001)
+    await until(engine.running)
     await engine.close()
     with pytest.raises(PolicyError, match="closed"):
         await under_way
