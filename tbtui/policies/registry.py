@@ -39,7 +39,7 @@ def policy_problems(config: RunConfig) -> Iterator[Problem]:
     for name, backend in POLICIES.items():
         if name != config.policy and backend.address is not None:
             setting, server = backend.address
-            if setting in config.given:
+            if setting in config.given and setting != POLICIES[config.policy].takes_address:
                 yield error(
                     f"{setting}: policy={config.policy} asks no {server} server; leave it out, or"
                     f" give policy={name}"

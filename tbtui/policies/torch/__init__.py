@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies import Backend, off_policy_temperature
+from tbtui.policies import Backend, lost_password, off_policy_temperature
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -48,6 +48,7 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
             gradient_checkpointing=config.gradient_checkpointing,
             sampler=config.sampler,
             vllm_devices=config.vllm_devices,
+            vllm_base_url=config.vllm_base_url,
             max_rows=config.n_parallel_envs,
             seed=config.seed,
             context_limit=config.context_limit,
@@ -76,7 +77,8 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
     if config.lora_rank == 0:
         for name in sorted({"lora_alpha", "lora_targets"} & config.given):
             yield error(f"{name}: lora_rank=0 trains all weights, without an adapter; leave it out")
+    yield from lost_password(config)
     yield from off_policy_temperature(config, "a model trained here")
 
 
-BACKEND = Backend(_make, _problems)
+BACKEND = Backend(_make, _problems, takes_address="vllm_base_url")

@@ -31,6 +31,8 @@ class Header:
     """What is known of a checkpoint beside its tensors."""
 
     model_name: str
+    architecture: str
+    """The name of transformers' class."""
     lora_rank: int
     lora_alpha: float
     weights_version: int

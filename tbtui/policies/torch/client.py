@@ -49,9 +49,10 @@ from tbtui.policies.torch.messages import (
     Scored,
     Weights,
 )
-from tbtui.policies.torch.sampler_client import TransformersSampler
+from tbtui.policies.torch.sampler_choice import make_sampler
 from tbtui.policies.torch.sampling import SamplerSettings, SamplingEngine
 from tbtui.policies.torch.settings import TorchSettings, TrainerSettings
+from tbtui.policies.torch.vllm_sampler import VllmSettings
 from tbtui.policies.work import Startable, Work, fitted, unless_closed
 
 _MODULE = "tbtui.policies.torch.trainer_process"
@@ -92,13 +93,19 @@ class TorchPolicy(Startable[ChatRenderer]):
                 f" {loaded.vocab_size}; give the model's own tokenizer"
             )
         self._weights = Path(tempfile.mkdtemp(prefix="tbtui-weights-"))
-        self._sampler = sampler = _make_sampler(settings, loaded, renderer.stop_ids, self._log)
+        sampler, chosen = make_sampler(
+            settings.sampler,
+            _sampler_settings(settings, loaded, renderer.stop_ids),
+            VllmSettings(settings.vllm_base_url, devices=settings.vllm_devices),
+            self._log,
+        )
+        self._sampler = sampler
         await sampler.start()
         self._renderer = renderer
         self._info = dataclasses.replace(
             loaded.info,
             tokenizer=renderer.digest,
-            notes=(*renderer.notes, *loaded.info.notes, *sampler.notes),
+            notes=(*renderer.notes, *chosen, *sampler.notes),
         )
         await self.publish()
 
@@ -204,10 +211,10 @@ def _as_json(settings: TorchSettings) -> str:
     return msgspec.json.encode(TrainerSettings(**values)).decode()
 
 
-def _make_sampler(
-    settings: TorchSettings, loaded: Loaded, stop_ids: tuple[int, ...], log: IO[bytes] | None
-) -> SamplingEngine:
-    chosen = SamplerSettings(
+def _sampler_settings(
+    settings: TorchSettings, loaded: Loaded, stop_ids: tuple[int, ...]
+) -> SamplerSettings:
+    return SamplerSettings(
         model=settings.model_name,
         dtype=loaded.dtype,
         device=loaded.device,
@@ -217,4 +224,3 @@ def _make_sampler(
         lora_rank=settings.lora_rank,
         stop_ids=stop_ids,
     )
-    return TransformersSampler(chosen, log)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -193,11 +194,13 @@ def context_of(config: Any, asked: int | None, model: Path | str) -> int:
 
 def quiet_libraries() -> None:
     """Keep the libraries' advice out of the run's log; errors stay."""
-    from transformers.utils.logging import disable_progress_bar
+    from transformers.utils import logging as library_logging
 
+    library: Any = library_logging  # it has no types
+    library.disable_progress_bar()
+    warnings.simplefilter("ignore", FutureWarning)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    disable_progress_bar()
 
 
 def _source(model: Path | str) -> str:

@@ -39,6 +39,8 @@ class TorchSettings(TrainerSettings):
 
     sampler: Literal["auto", "transformers", "vllm"] = "auto"
     vllm_devices: tuple[str, ...] = ()
+    vllm_base_url: str | None = None
+    """A vLLM server that runs already; None: tbtui starts one where it needs one."""
     max_rows: int = 16
     """Most completions that are computed at once."""
     tokenizer: str | None = None

@@ -212,6 +212,7 @@ class Trainer:
         settings = self._settings
         header = Header(
             model_name=settings.model_name,
+            architecture=type(self._causal).__name__,
             lora_rank=settings.lora_rank,
             lora_alpha=settings.lora_alpha,
             weights_version=self._version,
@@ -245,7 +246,7 @@ class Trainer:
             for name, tensor in tensors.items()
             if name.startswith("weight/")
         }
-        if expected != found:
+        if expected != found or header.architecture != type(self._causal).__name__:
             raise PolicyError(
                 f"{directory} is of another model or adapter ({header.model_name}); it can't be"
                 f" loaded into {settings.model_name}"

@@ -54,6 +54,7 @@ HONOURED = frozenset(
         "thinking",
         "tokenizer",
         "train_device",
+        "vllm_base_url",
         "vllm_devices",
     }
 )
