@@ -34,7 +34,8 @@ _READY_SEC = 1800.0
 """Compiling a large model for the first time takes long."""
 _BETWEEN_LOOKS_SEC = 0.25
 _EXIT_SEC = 8.0
-_TELLING = re.compile(r"error|not supported|no module|exception|out of memory|killed", re.I)
+_TELLING = re.compile(r"\b(?:\w*Error|\w*Exception|[Vv]alue error)[:,] ")
+"""Of an exception's last line, and of what pydantic says is wrong."""
 _LINES_SAID = 2
 _LONGEST_REASON = 400
 

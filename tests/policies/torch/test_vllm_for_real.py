@@ -95,11 +95,12 @@ async def test_adapters_are_published_while_completions_are_under_way(
 
 
 async def test_a_killed_server_is_a_lost_policy(model: Path, tmp_path: Path) -> None:
-    engine = VllmSampler(settings(model), VllmSettings(home=HOME))
+    endless = replace(settings(model), stop_ids=())
+    engine = VllmSampler(endless, VllmSettings(home=HOME))
     try:
         await engine.start()
-        endless = replace(SampleRequest((70,) * 9, 1000, 1.0, 0))
-        under_way = [asyncio.create_task(engine.sample(endless)) for _ in range(8)]
+        request = SampleRequest((70,) * 9, 1000, 1.0, 0)
+        under_way = [asyncio.create_task(engine.sample(request)) for _ in range(8)]
         await asyncio.sleep(0.2)
         assert engine.pid is not None
         for child in psutil.Process(engine.pid).children():
