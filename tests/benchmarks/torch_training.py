@@ -1,7 +1,8 @@
 """Training tokens a second against a plain PEFT loop, and the memory that chunks save.
 
     uv run --extra torch python -m tests.benchmarks.torch_training speed
-    uv run --extra torch python -m tests.benchmarks.torch_training memory
+    uv run --extra torch python -m tests.benchmarks.torch_training memory --tokens 3000 \\
+        --vocabulary 152000
 
 `speed`: trials of 20 turns, each turn a prompt that extends the one before. The plain loop trains a
 datum for each turn, whole logits at once, as most scripts around PEFT do; ours one segment for each

@@ -75,8 +75,9 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
             " such as Qwen/Qwen3-0.6B"
         )
     if config.lora_rank == 0:
-        for name in sorted({"lora_alpha", "lora_targets"} & config.given):
-            yield error(f"{name}: lora_rank=0 trains all weights, without an adapter; leave it out")
+        for name, default in (("lora_alpha", 32.0), ("lora_targets", ())):
+            if getattr(config, name) != default:
+                yield error(f"{name}: lora_rank=0 trains all weights, no adapter; leave it out")
     yield from lost_password(config)
     yield from off_policy_temperature(config, "a model trained here")
 

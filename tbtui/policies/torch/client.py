@@ -73,6 +73,8 @@ class TorchPolicy(Startable[ChatRenderer]):
         self._weights: Path | None = None
         """Directory of the directories that samplers read."""
         self._publishing = asyncio.Lock()
+        self._unread: Published | None = None
+        """What the sampler has not read yet: it is tried again where that failed."""
         self._unanswered: set[asyncio.Task[Sample]] = set()
         self._work = Work()
 
@@ -150,13 +152,16 @@ class TorchPolicy(Startable[ChatRenderer]):
             raise PolicyError(_CLOSED)
         published = await self._call(Publish(root))
         assert isinstance(published, Published)
-        if published.directory is None:
-            return published.version
+        if published.directory is not None:
+            self._unread = published
         async with self._publishing:
-            if self._sampler is None:
-                raise PolicyError(_CLOSED)
-            await self._sampler.publish(published.version, published.directory)
-            await asyncio.to_thread(shutil.rmtree, published.directory, ignore_errors=True)
+            unread = self._unread
+            if unread is not None and unread.directory is not None:
+                if self._sampler is None:
+                    raise PolicyError(_CLOSED)
+                await self._sampler.publish(unread.version, unread.directory)
+                self._unread = None
+                await asyncio.to_thread(shutil.rmtree, unread.directory, ignore_errors=True)
         return published.version
 
     async def save(self, directory: Path) -> None:
@@ -208,7 +213,7 @@ class TorchPolicy(Startable[ChatRenderer]):
 def _as_json(settings: TorchSettings) -> str:
     names = [field.name for field in dataclasses.fields(TrainerSettings)]
     values = {name: getattr(settings, name) for name in names}
-    return msgspec.json.encode(TrainerSettings(**values)).decode()
+    return msgspec.json.encode(TrainerSettings(**values), enc_hook=str).decode()
 
 
 def _sampler_settings(

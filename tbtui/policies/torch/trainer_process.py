@@ -113,7 +113,9 @@ def _perform(trainer: Trainer, order: Order) -> Result:
 async def _main(arguments: list[str]) -> None:
     sock = parent_socket(arguments)
     channel: Channel[FromProcess[Loaded, Result], Call[Order]] = await Channel.over(sock)
-    settings = msgspec.json.decode(arguments[2], type=TrainerSettings)
+    settings = msgspec.json.decode(
+        arguments[2], type=TrainerSettings, dec_hook=lambda kind, text: kind(text)
+    )
     executor = ThreadPoolExecutor(1, "train")
     loading = asyncio.get_running_loop().run_in_executor(executor, _start, settings)
     try:

@@ -152,6 +152,10 @@ async def test_a_killed_trainer_is_a_lost_policy_and_a_new_one_goes_on(
         await train(policy, [datum])
         (found,) = await policy.score([datum], "trained")
         np.testing.assert_array_equal(found, expected)
+    async with policy_of(model, checkpoint=tmp_path / "kept") as policy:
+        begun = await policy.sample(request)
+        assert begun.weights_version == 0
+        np.testing.assert_allclose(begun.logprobs, again.logprobs, atol=1e-5)
 
 
 async def test_a_model_that_can_not_be_had_is_refused(tmp_path: Path) -> None:
@@ -185,6 +189,8 @@ def test_a_run_trains_and_is_resumed(model: Path, tmp_path: Path, rank: int) -> 
                   state=tmp_path / "state")  # fmt: skip
     assert again.returncode == 0, again.stdout[-2000:] + again.stderr[-2000:]
     assert "step    3/3" in again.stdout
+    evaluated = tbtui("eval", str(tmp_path / "a"), "--no-ui", state=tmp_path / "state")
+    assert evaluated.returncode == 0, evaluated.stdout[-2000:] + evaluated.stderr[-2000:]
 
 
 def test_a_model_that_can_not_be_had_ends_with_one_line(tmp_path: Path) -> None:
