@@ -7,6 +7,10 @@ The server is one that tbtui starts and supervises (`vllm_server.py`), in an env
 
 vLLM reads an adapter's directory again whenever it has put the adapter out of its memory, and its
 engine ends if the directory has gone: so each version is copied, and stays until it is unloaded.
+
+In vLLM 0.32's CPU build a completion without an adapter is given that of the last slot as soon as
+there is one there. So the first publication waits for those that were begun before it, and from
+then on nothing is drawn without an adapter.
 """
 
 from __future__ import annotations
@@ -94,6 +98,12 @@ class VllmSampler:
         self._loaded: list[_Published] = []
         self._drawn_with: Counter[_Published] = Counter()
         """Requests under way."""
+        self._open = asyncio.Event()
+        """Completions may begin."""
+        self._open.set()
+        self._idle = asyncio.Event()
+        """None is under way."""
+        self._idle.set()
         self._number = 0
         self._unanswered: set[asyncio.Task[Any]] = set()
         self._unloading: set[asyncio.Task[None]] = set()
@@ -141,9 +151,11 @@ class VllmSampler:
 
     async def sample(self, request: SampleRequest) -> Sample:
         asked = fitted(request, self._settings.context_limit)
+        await self._open.wait()
         used = self._published
         body = completion_body(used.name, asked, self._settings.stop_ids)
         self._drawn_with[used] += 1
+        self._idle.clear()
         try:
             with self._meter.request("sample"):
                 connection = self._connected()
@@ -151,6 +163,8 @@ class VllmSampler:
                 drawn = read_completion(content, asked)
         finally:
             self._drawn_with[used] -= 1
+            if not self._drawn_with.total():
+                self._idle.set()
             self._unload_unused()
         if drawn.cached_tokens is not None:
             self._meter.answered(len(asked.prompt_ids), drawn.cached_tokens)
@@ -171,6 +185,9 @@ class VllmSampler:
         doing = f"publishing version {version}"
         body = {"lora_name": name, "lora_path": str(copy)}
         try:
+            if self._published.directory is None:
+                self._open.clear()
+                await self._idle.wait()
             await self._unless_ended(connection.order("/v1/load_lora_adapter", body, doing))
         except PolicyRefusedError as error:
             if self._own is not None:
@@ -180,9 +197,12 @@ class VllmSampler:
                 f" --max-lora-rank {self._settings.lora_rank} or more and"
                 " VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
             ) from error
-        self._published = _Published(version, name, copy)
-        self._loaded.append(self._published)
-        self._unload_unused()
+        else:
+            self._published = _Published(version, name, copy)
+            self._loaded.append(self._published)
+            self._unload_unused()
+        finally:
+            self._open.set()
 
     async def sleep(self) -> None:
         """Give the GPU's memory back until `wake`; nothing may be under way. Nothing happens where
@@ -249,7 +269,8 @@ class VllmSampler:
         )  # fmt: skip
 
     async def _answer(self, connection: Connection, body: dict[str, Any]) -> Any:
-        answer = asyncio.create_task(connection.post(PATH, body, "sampling", patient=True))
+        request = connection.post(PATH, body, "sampling", patient=True)
+        answer = asyncio.create_task(request)
         self._unanswered.add(answer)
         self._count()
         try:

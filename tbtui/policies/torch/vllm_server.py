@@ -20,7 +20,6 @@ from typing import IO
 from tbtui.ipc import Channel, exit_words, spawn, wait_for_exit
 from tbtui.policies.base import PolicyError, PolicyLostError, PolicyRefusedError
 from tbtui.policies.torch.sampling import SamplerSettings
-from tbtui.policies.torch.vllm_supervisor import ServerEnded
 from tbtui.terminal import one_line
 
 _MODULE = "tbtui.policies.torch.vllm_supervisor"
@@ -35,9 +34,19 @@ _READY_SEC = 1800.0
 """Compiling a large model for the first time takes long."""
 _BETWEEN_LOOKS_SEC = 0.25
 _EXIT_SEC = 8.0
-_TELLING = re.compile(r"error|not supported|no module|exception|out of memory|killed", re.I)
+_TELLING = re.compile(r"\b(?:\w*Error|\w*Exception|[Vv]alue error)[:,] ")
+"""Of an exception's last line, and of what pydantic says is wrong."""
 _LINES_SAID = 2
 _LONGEST_REASON = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEnded:
+    """Supervisor to client, once: the server has ended by itself."""
+
+    status: int
+    """Below 0: by a signal."""
+    last_lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
