@@ -32,8 +32,8 @@ def require_torch() -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise PolicyRefusedError(
-            f"policy=torch: {error.name or error} can't be imported ({_first_line(error)}); install it"
-            " again: uv sync --extra torch"
+            f"policy=torch: {error.name or error} can't be imported ({_first_line(error)}); install"
+            " it again: uv sync --extra torch"
         ) from error
 
 
