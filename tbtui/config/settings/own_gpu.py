@@ -83,7 +83,7 @@ class OwnGpu(Model, frozen=True, kw_only=True):
         About(
             "What samples: transformers in a process of its own, or a vLLM server that tbtui"
             " starts",
-            "auto: vllm for an adapter on CUDA, else transformers",
+            "auto: vllm for an adapter on CUDA where uv can install it, else transformers",
             depends_on_policy=True,
         ),
         refused(_FOR_TORCH, "auto"),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tbtui.policies.base import PolicyRefusedError
-from tbtui.policies.torch import INSTALL
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +32,8 @@ def require_torch() -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise PolicyRefusedError(
-            f"policy=torch: {error.name or error} can't be imported; run it as {INSTALL}"
+            f"policy=torch: {error.name or error} can't be imported ({_first_line(error)}); install"
+            " it again: uv sync --extra torch"
         ) from error
 
 
