@@ -152,7 +152,7 @@ class SettingEntry:
 
     name: str
     heading: str
-    """Of the group that it stands in."""
+    """The heading of its group on the settings page."""
     meaning: str
     why: str
     """The reason for the default."""

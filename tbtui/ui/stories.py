@@ -20,7 +20,7 @@ _INSTRUCTION_BYTES = 40_000
 
 
 class Source(Protocol):
-    """The run that is told of: `LiveRun`."""
+    """The run whose stories are read: `LiveRun`."""
 
     rewound: int
 

@@ -121,7 +121,7 @@ class Ending:
             yield "server", self._kept_there()
 
     def _interval(self) -> str:
-        """Of the last pass rate, where the run has trained."""
+        """The last pass rate's 95% interval as ` (0.60 to 0.83)`; empty before any training."""
         last = self._last_event
         found = last.pass_at.get(1) if last is not None and self._step else None
         return "" if found is None else f" ({found.low:.2f} to {found.high:.2f})"

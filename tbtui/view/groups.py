@@ -99,7 +99,7 @@ class TrialGroup:
 
 
 def standard_deviation(rewards: Sequence[float]) -> float | None:
-    """Of all of them, not of a sample; None: there are fewer than two."""
+    """Population standard deviation of the rewards; None for fewer than two."""
     if len(rewards) < 2:
         return None
     mean = sum(rewards) / len(rewards)

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -25,7 +26,7 @@ from tests.ui.synthetic import START, Simulation
 
 pytestmark = pytest.mark.slow
 
-LARGE = {"groups": 16, "group_size": 16, "parallel": 64}
+LARGE: dict[str, Any] = {"groups": 16, "group_size": 16, "parallel": 64}
 SIZES = [(80, 24), (160, 45), (240, 70)]
 
 
@@ -289,7 +290,7 @@ async def test_sixty_four_groups_scroll_and_the_cursor_stays_in_sight(tmp_path: 
 
 
 async def test_the_row_under_the_cursor_stays_where_it_is(tmp_path: Path) -> None:
-    simulation = Simulation(RunDirectory.create(tmp_path / "run"), **LARGE)  # type: ignore[arg-type]
+    simulation = Simulation(RunDirectory.create(tmp_path / "run"), **LARGE)
     simulation.advance(START + 22.0)
     host = SimulatedHost(simulation)
     app = TbtuiApp(host, live=False, clock=lambda: simulation.now)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.app import App
 
 from tbtui.ui.input.keys import KEYS
 from tbtui.ui.screens.cockpit import Cockpit
@@ -24,8 +26,8 @@ HINT = re.compile(
 )
 
 
-def screen_text(app: object) -> str:
-    strips = app.screen._compositor.render_strips()  # type: ignore[attr-defined]
+def screen_text(app: App[Any]) -> str:
+    strips = app.screen._compositor.render_strips()
     return "\n".join(strip.text for strip in strips)
 
 

@@ -1,4 +1,4 @@
-"""A short run told in events, for tests of what reads them."""
+"""A short run as events, for tests of what reads them."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -290,7 +291,7 @@ ENDS = st.lists(
 def test_whatever_a_journal_holds_ranks_are_the_same_and_shares_are_shares(
     settings: dict[str, object],
     steps: list[tuple[list[tuple[Outcome, float | None]], dict[str, float]]],
-    rng: object,
+    rng: Random,
     over: bool,
 ) -> None:
     events: list[AnyEvent] = [run_started(settings=settings)]
@@ -307,7 +308,7 @@ def test_whatever_a_journal_holds_ranks_are_the_same_and_shares_are_shares(
         )
     )
     events.append(TrialPaused(trial="1-0"))
-    rng.shuffle(events)  # type: ignore[attr-defined]
+    rng.shuffle(events)
     if over:
         events.append(RunFinished(status="failed", reason="r"))
     findings = diagnose(outlook(events))

@@ -57,9 +57,9 @@ class SiblingStrip:
     """The siblings that a row has room for."""
 
     cells: int
-    """Of the row, for all of them."""
+    """Cells of the row that all siblings share."""
     each: int
-    """Of one of them: its glyph and its mark, or one for both."""
+    """Cells per sibling: 2 for glyph and mark, or 1 for both."""
 
     def window(self, count: int, chosen: int | None) -> tuple[int, int]:
         """The first of `count` siblings that is shown and the one after the last, the chosen one

@@ -143,8 +143,8 @@ class TerminalPane(Pane):
         if not self.names_trial or height < _CAPTIONED:
             return [], []
         ground = frame.palette.on_surface
-        asked, told = asks_row(frame, trial, width), story_row(frame, trial, width)
-        return [asked.apply_style(ground)], [told.apply_style(ground)]
+        task, story = asks_row(frame, trial, width), story_row(frame, trial, width)
+        return [task.apply_style(ground)], [story.apply_style(ground)]
 
     def _body(self, frame: Frame, trial: TrialView, width: int, height: int) -> list[Strip]:
         palette, screen = frame.palette, self._screen
