@@ -15,9 +15,7 @@ from itertools import pairwise
 from statistics import fmean, median, variance
 from typing import get_args
 
-from tbtui.limits import MISMATCH_KL as MISMATCH_KL
-from tbtui.limits import MISMATCH_KL_STALE as MISMATCH_KL_STALE
-from tbtui.limits import NO_SURPRISE as NO_SURPRISE
+from tbtui.vocabulary import COLLAPSED_NEGATIVE_LOGPROB, MISMATCH_KL, MISMATCH_KL_STALE
 from tbtui.vocabulary import AlarmName as AlarmName
 
 ALARMS: tuple[AlarmName, ...] = get_args(AlarmName)
@@ -180,10 +178,10 @@ def logprob_collapse(history: Sequence[Step]) -> Finding | None:
     if len(values) < SURPRISE_WINDOW:
         return None
     now = median(values[-SURPRISE_WINDOW:])  # one odd step is none
-    if now < NO_SURPRISE:
+    if now < COLLAPSED_NEGATIVE_LOGPROB:
         return (
             f"-log p is {now:.4f} nats a token: the policy hardly explores any more",
-            {"surprise": now, "limit": NO_SURPRISE},
+            {"surprise": now, "limit": COLLAPSED_NEGATIVE_LOGPROB},
         )
     before = values[:-SURPRISE_WINDOW]
     if len(before) < SURPRISE_WINDOW:

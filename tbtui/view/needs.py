@@ -12,8 +12,7 @@ from typing import Literal
 
 from tbtui.journal.commands import RUN
 from tbtui.journal.vocabulary import Purpose
-from tbtui.outcomes import Outcome
-from tbtui.view.diagnosis.advice import ADVICE
+from tbtui.outcomes import ADVICE, Outcome
 from tbtui.view.estimate import Outlook
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.waiting import duration, held_by_people

@@ -93,7 +93,7 @@ def served(bench: Bench) -> ServedPolicy:
 
 
 @contextlib.asynccontextmanager
-async def running(engine: GrpoEngine) -> AsyncIterator[asyncio.Task[None]]:
+async def running(engine: GrpoEngine) -> AsyncIterator[asyncio.Task[str]]:
     task = asyncio.create_task(engine.run())
     try:
         yield task

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from statistics import fmean, median
 
 from tbtui.journal.vocabulary import AlarmName
-from tbtui.limits import MISMATCH_KL, MISMATCH_KL_STALE, NO_SURPRISE
 from tbtui.view.diagnosis.finding import Finding, Remedy, share_of
 from tbtui.view.diagnosis.snapshot import Snapshot
+from tbtui.vocabulary import COLLAPSED_NEGATIVE_LOGPROB, MISMATCH_KL, MISMATCH_KL_STALE
 
 _WINDOW = 5
 """Steps over which groups are counted: one step has few."""
@@ -123,14 +123,14 @@ def entropy_collapse(run: Snapshot) -> Iterator[Finding]:
     if len(trend) < 3:
         return
     now = median(trend[-3:])
-    if now >= NO_SURPRISE:
+    if now >= COLLAPSED_NEGATIVE_LOGPROB:
         return
     yield Finding(
         "entropy_collapse",
         "costs",
-        share_of(NO_SURPRISE - now, NO_SURPRISE),
+        share_of(COLLAPSED_NEGATIVE_LOGPROB - now, COLLAPSED_NEGATIVE_LOGPROB),
         f"-log p {now:.4f} nats a token",
-        f"{NO_SURPRISE:g} nats a token",
+        f"{COLLAPSED_NEGATIVE_LOGPROB:g} nats a token",
         "where every token is certain all trials of a group are the same",
         "end the run, or lower the learning rate from an earlier checkpoint",
         trend,

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tbtui.outcomes import Outcome
-from tbtui.view.diagnosis.advice import ADVICE
+from tbtui.outcomes import ADVICE, Outcome
 from tbtui.view.diagnosis.finding import Finding, Remedy, Severity, part_of, share_of
 from tbtui.view.diagnosis.snapshot import Snapshot, TrialFacts
 
