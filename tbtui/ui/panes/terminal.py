@@ -43,9 +43,6 @@ class TerminalPane(Pane):
             super().__init__()
             self.direction = direction
 
-    names_trial = True
-    """The title says which trial it is; not where another line does."""
-
     scrub: Scrub | None = None
     """The recording for looking back, where that can be done."""
     at: float | None = None
@@ -53,6 +50,11 @@ class TerminalPane(Pane):
     _screen: Emulator | None = None
     _titled, _said = "", ""
     """The trial that the title named last, and what it was."""
+
+    def __init__(self, id: str, *, names_trial: bool = True) -> None:
+        """`names_trial`: the title says which trial it is; not where another line does."""
+        super().__init__(id)
+        self.names_trial = names_trial
 
     def on_unmount(self) -> None:
         if self.scrub is not None:

@@ -60,9 +60,7 @@ class ReviewScreen(LiveScreen):
         yield ReviewedTrials("review-trials", self._cursor)
         yield TrialLines("lines")
         with Columns(id="preview"):
-            terminal = TerminalPane("terminal")
-            terminal.names_trial = False
-            yield terminal
+            yield TerminalPane("terminal", names_trial=False)
             yield VerdictPane("verdict")
             yield InstructionPane("task")
         yield KeyBar("keys", *self.SCOPES)
