@@ -150,9 +150,7 @@ def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
             yield ""
             yield from _rule_lines(rules)
         return
-    whose = {"suspects": "trials that something is odd about", "always": "all trials"}[
-        config.review
-    ]
+    whose = {"suspects": "suspect trials", "always": "all trials"}[config.review]
     yield f"Before a step is trained a person reviews {whose} (review={config.review})."
     if config.review_timeout_sec is not None:
         then = {

@@ -107,8 +107,8 @@ class Lifecycle:
         if found and isinstance(app.screen, LiveScreen) and app.shown is self._own:
             app.push_screen(FinaleDialog(found), self._go_on)
         else:
-            leaves = f"{app.user.keys.name_of('quit')} leaves"
-            app.notify(f"Look around; {leaves}.", title="The run has finished", markup=False)
+            quits = f"{app.user.keys.name_of('quit')} quits"
+            app.notify(f"Look around; {quits}.", title="The run has finished", markup=False)
 
     def _go_on(self, what: Next | None) -> None:
         """Do what was chosen when the run had ended."""
@@ -201,16 +201,16 @@ class Lifecycle:
 
     @property
     def ending(self) -> str:
-        """How the run is ending, and which key leaves; empty while it goes on."""
+        """How the run is ending, and which key quits; empty while it goes on."""
         keys, run = self._app.user.keys, self._own.run
         if self.end is not None:
-            leaves = f"{keys.name_of('quit')} leaves"
-            return " · ".join(filter(None, (self._own.ending, leaves)))
+            quits = f"{keys.name_of('quit')} quits"
+            return " · ".join(filter(None, (self._own.ending, quits)))
         if self._leaving:
-            leaves = f"{keys.name_of('interrupt')} leaves at once"
+            quits = f"{keys.name_of('interrupt')} quits at once"
             if run.state.status is not None:
-                return leaves
+                return quits
             trials = len(run.state.live_trials())
             what = f"{trials} trials" if trials else waiting_for(Outlook(run.state, run.now))
-            return f"cleaning up: {what} ({leaves})"
+            return f"cleaning up: {what} ({quits})"
         return ""

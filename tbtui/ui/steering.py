@@ -139,7 +139,7 @@ class Steering:
             why = shown.host.read_only
             self._app.notify(
                 f"{why}.{hint}",
-                title="You only watch",
+                title="Read-only",
                 severity="warning",
                 topic=_CONTROLS,
                 holds=lambda: (
@@ -205,7 +205,7 @@ class Steering:
 
         dialog = ReasonDialog(
             f"Exclude {trial.label} from training?",
-            "It is not trained on, and its reward leaves its group's baseline.",
+            "It is not trained on, and its reward no longer counts in its group's baseline.",
         )
         dialog.pointless = lambda: self.pointless(verb, trial)
         self._app.push_screen(dialog, answered)

@@ -108,7 +108,7 @@ def _ask_to_give_back(scene: Scene) -> str:
 def _group(scene: Scene) -> str:
     if scene.group:
         return (
-            "Siblings stand side by side, with the token at which each leaves the others; below"
+            "Siblings stand side by side, with the token at which each diverges; below"
             " are reward, baseline, advantage and share of the gradient."
         )
     return (
@@ -137,14 +137,14 @@ STOPS: tuple[Stop, ...] = (
     ),
     Stop(
         "pause",
-        lambda scene: "You can hold any trial: its clocks stand still, all others go on.",
+        lambda scene: "You can pause any trial: its clocks stop, all others go on.",
         _ask_to_pause,
         lambda scene: not scene.lost,
     ),
     Stop(
         "look inside",
         lambda scene: (
-            f"{_label(scene)} stands still. Inside are its terminal, what the model wrote in each"
+            f"{_label(scene)} is paused. Inside are its terminal, what the model wrote in each"
             " turn, and each token's log-probability."
         ),
         _ask_to_open,
@@ -154,15 +154,15 @@ STOPS: tuple[Stop, ...] = (
     Stop(
         "take over",
         lambda scene: (
-            "You can type in its terminal yourself, as the agent does. A trial that somebody typed"
-            " in is not trained on."
+            "You can type in its terminal yourself, as the agent does. A trial in which a person"
+            " typed is not trained on."
         ),
         lambda scene: f"Press {scene.keys['take-over']}: the terminal is yours.",
         lambda scene: scene.trial is not None and bool(scene.trial.typist),
         needs_trial=True,
     ),
     Stop(
-        "hand back",
+        "give back",
         lambda scene: "Try ls and enter. Every key is recorded as yours.",
         _ask_to_give_back,
         lambda scene: scene.lost,

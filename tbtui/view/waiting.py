@@ -22,6 +22,10 @@ _DOING = {
 }
 
 
+RUN_PAUSED = "the run to be resumed"
+"""What a paused run waits for once none of its trials goes on."""
+
+
 def verb_words(verb: str) -> str:
     """A command's verb as people read it."""
     return verb.replace("_", " ")
@@ -94,7 +98,7 @@ def waiting_for(outlook: Outlook) -> str:
         case RunPhase.SAMPLING | RunPhase.EVALUATING:
             return _waiting_for_trials(outlook)
         case RunPhase.REVIEWING:
-            return f"somebody's review ({since})"
+            return f"a review ({since})"
         case RunPhase.TRAINING:
             return f"the optimiser step ({since})"
         case RunPhase.SAVING:
@@ -144,12 +148,12 @@ def _waiting_for_trials(outlook: Outlook) -> str:
     if held := held_by_people(state):
         if held[0].typist:
             return f"{held[0].typist} to give {held[0].label} back"
-        return f"{held[0].label} to be resumed"
+        return f"{held[0].label}, {'frozen' if held[0].frozen else 'paused'}"
     running = state.running_trials()
     paused = [trial for trial in running if trial.paused]
     if len(paused) == len(running):
         if state.paused:
-            return "the run to be resumed"
+            return RUN_PAUSED
         retries = [trial for trial in state.trials.values() if retry_wait(trial, now)]
         if retries:
             return f"{retries[0].label} ({retry_wait(retries[0], now)})"

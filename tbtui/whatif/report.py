@@ -205,7 +205,7 @@ def _print_table(console: Console, comparison: Comparison) -> None:
     table.add_column("\ntokens", justify="right")
     for title, effect in (("trained", trained), ("what if", instead)):
         table.add_column(
-            f"{title}\nadvantage", f"{effect.learning} learn", justify="right", min_width=10
+            f"{title}\nadvantage", f"{effect.learning} trained", justify="right", min_width=10
         )
         table.add_column("\nshare", _percent(1.0 if effect.signal else 0.0), justify="right")
         table.add_column("\nclip", _percent(effect.clip_fraction), justify="right")

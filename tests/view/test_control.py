@@ -55,7 +55,7 @@ def test_frozen_is_a_state_of_its_own() -> None:
     state = folded([*events, TrialPaused(trial="t1"), frozen])
     trial = state.trials["t1"]
     assert (trial.paused, trial.frozen, doing(trial)) == (True, True, "frozen")
-    assert waiting_for(Outlook(state, state.time)) == "copy-01/1 to be resumed"
+    assert waiting_for(Outlook(state, state.time)) == "copy-01/1, frozen"
     state = folded([*events, TrialPaused(trial="t1"), frozen, TrialResumed(trial="t1")])
     trial = state.trials["t1"]
     assert (trial.paused, trial.frozen) == (False, False)

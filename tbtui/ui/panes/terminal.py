@@ -102,11 +102,10 @@ class TerminalPane(Pane):
             size = f"terminal {screen.columns}x{screen.rows}" if screen else "terminal"
             if self.at is None or trial.started_at is None:
                 return size
-            # In the past: how far into the trial, as the clock on the wall went.
-            now = frame.now if trial.finished_at is None else trial.finished_at
+            # How far into the trial, as the clock on the wall went.
             return (
-                f"{size} · back at {elapsed(self.at - trial.started_at)}"
-                f" · {elapsed(now - self.at)} behind · {frame.keys.name_of('scrub-now')} to now"
+                f"{size} · rewound to {elapsed(self.at - trial.started_at)}"
+                f" · {frame.keys.name_of('scrub-now')} {'live' if trial.live else 'to the end'}"
             )
         if not frame.of_moment and trial.trial == self._titled:
             # What the trial does is said at the moment at which its tile says it.

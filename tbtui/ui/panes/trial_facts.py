@@ -51,7 +51,7 @@ def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
         (f" {elapsed(active_seconds(trial, frame.now))}", palette.strong),
         # Zero: the engine reports no budget.
         (
-            f" of at most {clock_time(trial.budget_sec)} at work" * (trial.budget_sec > 0),
+            f" of {clock_time(trial.budget_sec)} agent time" * (trial.budget_sec > 0),
             palette.muted,
         ),
     ]

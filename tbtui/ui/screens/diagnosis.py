@@ -292,7 +292,7 @@ class DiagnosisScreen(LiveScreen):
         known = run_app_of(self).live_run.state.trials
         behind = frozenset(name for name in finding.trials if name in known) if finding else ()
         if finding is None or not behind:
-            self.notify("No single trials are behind it.", markup=False, timeout=3)
+            self.notify("This finding is not about single trials.", markup=False, timeout=3)
             return
         self.post_message(self.Wanted(TrialSet(finding.title, frozenset(behind))))
 
@@ -300,7 +300,7 @@ class DiagnosisScreen(LiveScreen):
         """Change the proposed setting now, or copy it for the next run."""
         finding = self._cursor.chosen
         if finding is None or (remedy := finding.remedy) is None:
-            self.notify("No setting helps here.", markup=False, timeout=3)
+            self.notify("There is no setting to change for this finding.", markup=False, timeout=3)
             return
         goes_on = run_app_of(self).live_run.state.status is None
         effect = effect_now(self.query_one(FindingList), remedy, goes_on)

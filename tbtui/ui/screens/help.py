@@ -39,7 +39,7 @@ _MOUSE = (
     (
         "keys",
         "Those in the last row can be clicked, and those at the foot of a dialog; a click"
-        " beside a dialog leaves it",
+        " outside a dialog closes it",
     ),
     ("wheel", "Scrolls what is under the pointer; over a trial's terminal it goes back in time"),
     ("drag", "Drag along the clock of a replayed run to any moment of it"),

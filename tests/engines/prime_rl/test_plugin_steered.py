@@ -216,7 +216,7 @@ async def test_what_is_trained_on_is_prime_rls_to_say(
     await asking.wait()
     exclude = await steered.ask("exclude", await queued(steered, "held"))
     ok, said = await steered.answer(exclude)
-    assert (ok, said) == (False, "what is trained on is Prime-RL's to say: cancel it instead")
+    assert (ok, said) == (False, "Prime-RL decides what is trained on: cancel it instead")
     model.gate.set()
     await rollout
 
