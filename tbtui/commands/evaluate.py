@@ -1,4 +1,4 @@
-"""`tbtui eval`: what weights are worth, without training them.
+"""`tbtui eval`: evaluates weights on held-out tasks, without training them.
 
 It is a run of no steps from a checkpoint, with the settings of the run that the checkpoint is of.
 Of a model behind a server the checkpoint is there, and the directory says where.

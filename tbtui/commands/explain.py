@@ -27,7 +27,7 @@ _EXAMPLES = 3
 
 
 def print_explanation(config: RunConfig) -> None:
-    """Print what the run would do with its tasks, outcomes, reviews and alarms.
+    """Print how the run treats its tasks, outcomes, reviews and alarms.
 
     Raises:
         ConfigError: exceptions to the tables that can't be, or such rules.

@@ -195,7 +195,7 @@ def read_config(values: Mapping[str, Any], where: str = "") -> RunConfig:
 
 
 def asked_for(values: Mapping[str, Any]) -> frozenset[str]:
-    """Names whose value, in a file, asks for something.
+    """Names of the settings in a file that ask for something other than the default.
 
     A run's `config.toml` spells out every default: read back, these ask for nothing. `max_steps`
     always does: beside `n_epochs` its default is a limit too (`to_toml` leaves it out else).
@@ -228,7 +228,7 @@ def to_json(config: RunConfig) -> dict[str, Any]:
 
 
 def absolute(config: RunConfig) -> RunConfig:
-    """The same with paths that mean the same from any directory.
+    """The config with absolute paths.
 
     Raises:
         ConfigError: a path can't be one, or this user mayn't look there.
@@ -256,7 +256,7 @@ def without_password(address: Any) -> Any:
 
 
 def lacks_password(address: str | None) -> bool:
-    """It was written down without its password."""
+    """Whether an address was written down without its password."""
     return address is not None and _LEFT_OUT in address
 
 

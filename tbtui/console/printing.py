@@ -106,7 +106,7 @@ class Printer:
 
     @property
     def unread(self) -> bool:
-        """The lines go nowhere."""
+        """Whether nothing reads the lines any more."""
         return self._unread
 
     def follow(self, complete: threading.Event) -> None:
@@ -131,7 +131,7 @@ class Printer:
                 return
 
     def hang_up(self) -> bool:
-        """The terminal has gone; returns whether the run goes on."""
+        """Handle the loss of the terminal; returns whether the run goes on."""
         with self._lock:
             if self._detaches and not self._gone:
                 self._gone = True

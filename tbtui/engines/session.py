@@ -367,7 +367,7 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
 
 
 def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
-    """What a person should know before the run goes on.
+    """Warnings for a person before the run goes on.
 
     Raises:
         ConfigError: a setting that can't be honoured.

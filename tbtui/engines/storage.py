@@ -39,7 +39,7 @@ _BY_ITSELF = (
 
 
 class StorageGuard:
-    """Looks after the run directory, its journal included, until it is cancelled."""
+    """Checks that the run directory and its journal can be written, until it is cancelled."""
 
     def __init__(self, directory: Path, journal: JournalWriter, outages: Outages) -> None:
         self._directory = directory
@@ -73,7 +73,7 @@ class StorageGuard:
                 wait = min(max(_FIRST_SEC, 2 * wait), _LONGEST_SEC)
 
     async def check(self) -> bool:
-        """Look now; whether something is wrong."""
+        """Check now; returns whether something is wrong."""
         cause = await self._look()
         if not self._journal.flush() and cause is None:
             cause = OutageCause(

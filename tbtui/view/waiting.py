@@ -98,7 +98,7 @@ def waiting_for(outlook: Outlook) -> str:
         case RunPhase.SAMPLING | RunPhase.EVALUATING:
             return _waiting_for_trials(outlook)
         case RunPhase.REVIEWING:
-            return f"a review ({since})"
+            return f"a reviewer ({since})"
         case RunPhase.TRAINING:
             return f"the optimiser step ({since})"
         case RunPhase.SAVING:
