@@ -190,7 +190,7 @@ def _in_console(request: RunRequest, view: View, raise_if_interrupted: Callable[
 
 
 def _name(directory: RunDirectory) -> str:
-    """The name, or path, that finds the run in a command without a logs_dir."""
+    """The name, or path, by which a command without a logs_dir finds the run."""
     from tbtui.view.ending import name_to_type
 
     return name_to_type(directory, RunConfig().logs_dir)

@@ -59,7 +59,7 @@ Condition = tuple[Callable[[Standing], bool], str]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What may be asked of a trial, or of its group."""
+    """A command on a trial or on its group: when it may be given, and what refuses it."""
 
     does: str
     """One line of help."""
@@ -80,7 +80,7 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class RunVerb:
-    """What may be asked of the whole run."""
+    """A command on the whole run."""
 
     does: str
     under_prime_rl: str = ""
@@ -285,7 +285,7 @@ RUN_VERBS: Mapping[CommandVerb, RunVerb] = MappingProxyType(
 
 
 def refusal(verb: CommandVerb, trial: Standing) -> str:
-    """Why a verb can't be asked of a trial, or of a group, now, in one line; empty: it can."""
+    """Why a trial or group refuses a command now, in one line; empty: it doesn't."""
     rule = TRIAL_VERBS.get(verb) or GROUP_VERBS.get(verb)
     if rule is None:
         return f"{verb} is nothing that a trial could do"
@@ -308,7 +308,7 @@ def already_so(verb: CommandVerb, trial: Standing) -> str:
 
 
 def run_refusal(verb: CommandVerb, *, prime_rl: bool = False) -> str:
-    """Why a verb can't be asked of a run, in one line; empty: it can."""
+    """Why a run refuses a command, in one line; empty: it doesn't."""
     if (rule := RUN_VERBS.get(verb)) is None:
         return f"{verb} needs a {'group' if verb == 'refill' else 'trial'}"
     return rule.under_prime_rl if prime_rl else ""

@@ -64,7 +64,7 @@ class Starvation:
         self._stolen, self._total = _machine_time(stat)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Measure every second until cancelled."""
         while True:
             began = time.monotonic()
             await asyncio.sleep(_TICK_SEC)
@@ -94,7 +94,7 @@ class Starvation:
         return lost
 
     async def check(self) -> None:
-        """For a trial that has run out of time.
+        """Check whether the machine is why a trial ran out of time.
 
         Raises:
             MachineStarvedError: the machine is to blame.

@@ -111,7 +111,7 @@ class Lifecycle:
             app.notify(f"Look around; {quits}.", title="The run has finished", markup=False)
 
     def _go_on(self, what: Next | None) -> None:
-        """Do what was chosen when the run had ended."""
+        """Carry out what was chosen when the run had ended."""
         if what == "compare":
             self._app.call_later(self._app.action_runs)
         elif what is not None:

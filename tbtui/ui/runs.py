@@ -261,7 +261,7 @@ class ReplayedRun(LiveRun):
         return self._spans[trial]
 
     def go_to(self, moment: Moment | None) -> bool:
-        """Stand still at a moment; False: there is none."""
+        """Go to a moment and stop there; False: there is none."""
         if moment is None:
             return False
         self.playback.playing = False
@@ -303,7 +303,7 @@ class OpenRun:
 
     @property
     def over(self) -> str:
-        """Why nothing can be asked of the run from any client; empty where it can."""
+        """Why the run takes no commands from any client; empty: it does."""
         if self.run.replay is not None:
             return "This is a recorded run: nothing can be asked of it."
         if self.end is not None:
@@ -312,14 +312,14 @@ class OpenRun:
 
     @property
     def refusal(self) -> str:
-        """Why nothing can be asked of the run now; empty where it can."""
+        """Why the run takes no commands now; empty: it does."""
         if not self.over and self.host.read_only:
             return f"You only watch: {self.host.read_only}."
         return self.over
 
     @property
     def badge(self) -> str:
-        """What the status line says of another run than the app's own."""
+        """The status line's badge for a run other than the app's own."""
         name = self.run.directory.name
         if self.run.replay is not None:
             return f"replay {name}"
@@ -329,7 +329,7 @@ class OpenRun:
 
     @property
     def ending(self) -> str:
-        """How it ended, where it could not say so in the journal; empty otherwise."""
+        """How the run ended, where its journal lacks the end; empty otherwise."""
         if self.end is None or self.run.state.status is not None:
             return ""
         return f"{self.end.status}: {self.end.reason}"

@@ -1,4 +1,4 @@
-"""What became of the shown run's trials, and what their tasks ask: read once, and kept."""
+"""Stories and transcripts of the shown run's trials, and their tasks' instructions: cached."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Stories:
         """Task -> the trial that was looked at, how it stood, and what the task asks."""
 
     def story(self, trial: TrialView) -> Story:
-        """What the trial has tried, where it turned, and why it ended."""
+        """The trial's story: what it tried, where it turned, why it ended."""
         from tbtui.view.story import tell
 
         stands = self._stands(trial)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the tour sees of the run and of the screen."""
+    """The state of run and screen that the tour looks at."""
 
     state: RunState
     keys: Mapping[str, str]
@@ -45,13 +45,13 @@ class Scene:
 
     @property
     def lost(self) -> bool:
-        """The paused trial has ended, or its agent goes on."""
+        """Whether the paused trial has ended, or its agent goes on."""
         return self.trial is None or not self.trial.live or not self.trial.paused
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One thing to try."""
+    """A stop of the tour: one thing to try."""
 
     title: str
     text: Callable[[Scene], str]
@@ -204,7 +204,7 @@ class Tour:
         self.on = True
 
     def look(self) -> None:
-        """Go on if the stop's wish has been fulfilled, and show where it stands."""
+        """Go to the next stop if this one's request is done, and show the stop."""
         if not self.on or self._app.shown is not self._app.own:
             # While another run is on the screen it waits.
             return
@@ -226,7 +226,7 @@ class Tour:
         self.look()
 
     def end(self) -> None:
-        """Leave the tour."""
+        """End the tour."""
         self.on = False
         self._restore_pace()
         for screen in self._app.screen_stack:

@@ -73,7 +73,7 @@ _DURATION = re.compile(r"[\d.]+[smhd]?")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that a command does."""
+    """One action of a command."""
 
     kind: ActionKind
     objects: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Action:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """What was not there before, or is not as it was."""
+        """The files that the action creates or changes."""
         pairs = self.kind in ("copied", "moved")
         return self.objects[-1:] if pairs else self.objects if self.kind in CHANGES else ()
 

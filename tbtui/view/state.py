@@ -139,12 +139,12 @@ class TrialView:
 
     @property
     def unscored(self) -> bool:
-        """Ended without a reward."""
+        """Whether it ended without a reward."""
         return self.outcome is not None and self.reward is None
 
     @property
     def infrastructure(self) -> bool:
-        """The machinery failed it: shown as `!`, never as a failure."""
+        """Whether infrastructure failed: shown as `!`, never as a failure."""
         return self.unscored and self.outcome in INFRASTRUCTURE
 
     @property
@@ -286,7 +286,7 @@ class StepView:
 
 @dataclass(slots=True)
 class Stretch:
-    """Time in which the run did one thing."""
+    """A stretch of time in which the run did one thing."""
 
     activity: Activity
     step: int
@@ -337,7 +337,7 @@ class Duration:
 
 @dataclass(slots=True)
 class CommandView:
-    """What somebody asked for, and what came of it."""
+    """A command and its result."""
 
     command: str
     verb: CommandVerb

@@ -33,7 +33,7 @@ _LOOP = 3
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What became of a trial: lines without control characters, any of which may be empty."""
+    """A trial's story in three lines without control characters, any of which may be empty."""
 
     tried: str = ""
     turned: str = ""

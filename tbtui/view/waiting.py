@@ -1,4 +1,4 @@
-"""What a run is waiting for, in words."""
+"""What a run waits for, in words."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def print_whatif(run: str, step: int | None, changes: Mapping[str, object], as_j
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """Everything that the table shows and rounds, group by group."""
+    """The comparison as JSON, group by group, without the table's rounding."""
     recorded, trained, instead = comparison.recorded, comparison.trained, comparison.instead
     return {
         "run": recorded.run,

@@ -345,7 +345,7 @@ class TrialHead(Line):
         return [split_row(width, left, right, palette.on_surface)]
 
     def _missing(self, frame: Frame) -> str:
-        """Say why the trial is unknown."""
+        """The reason why the trial is unknown."""
         run = frame.run
         if run.behind or not run.opened:
             return reading_on(frame)
@@ -357,5 +357,5 @@ class TrialHead(Line):
 
 
 def reading_on(frame: Frame) -> str:
-    """Say how far the journal has been read."""
+    """How far the journal has been read, in words."""
     return f"reading the journal, {frame.run.progress():.0%}"

@@ -45,7 +45,7 @@ def filter_line(words: str, placeholder: str) -> WordsLine:
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """How to leave a screen's text box and discard its text."""
+    """How a screen closes its text box and discards its text."""
 
     key: str
     """Id of the screen's own key for it."""

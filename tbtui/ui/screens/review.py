@@ -312,7 +312,7 @@ class RuleDialog(Dialog[Rule | None]):
         )
 
     def action_task(self) -> None:
-        """Toggle the rule between this task alone and every task."""
+        """Make the rule match this task alone, or every task."""
         when = self._rule.when
         self._use(replace(when, task=() if when.task else self._narrow.when.task))
 

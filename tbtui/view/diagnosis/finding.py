@@ -1,4 +1,4 @@
-"""What a rule of the diagnosis returns."""
+"""A finding of the diagnosis, and its remedy."""
 
 from __future__ import annotations
 
