@@ -1,7 +1,7 @@
 """`tbtui eval`: evaluates weights on held-out tasks, without training them.
 
 It is a run of no steps from a checkpoint, with the settings of the run that the checkpoint is of.
-Of a model behind a server the checkpoint is there, and the directory says where.
+The checkpoint of a model behind a server lies on the server; the directory says where.
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ def _cells(tasks: Sequence[TaskAttempts], k: int) -> list[str]:
     for each in sorted({1, k}):
         rate = pass_rate(tasks, each)
         assert rate is not None
-        # Of a single attempt the interval is nearly everything.
+        # The interval of a single attempt is nearly the whole range.
         cells += [f"{rate.value:.2f}", _interval(rate) if scored > 1 else ""]
     return cells
 

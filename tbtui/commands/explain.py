@@ -155,7 +155,7 @@ def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
     if config.review_timeout_sec is not None:
         then = {
             "accept": "it is trained as it stands",
-            "exclude": "suspects that nobody decided upon are left out",
+            "exclude": "undecided suspects are excluded",
         }[config.at_review_timeout]
         yield f"After {config.review_timeout_sec:g} s without an answer {then} (at_review_timeout)."
     if not rules.rules:

@@ -33,7 +33,7 @@ _LOST = frozenset(
     {errno.EIO, errno.ESTALE, errno.ENOENT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV}
 )
 _BY_ITSELF = (
-    "the run goes on by itself then (`P`, or `tbtui ctl run resume`, looks at once); ended now,"
+    "the run then resumes automatically (`P`, or `tbtui ctl run resume`, tries at once); ended now,"
     " `tbtui run --resume` goes on from here later"
 )
 

@@ -184,7 +184,7 @@ def _action(words: Sequence[str], writes: Sequence[str], appends: bool) -> Actio
     if kind == "searched":
         return _of(kind, arguments[:1])
     if kind == "read":
-        # Of sed, awk and jq the first is a program.
+        # The first argument of sed, awk and jq is a program.
         files = arguments[1:] if program in ("sed", "awk", "jq", "cut") else arguments
         return _of(kind, files or [program])
     if kind == "ran":

@@ -258,7 +258,7 @@ class ReviewView:
             case "rules":
                 return "decided by its rules"
             case "timeout":
-                return "nobody came in time"
+                return "no decision in time"
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ def curve(
         dots = [place(x, y) for x, y in line.points]
         for (x0, y0), (x1, y1) in pairwise(dots):
             steps = max(abs(x1 - x0), abs(y1 - y0), 1)
-            # Of a line from far away only what is in sight is walked along.
+            # A line that begins far outside is only followed where it is in sight.
             first, last = 0, steps
             if steps > 4 * (across + down) and x1 > x0:
                 first = max(0, -x0 * steps // (x1 - x0))

@@ -134,7 +134,7 @@ def _cells(key: Key) -> int:
 def _that_fit(keys: list[Key], room: int) -> set[str]:
     """Return the ids of the keys that fit, by rank."""
     chosen: set[str] = set()
-    # Of one rank, a screen's own go before those that every screen has.
+    # Among keys of one rank, a screen's own come before those that every screen has.
     for key in sorted(keys, key=lambda key: (key.bar, key.scope == "everywhere")):
         if _cells(key) <= room:
             chosen.add(key.id)
