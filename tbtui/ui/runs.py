@@ -308,13 +308,13 @@ class OpenRun:
             return "This is a recorded run: nothing can be asked of it."
         if self.end is not None:
             return "The run is over."
-        return "" if self.host.steerable else f"You only watch: {self.host.read_only}."
+        return "" if self.host.steerable else f"Read-only: {self.host.read_only}."
 
     @property
     def refusal(self) -> str:
         """Why the run takes no commands now; empty: it does."""
         if not self.over and self.host.read_only:
-            return f"You only watch: {self.host.read_only}."
+            return f"Read-only: {self.host.read_only}."
         return self.over
 
     @property

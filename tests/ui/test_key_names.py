@@ -21,7 +21,7 @@ LETTERS = (*range(0x430, 0x588), *range(0x250, 0x2AE))
 NEW = [chr(code) for code in LETTERS if chr(code).islower()][: len(OWN)]
 """Letters that nothing else on a screen has."""
 HINT = re.compile(
-    r"(\S+) (?:follows|quits|takes|opens|shows all|all\b|shows the next|live|to the end|again"
+    r"(\S+) (?:follows|quits|takes|opens|shows all|all\b|shows the next|to the end|again"
     r"|calls it off|gives it back|steer a trial|pauses|plays|resumes|goes back|lists keys)"
 )
 

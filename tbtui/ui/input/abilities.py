@@ -20,7 +20,7 @@ REVIEW = "review"
 CONTROLS = "take-controls"
 """Id of the key that is in the bar only while another client has the controls."""
 
-_ONLY_LOOKS = "Not available here: you only watch this run."
+_ONLY_LOOKS = "Not available here: this run is read-only."
 
 
 @dataclass(frozen=True, slots=True)
