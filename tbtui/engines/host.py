@@ -63,15 +63,19 @@ class EngineThread:
 
     @property
     def unattended(self) -> bool:
-        """Whether the app has gone with its terminal, and the run goes on."""
+        """Whether the app has gone, with its terminal or from it, and the run goes on."""
         return self._unattended
 
     def hang_up(self) -> bool:
         if self._request.config.on_hangup == "stop":
             return False
+        self.detach()
+        return True
+
+    def detach(self) -> None:
+        """Let the run go on without the app, whatever its settings say of a hang-up."""
         self._unattended = True
         self._ask(lambda run: run.let_go())
-        return True
 
     async def see_through(self) -> RunEnd:
         """Wait for the end; giving up the wait interrupts the run, and waits until it has ended."""

@@ -228,6 +228,9 @@ class Services:
     farewell: Callable[[], Sequence[str]] = tuple
     """Lines that are printed when people have left, before the reason for an end if there is one.
     """
+    detach: Callable[[], Sequence[str]] | None = None
+    """Has the app's own run go on in this process once the app has left; returns the lines that are
+    printed then. None: the run can't go on without the app."""
     defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Maps a run's settings to the defaults of every one; None: they are not known here."""
     guest: bool = False
