@@ -405,13 +405,18 @@ class TbtuiApp(BaseApp[int]):
 
     def action_charts(self) -> None:
         """Draw metrics of the shown run and of marked ones."""
+        self.show_chart()
+
+    def show_chart(self, metric: str = "") -> None:
+        """Show the charts, with this metric drawn."""
         from tbtui.ui.screens.charts import ChartScreen
 
         if any(isinstance(screen, ChartScreen) for screen in self.screen_stack):
             while not isinstance(self.screen, ChartScreen):
                 self.pop_screen()
+            self.screen.draw(metric)
         else:
-            self.push_screen(ChartScreen())
+            self.push_screen(ChartScreen(metric))
 
     def action_search(self) -> None:
         """Look for a text in the shown run."""

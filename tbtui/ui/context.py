@@ -129,6 +129,10 @@ class RunContext(AppContext, Protocol):
         """Move a replay's clock."""
         ...
 
+    def show_chart(self, metric: str = "") -> None:
+        """Show the charts, with this metric drawn; empty: as they are."""
+        ...
+
     def show_settings(self, name: str = "") -> None:
         """Show the run's settings, at the one of this name."""
         ...
