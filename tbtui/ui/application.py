@@ -22,9 +22,10 @@ from tbtui.ui.jumping import Jumps
 from tbtui.ui.lifecycle import Lifecycle
 from tbtui.ui.notifications import Attention
 from tbtui.ui.opening import OpenRuns, TrialScreens, browse_tasks
+from tbtui.ui.panes.clock import TransportLine
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Redraw
-from tbtui.ui.panes.timeline import TimelinePane, TransportLine
+from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.presence import Presence
 from tbtui.ui.runs import LiveRun, OpenRun
 from tbtui.ui.screens.base import LiveScreen

@@ -16,6 +16,7 @@ from tbtui.ui.terminal.recordings import ReadLimit, Recordings
 from tbtui.view.state import RunState
 
 if TYPE_CHECKING:
+    from tbtui.journal.marks import Marks
     from tbtui.journal.reader import JournalReader
     from tbtui.journal.timeline import Moment
     from tbtui.view.prompt import PromptPart
@@ -238,6 +239,8 @@ class ReplayedRun(LiveRun):
         self.playback = Playback(*bounds, position=bounds[0])
         self.moved_to = ""
         """Where its clock was moved to, in words; empty once it is moved on."""
+        self.marks: Marks | None = None
+        """What its clock is marked with; None: not read yet."""
         self._snapshots = Snapshots()
         self._spans: dict[str, tuple[float, float]] = {}
 

@@ -68,9 +68,7 @@ class Typed:
     def at_work(self) -> bool:
         """Whether the run has trials at work."""
         self.shows()
-        return self.shell.directory.database.exists() and bool(
-            self.shell.events(TrialPhaseChanged)
-        )
+        return self.shell.directory.database.exists() and bool(self.shell.events(TrialPhaseChanged))
 
     @property
     def cooked(self) -> bool:
