@@ -138,6 +138,11 @@ class TrialView:
         return self.finished_at is None
 
     @property
+    def armed(self) -> bool:
+        """Whether it is queued and pauses at its first turn."""
+        return self.phase is TrialPhase.QUEUED and self.pending == "pause"
+
+    @property
     def unscored(self) -> bool:
         """Ended without a reward."""
         return self.outcome is not None and self.reward is None

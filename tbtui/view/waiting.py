@@ -66,7 +66,7 @@ def doing(trial: TrialView) -> str:
         return "a person"
     if trial.paused:
         return "frozen" if trial.frozen else "paused"
-    if trial.phase is TrialPhase.QUEUED and trial.pending == "pause":
+    if trial.armed:
         return "pauses at its first turn"
     word = _DOING[trial.phase]
     return (

@@ -57,7 +57,7 @@ async def settle(app: TbtuiApp) -> None:
     app.tick()
     while app.live_run.behind:
         app.tick()
-    while (replay := app.live_run.replay) is not None and replay.marks is None:
+    while (replay := app.live_run.replay) and replay.marks is None:  # noqa: ASYNC110 - on a thread
         await asyncio.sleep(0.01)
     # Which terminals are read depends on what the frame before has shown.
     app.redraw_all()

@@ -13,7 +13,9 @@ from syrupy.assertion import SnapshotAssertion
 from textual import events
 from textual.pilot import Pilot
 
+from tbtui.journal.events import CommandIssued
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.screens.cockpit import Cockpit
@@ -324,3 +326,23 @@ async def test_many_groups_look_like_this(
     async with looking(large, size) as pilot:
         await press(pilot, *keys)
         assert styled_text(pilot.app) == snapshot(extension_class=StyledTextExtension)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_queued_trial_that_will_pause_says_so(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    run = run_at(tmp_path / "run", 3.0, groups=2, group_size=8, parallel=4)
+    async with looking(run, size, 3.0) as pilot:
+        app = app_of(pilot)
+        queued = next(t for t in app.live_run.state.trials.values() if t.phase == "queued")
+        with JournalWriter(run, lambda: START + 3.0, continues=True) as writer:
+            writer.append(
+                CommandIssued(command="c", verb="pause", target=queued.trial, actor="ada")
+            )
+        app.selection.choose(queued.trial)
+        await settle(app)
+        assert queued.armed
+        (tile,) = (line for line in lines_of(pilot) if f"‖ {queued.label} " in line)
+        assert "pauses" in tile.partition(queued.label)[2]
+        assert "pauses at its first turn" in "".join(lines_of(pilot))

@@ -42,7 +42,7 @@ LEGEND: tuple[tuple[str, str], ...] = (
     (SETUP_MARK, "setting up"),
     ("…", "waiting for the model"),
     ("▶", "acting"),
-    ("‖", "paused at the end of a turn"),
+    ("‖", "paused at the end of a turn; faint: queued, and pauses at its first turn"),
     (TYPIST_MARK, "a person types, or has typed, in its terminal"),
     ("❄", "frozen within a turn, its processes stopped"),
     (VERIFYING_MARK, "being verified"),
@@ -113,6 +113,8 @@ def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
         return Glyph("❄", palette.frozen)
     if trial.paused:
         return Glyph("‖", palette.attention)
+    if trial.armed:
+        return Glyph("‖", palette.faint)
     char = _PHASE_GLYPHS[trial.phase]
     match trial.phase:
         case TrialPhase.QUEUED:
