@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from tbtui.journal.rundir import RunDirectory
     from tbtui.view.state import RunState, TrialView
     from tbtui.view.story import Story
     from tbtui.view.transcript import Transcript
@@ -115,3 +117,20 @@ def instruction_file(tasks_dir: str, task: str) -> str:
             return file.read(_INSTRUCTION_BYTES).decode("utf-8", "replace").strip()
     except (OSError, ValueError):
         return ""
+
+
+def story_lines(run: RunDirectory, trials: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Trials of any run, each with its story in a line, as each is read: for a thread.
+
+    Raises:
+        JournalError: the journal can't be read.
+    """
+    from tbtui.journal.reader import JournalReader
+    from tbtui.view.story import tell
+    from tbtui.view.transcript import Transcript
+
+    with closing(JournalReader(run, lenient=True)) as reader:
+        for trial in trials:
+            transcript = Transcript()
+            transcript.apply(reader.read_trial(trial))
+            yield trial, tell(transcript).line
