@@ -139,5 +139,6 @@ async def test_groups_of_keys_are_set_apart_where_there_is_room(
         assert "quit" in rest
         for start, end, key in places[:-1]:
             assert wide.text[start:end] == f" {key.shown} {key.label} "
-        narrow, _ = key_row(keys, last, 60, app.palette)
-        assert "│" not in narrow.text
+        # They never take a key's room.
+        rows = [key_row(keys, last, width, app.palette)[0].text for width in range(60, 220)]
+        assert {row.count("│") for row in rows} == {0, 2}
