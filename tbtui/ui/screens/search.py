@@ -156,7 +156,7 @@ class HitsPane(Pane):
             self.redraw()
 
 
-_STORY_BESIDE = 120
+_STORY_BESIDE = 105
 """Columns from which on each hit has its trial's story beside it; in fewer the chosen one has it
 below."""
 _INDENT = 4
