@@ -181,6 +181,26 @@ def test_certainty_distance_and_alarms() -> None:
     assert "reward_hacking" not in found([START, *steps, alarm, *later])
 
 
+@pytest.mark.parametrize(
+    ("settings", "clipped", "proposed"),
+    [
+        ({"loss_fn": "ppo", "clip_high": 0.2}, 0.1, "clip_high=0.28"),
+        ({"loss_fn": "ppo", "clip_high": 0.2}, 0.0, "learning_rate=0.0001"),
+        ({"loss_fn": "ppo", "clip_high": 0.3}, 0.1, "learning_rate=0.0001"),
+        ({"loss_fn": "importance_sampling"}, 0.1, "learning_rate=0.0001"),
+    ],
+)
+def test_what_is_certain_is_clipped_higher_where_anything_is_clipped(
+    settings: dict[str, object], clipped: float, proposed: str
+) -> None:
+    metrics = {"optim/surprise": 0.002, "optim/clip_fraction": clipped}
+    steps = [each for number in (1, 2, 3) for each in step(number, GOOD, metrics)]
+    start = run_started(policy="vllm", settings=settings)
+    remedy = found([start, *steps])["entropy_collapse"].remedy
+    assert remedy is not None
+    assert remedy.text == proposed
+
+
 def straggling(spent: PhaseSeconds) -> list[AnyEvent]:
     events: list[AnyEvent] = [START]
     events += step(1, GOOD, finish=False)

@@ -17,6 +17,9 @@ _EQUAL = 0.5
 _FAR = 0.5
 """Nats per token from the starting policy: some steps of PPO's usual .01 to .05 each make it.
 Chosen, not measured."""
+_CLIPPING = ("ppo", "cispo", "gspo")
+_CLIP_HIGH = 0.28
+"""DAPO's."""
 _GROUPS = "env/all/by_group/frac_"
 
 
@@ -134,7 +137,21 @@ def entropy_collapse(run: Snapshot) -> Iterator[Finding]:
         "where every token is certain all trials of a group are the same",
         "end the run, or lower the learning rate from an earlier checkpoint",
         trend,
-        remedy=_slower(run),
+        remedy=_clip_higher(run) or _slower(run),
+    )
+
+
+def _clip_higher(run: Snapshot) -> Remedy | None:
+    """A higher upper clip bound, where tokens are clipped by a lower one: DAPO's "Clip-Higher"
+    (Yu et al. 2025, section 3.1)."""
+    clipped = run.steps[-1].metric("optim/clip_fraction") if run.steps else 0.0
+    bound = run.number("clip_high", _CLIP_HIGH)
+    if run.settings.get("loss_fn") not in _CLIPPING or not clipped > 0 or bound >= _CLIP_HIGH:
+        return None
+    return Remedy(
+        "clip_high",
+        _CLIP_HIGH,
+        f"unlikely tokens may become likelier by a ratio of {1 + _CLIP_HIGH:g}, not {1 + bound:g}",
     )
 
 
