@@ -160,6 +160,18 @@ def test_groups_without_signal_and_what_larger_ones_would_give() -> None:
     assert equal_share(even, 16) < equal_share(even, 8) < equal_share(never, 8)
 
 
+def test_groups_that_all_end_at_a_limit_are_helped_by_that_limit_alone() -> None:
+    metrics = {"env/all/by_group/frac_constant": 1.0, "env/all/by_group/frac_all_bad": 1.0}
+    equal = GroupScored(
+        step=1, group="g1", task="copy-01", disposition="constant", baseline=0.0, trials={}
+    )
+    cut: list[tuple[Outcome, float | None]] = [(Outcome.OUTPUT_TRUNCATED, 0.0)] * 8
+    finding = found([START, *step(1, cut, metrics), equal])["no_signal_groups"]
+    assert finding.figure == "100% of the groups of 1 step"
+    assert finding.advice == "mostly all ending by output truncated: raise max_tokens"
+    assert finding.remedy is None
+
+
 def test_the_samplers_gap_is_measured_against_the_age_of_its_weights() -> None:
     gap = {"optim/kl_sample_train_v2": 0.05}
     assert "sampler_trainer_gap" in found([START, *step(1, GOOD, gap)])

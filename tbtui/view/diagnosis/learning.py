@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean, median
 
 from tbtui.journal.vocabulary import AlarmName
 from tbtui.limits import MISMATCH_KL, MISMATCH_KL_STALE, NO_SURPRISE
+from tbtui.outcomes import Outcome
+from tbtui.view.diagnosis.advice import ADVICE
 from tbtui.view.diagnosis.finding import Finding, Remedy, share_of
 from tbtui.view.diagnosis.snapshot import Snapshot
 
@@ -34,19 +37,33 @@ def no_signal_groups(run: Snapshot) -> Iterator[Finding]:
         return
     bad = fmean(run.trend(f"{_GROUPS}all_bad")[-_WINDOW:])
     all_failing = bad >= share / 2
+    cause = _common_cause(run) if all_failing else None
     which = "mostly all failing: easier tasks" if all_failing else "mostly all solved: harder tasks"
+    advice = f"{which}, or larger groups"
+    if cause is not None:
+        advice = f"mostly all ending by {cause.replace('_', ' ')}: {ADVICE[cause]}"
     yield Finding(
         "no_signal_groups",
         "costs" if share < 1 else "blocks",
         share,
-        f"{share:.0%} of the groups of {len(recent)} steps",
+        f"{share:.0%} of the groups of {len(recent)} step{'s' * (len(recent) != 1)}",
         f"{_EQUAL:.0%} of the groups",
         "equal rewards have no advantage: what was sampled for them trains nothing",
-        f"{which}, or larger groups",
+        advice,
         tuple(share_of(each, 1) for each in trend),
         tuple(each.trial for each in run.members if each.constant),
-        _larger_groups(run),
+        None if cause is not None else _larger_groups(run),
     )
+
+
+def _common_cause(run: Snapshot) -> Outcome | None:
+    """How at least half of the trials without signal end, if there is something to do about it:
+    easier tasks or larger groups would end in the same way."""
+    outcomes = Counter(trial.outcome for trial in run.members if trial.constant)
+    for outcome, count in outcomes.most_common(1):
+        if outcome in ADVICE and 2 * count >= outcomes.total():
+            return outcome
+    return None
 
 
 def _larger_groups(run: Snapshot) -> Remedy | None:
