@@ -79,6 +79,8 @@ class TrialView:
     """When it left the queue."""
     finished_at: float | None = None
     turn: int = 0
+    answered: bool = False
+    """The model has answered in this turn, and the agent has not yet gone on: a pace holds it."""
     paused: bool = False
     frozen: bool = False
     """Paused within a turn, with the sandbox's processes stopped."""

@@ -69,6 +69,8 @@ def doing(trial: TrialView) -> str:
     if trial.phase is TrialPhase.QUEUED and trial.pending == "pause":
         return "pauses at its first turn"
     word = _DOING[trial.phase]
+    if trial.phase is TrialPhase.MODEL and trial.answered:
+        word = "about to act"
     return (
         f"turn {trial.turn}, {word}"
         if trial.turn and trial.phase is not TrialPhase.QUEUED

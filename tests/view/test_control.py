@@ -19,6 +19,7 @@ from tbtui.journal.events import (
     TrialPhaseChanged,
     TrialResumed,
     TrialRetried,
+    TurnSampled,
     WorkerRecycled,
     WorkerStarted,
 )
@@ -28,7 +29,7 @@ from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_COMMANDS, RECENT_REWARDS, RunState
 from tbtui.view.waiting import doing, retry_wait, waiting_for
 
-from .story import entries, finished, queued, started
+from .story import entries, finished, queued, started, turn
 
 
 def folded(events: list[AnyEvent]) -> RunState:
@@ -47,6 +48,16 @@ def sampling(*trials: str) -> list[AnyEvent]:
     for trial in trials:
         events += [queued(trial), TrialPhaseChanged(trial=trial, phase=TrialPhase.ACTING)]
     return events
+
+
+def test_a_trial_whose_answer_is_held_by_the_pace_does_not_wait_for_the_model() -> None:
+    model = TrialPhaseChanged(trial="t1", phase=TrialPhase.MODEL)
+    asking = [*sampling("t1"), model]
+    assert doing(folded(asking).trials["t1"]) == "waiting for the model"
+    sampled = next(each for each in turn("t1", 1) if isinstance(each, TurnSampled))
+    assert doing(folded([*asking, sampled]).trials["t1"]) == "turn 1, about to act"
+    asked_again = folded([*asking, sampled, model]).trials["t1"]
+    assert doing(asked_again) == "turn 1, waiting for the model"
 
 
 def test_frozen_is_a_state_of_its_own() -> None:
