@@ -37,7 +37,7 @@ class AwakeClock:
         self._asleep = 0.0
 
     def time(self) -> float:
-        """Seconds since some moment, awake."""
+        """Seconds since a fixed moment, without the time asleep."""
         now = self._monotonic()
         gap = now - self._last
         if gap > ASLEEP_SEC:

@@ -60,7 +60,7 @@ def say(text: object) -> None:
 
 
 def refuse(error: object) -> NoReturn:
-    """Say what is wrong with what was given, and leave with status 2."""
+    """Print what is wrong with the input, and exit with status 2."""
     say(error)
     raise typer.Exit(EXIT_BAD_INPUT)
 
@@ -72,7 +72,7 @@ TOO_EARLY = "interrupted before the run had begun"
 
 
 class Interrupted(BaseException):
-    """A signal asks the program to end. No `Exception`, lest it be taken for a failure."""
+    """A signal asks the program to end. Not an `Exception`: it is no failure."""
 
 
 @contextlib.contextmanager

@@ -5,6 +5,9 @@ terminal and becomes the run, in a session of its own with its output in the run
 other half waits until the run has begun, says where it is, and ends. Until then a failure is
 reported as it would be without detaching, and so is ctrl-c: who gets an exit status other than 0
 has no run.
+
+With a screen, a small process waits in the shell's foreground for the one with the app and the run
+(`tbtui.supervisor`), so that a person can detach later.
 """
 
 from __future__ import annotations
@@ -39,12 +42,14 @@ from tbtui.engines.request import RunRequest, request_run
 from tbtui.errors import UserError
 from tbtui.ipc import exit_words
 from tbtui.journal.rundir import RunDirectory
+from tbtui.supervisor import Shell, supervised
 from tbtui.terminal import visible
 
 if TYPE_CHECKING:
     from tbtui.engines.host import EngineThread
 
-View = Literal["app", "lines", "json"]
+Lines = Literal["lines", "json"]
+View = Literal["app"] | Lines
 
 
 def launch(config: RunConfig, view: View, *, detach: bool = False, fps: int | None = None) -> int:
@@ -81,12 +86,15 @@ def resume(
 
 
 def _start(request: RunRequest, view: View, detach: bool, fps: int | None) -> int:
-    if not detach:
-        return _run(request, view, fps)
-    return detached(request, lambda: _run(request, "lines", None), as_json=view == "json")
+    if detach:
+        return detached(request, lambda: _run(request, "lines"), as_json=view == "json")
+    if view == "app":
+        return supervised(lambda shell: _run(request, shell, fps))
+    return _run(request, view)
 
 
-def _run(request: RunRequest, view: View, fps: int | None) -> int:
+def _run(request: RunRequest, view: Lines | Shell, fps: int | None = None) -> int:
+    """Run as lines or JSON; or in the app, where the shell waits for another process."""
     # A log that can't be written must not write about that over the screen.
     logging.raiseExceptions = False
     logging.basicConfig(
@@ -100,8 +108,8 @@ def _run(request: RunRequest, view: View, fps: int | None) -> int:
     try:
         # Until the event loop sees to signals: what is imported before takes seconds.
         with interruptible() as raise_if_interrupted:
-            if view == "app":
-                status = _in_app(request, fps, raise_if_interrupted)
+            if isinstance(view, Shell):
+                status = _in_app(request, view, fps, raise_if_interrupted)
             else:
                 status = _in_console(request, view, raise_if_interrupted)
         return status
@@ -124,26 +132,41 @@ def _refused(error: object) -> int:
     return EXIT["refused"]
 
 
-def _in_app(request: RunRequest, fps: int | None, raise_if_interrupted: Callable[[], None]) -> int:
+def _in_app(
+    request: RunRequest, shell: Shell, fps: int | None, raise_if_interrupted: Callable[[], None]
+) -> int:
     from tbtui.engines.host import EngineThread
     from tbtui.engines.pacing import paced_for_app
-    from tbtui.show_run import show_run
+    from tbtui.show_run import farewell, show_run
 
     raise_if_interrupted()
     # The rest of the preparation is the engine's, and comes after the first frame.
     host = EngineThread(dataclasses.replace(request, config=paced_for_app(request.config)))
     terminal = [number for number in (0, 1, 2) if os.isatty(number)]
-    status = show_run(host, fps=fps)
-    return _without_app(host, terminal) if host.unattended else status
+    released = False
+
+    def detach() -> list[str]:
+        nonlocal released
+        released = True
+        host.detach()
+        return farewell(host.directory, goes_on=True)
+
+    status = show_run(host, fps=fps, detach=detach)
+    if not host.unattended:
+        return status
+    from tbtui.console.printing import DETACHED, TERMINAL_GONE, redirect
+
+    redirect(host.directory, terminal, DETACHED if released else TERMINAL_GONE)
+    if released:
+        shell.release()
+    return _without_app(host)
 
 
-def _without_app(host: EngineThread, terminal: list[int]) -> int:
-    """See a run through whose app has gone with its terminal."""
+def _without_app(host: EngineThread) -> int:
+    """See a run through whose app has left."""
     from tbtui.console import HumanLines, Printer
-    from tbtui.console.printing import redirect
     from tbtui.engines.headless import run_headless
 
-    redirect(host.directory, terminal)
     # What came before was on the screen.
     printer = Printer(
         host.directory,
@@ -154,7 +177,7 @@ def _without_app(host: EngineThread, terminal: list[int]) -> int:
     return EXIT[run_headless(host.see_through(), printer.follow, printer.hang_up).status]
 
 
-def _in_console(request: RunRequest, view: View, raise_if_interrupted: Callable[[], None]) -> int:
+def _in_console(request: RunRequest, view: Lines, raise_if_interrupted: Callable[[], None]) -> int:
     from tbtui.engines.make_run import prepare
 
     try:
@@ -190,7 +213,7 @@ def _in_console(request: RunRequest, view: View, raise_if_interrupted: Callable[
 
 
 def _name(directory: RunDirectory) -> str:
-    """The name, or path, that finds the run in a command without a logs_dir."""
+    """The name, or path, by which a command without a logs_dir finds the run."""
     from tbtui.view.ending import name_to_type
 
     return name_to_type(directory, RunConfig().logs_dir)

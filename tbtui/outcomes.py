@@ -77,3 +77,16 @@ class Outcome(StrEnum):
 
 
 INFRASTRUCTURE = frozenset(outcome for outcome in Outcome if outcome.infrastructure)
+
+ADVICE: dict[Outcome, str] = {
+    Outcome.CONTEXT_OVERFLOW: "raise context_limit",
+    Outcome.OUTPUT_TRUNCATED: "raise max_tokens",
+    Outcome.PARSE_ERROR: "raise max_turns, or train longer before judging",
+    Outcome.AGENT_TIMEOUT: "raise max_turns or trial_timeout_sec",
+    Outcome.VERIFIER_ERROR: "run tbtui tasks try on it with --oracle",
+    Outcome.SANDBOX_LOST: "lower n_parallel_envs",
+    Outcome.SETUP_ERROR: "run tbtui doctor",
+    Outcome.PROVIDER_ERROR: "look at the model's server",
+    Outcome.AGENT_ERROR: "read a trial's trial.log",
+}
+"""What to do where trials end so; nothing for what is the policy's own work or a person's."""

@@ -100,17 +100,17 @@ class ServerStatus:
 
     @property
     def words(self) -> str:
-        """The state, for people."""
+        """The state in words for people."""
         return _WORDS[self.state]
 
     @property
     def held_up(self) -> bool:
-        """Requests wait for something that we can't hurry."""
+        """Whether the server is paused, failing or out of reach."""
         return self.state in DOWN or self.state == "failing"
 
     @property
     def is_vllm(self) -> bool:
-        """It reports what only vLLM does."""
+        """Whether it reports what only vLLM does."""
         return self.preemptions is not None
 
     @property

@@ -3,7 +3,7 @@ rules, browse its tasks, export a trial, read its prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,12 @@ def show_run(
     trial: str | None = None,
     *,
     fps: int | None = None,
+    detach: Callable[[], Sequence[str]] | None = None,
 ) -> int:
-    """Run the app for a user of this machine; returns the exit code."""
+    """Run the app for a user of this machine; returns the exit code.
+
+    `detach` is `Services.detach`.
+    """
     from tbtui.ui.app import run_app
     from tbtui.ui.services import Services
 
@@ -44,6 +48,7 @@ def show_run(
             live_effect=live_effect,
             defaults=default_settings,
             # What is replayed is over, and stays what it was.
+            detach=detach,
             farewell=tuple if recorded else lambda: farewell(host.directory, goes_on=host.outlives),
         ),
         recorded=recorded,

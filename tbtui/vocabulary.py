@@ -1,4 +1,4 @@
-"""Names that the settings, the algorithm and the journal share."""
+"""Names and limits that the settings, the algorithm, the journal and the views share."""
 
 from __future__ import annotations
 
@@ -36,3 +36,17 @@ AlarmName = Literal[
     "truncated",
 ]
 """See `algorithm/alarms.py`."""
+
+# From which values on training looks wrong: `algorithm/alarms.py` and `view/diagnosis` compare with
+# these. "Measured" is the embedded policy on the starter tasks.
+
+COLLAPSED_NEGATIVE_LOGPROB = 0.01
+"""Mean -log p, nats per token, below which nothing is left to explore: tokens of .99 and more.
+Healthy runs, measured, end at .05 to .1; the end of learning comes with the end of entropy (Cui et
+al. 2025, arXiv 2505.22617)."""
+
+MISMATCH_KL = 0.01
+"""Nats per token between sampler and trainer with the same weights: training is stable below it
+(Tinker's documentation). The embedded policy's is 1e-12."""
+MISMATCH_KL_STALE = 0.1
+"""The same where the sampler's weights are older: well outside PPO's usual .01 to .05 a step."""

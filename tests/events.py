@@ -12,6 +12,7 @@ from tbtui.journal.events import (
     Entry,
     Outcome,
     PhaseSeconds,
+    RunContinued,
     RunStarted,
     TaskRecord,
     TrialFinished,
@@ -24,7 +25,7 @@ from tbtui.journal.rundir import RunDirectory
 
 def run_started(**changes: Any) -> RunStarted:
     """The beginning of a run of the embedded model on one task."""
-    fields = {
+    fields: dict[str, Any] = {
         "run": "r",
         "pid": 1,
         "host": "here",
@@ -43,9 +44,26 @@ def run_started(**changes: Any) -> RunStarted:
     return RunStarted(**(fields | changes))
 
 
+def run_continued(**changes: Any) -> RunContinued:
+    """Another process takes the run up from its starting weights, with nothing to make up for."""
+    fields: dict[str, Any] = {
+        "pid": 2,
+        "host": "here",
+        "tbtui_version": "1",
+        "harbor_version": "1",
+        "checkpoint": None,
+        "step": 0,
+        "replayed": (),
+        "reused": 0,
+        "requeued": (),
+        "settings": {},
+    }
+    return RunContinued(**(fields | changes))
+
+
 def trial_queued(trial: str, **changes: Any) -> TrialQueued:
     """A training trial of the first step."""
-    fields = {
+    fields: dict[str, Any] = {
         "label": f"copy-01/{trial}",
         "task": "copy-01",
         "group": "g",
@@ -58,7 +76,7 @@ def trial_queued(trial: str, **changes: Any) -> TrialQueued:
 
 def turn_sampled(trial: str, **changes: Any) -> TurnSampled:
     """The answer to a trial's first model call, of two tokens."""
-    fields = {
+    fields: dict[str, Any] = {
         "turn": 1,
         "sample": 1,
         "text": "",
@@ -76,7 +94,7 @@ def turn_sampled(trial: str, **changes: Any) -> TurnSampled:
 def trial_finished(trial: str, reward: float | None, **changes: Any) -> TrialFinished:
     """A trial that has ended after a turn, with this verdict or lost without one."""
     lost, solved = reward is None, reward == 1
-    fields = {
+    fields: dict[str, Any] = {
         "outcome": Outcome.SANDBOX_LOST if lost else Outcome.SOLVED if solved else Outcome.FAILED,
         "reason": "",
         "verdict": reward,

@@ -15,9 +15,7 @@ from itertools import pairwise
 from statistics import fmean, median, variance
 from typing import get_args
 
-from tbtui.limits import MISMATCH_KL as MISMATCH_KL
-from tbtui.limits import MISMATCH_KL_STALE as MISMATCH_KL_STALE
-from tbtui.limits import NO_SURPRISE as NO_SURPRISE
+from tbtui.vocabulary import COLLAPSED_NEGATIVE_LOGPROB, MISMATCH_KL, MISMATCH_KL_STALE
 from tbtui.vocabulary import AlarmName as AlarmName
 
 ALARMS: tuple[AlarmName, ...] = get_args(AlarmName)
@@ -78,7 +76,7 @@ TRUNCATED_LEAST = 4
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """What looks wrong, by which numbers."""
+    """An alarm: what looks wrong, and the numbers that show it."""
 
     name: AlarmName
     step: int
@@ -111,7 +109,7 @@ class Step:
 
     @property
     def signal(self) -> bool:
-        """A group had something to teach."""
+        """Whether any group has a signal: rewards that differ."""
         name = "env/all/by_group/frac_"
         if (mixed := self.metrics.get(name + "mixed")) is not None:
             return mixed > 0
@@ -175,15 +173,15 @@ def reward_collapse(history: Sequence[Step]) -> Finding | None:
 
 
 def logprob_collapse(history: Sequence[Step]) -> Finding | None:
-    """The policy has become certain of everything, or of nothing."""
+    """The mean log-probability has collapsed: the policy is certain of every token, or of none."""
     values = [s.metrics["optim/surprise"] for s in history if "optim/surprise" in s.metrics]
     if len(values) < SURPRISE_WINDOW:
         return None
     now = median(values[-SURPRISE_WINDOW:])  # one odd step is none
-    if now < NO_SURPRISE:
+    if now < COLLAPSED_NEGATIVE_LOGPROB:
         return (
             f"-log p is {now:.4f} nats a token: the policy hardly explores any more",
-            {"surprise": now, "limit": NO_SURPRISE},
+            {"surprise": now, "limit": COLLAPSED_NEGATIVE_LOGPROB},
         )
     before = values[:-SURPRISE_WINDOW]
     if len(before) < SURPRISE_WINDOW:
@@ -219,7 +217,7 @@ def sampler_mismatch(history: Sequence[Step]) -> Finding | None:
 
 
 def no_signal(history: Sequence[Step]) -> Finding | None:
-    """No group of the last steps had anything to teach."""
+    """No group of the last steps has a signal: all rewards of each group are equal."""
     recent = history[-NO_SIGNAL_STEPS:]
     if len(recent) < NO_SIGNAL_STEPS or any(step.signal for step in recent):
         return None
@@ -325,7 +323,7 @@ class AlarmDetector:
         """Raised alarms that are not armed again -> steps since their condition went."""
 
     def step(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
-        """A step has finished. What is no number counts in `sampler_mismatch` only."""
+        """The alarms that a finished step raises. A NaN counts in `sampler_mismatch` only."""
         kept = {n: v for n, v in metrics.items() if math.isfinite(v) or n in _MISMATCH}
         self._history.append(Step(step, kept))
         history = tuple(self._history)
@@ -337,7 +335,7 @@ class AlarmDetector:
         ]
 
     def evaluation(self, evaluation: HeldOutResult) -> list[Alarm]:
-        """An evaluation has finished; one without a scored trial says nothing."""
+        """The alarms that an evaluation raises; none where it has no scored trial."""
         if not evaluation.scored:
             return []
         base = self._base.setdefault(evaluation.temperature, evaluation)

@@ -28,7 +28,7 @@ PASS_REWARD = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempts:
-    """What came of the attempts at one task. Those without a reward are not counted."""
+    """Scored attempts at one task and how many passed; attempts without a reward don't count."""
 
     passed: int
     scored: int

@@ -1,4 +1,4 @@
-"""What an optimiser step did to the policy, in numbers, under tinker-cookbook's names.
+"""Metrics of an optimiser step, under tinker-cookbook's names.
 
 Numbers that need data are empty without any. A step whose gradient was accumulated in parts hands
 in the data of all of them.

@@ -70,7 +70,7 @@ class BatchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides what a batch of rollouts does to the policy, but for the rate."""
+    """Every setting of the algorithm except the learning rate."""
 
     advantage: Method
     min_group: int
@@ -115,7 +115,7 @@ def longest_context(calls: Iterable[Call]) -> int:
 
 
 def shaped(reward: float, turns: int, tokens: int, limit: int, settings: RewardSettings) -> float:
-    """The reward that training sees.
+    """The reward after the penalties.
 
     `tokens` is the trial's longest context and `limit` the most that the model takes. The length
     penalty is zero up to `limit - overlong_buffer` tokens, rises linearly from there, and is

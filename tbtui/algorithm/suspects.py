@@ -62,7 +62,7 @@ _VERIFIERS_FILES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ExaminedTrial:
-    """What there is to look at of a finished trial."""
+    """The facts of a finished trial that the detectors compare."""
 
     trial: str
     outcome_is_infrastructure: bool
@@ -110,7 +110,7 @@ type _Siblings = Sequence[ExaminedTrial]
 
 
 def _infrastructure_zero(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
-    """The machinery failed it, and it counts as a failure of the policy."""
+    """A zero that infrastructure caused, scored as a failure of the policy."""
     if trial.rewarded:
         return
     if trial.outcome_is_infrastructure:
@@ -120,7 +120,7 @@ def _infrastructure_zero(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[
 
 
 def _unverified(trial: ExaminedTrial, siblings: _Siblings) -> Iterator[str]:
-    """A reward that no verifier gave."""
+    """A reward without a verifier's run."""
     if trial.verdict is None:
         yield f"reward {trial.reward:g}, and no verifier spoke"
 

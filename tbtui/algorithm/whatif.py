@@ -51,7 +51,7 @@ class RecordedTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialEffect:
-    """What one trial does to the step's gradient."""
+    """One trial's contribution to the step's gradient."""
 
     advantage: float | None
     tokens: int

@@ -60,7 +60,7 @@ _PATH = re.compile(r"(?<![\w.:/<~$}])/[A-Za-z][\w.+-]*(?:/[\w.+-]+)*")
 _ANYWHERE = re.compile(
     r"/(?:tests|logs/verifier|tmp|dev/null|usr/bin/env|(?:usr/)?bin/(?:ba|da|z)?sh)(?:/|$)"
 )
-# Of what runs or is installed, who is logged in, what the network has: not in a file of the task.
+# What runs or is installed, who is logged in, what the network has: not in a file of the task.
 _MORE_THAN_FILES = re.compile(
     r"localhost|127\.0\.0\.1|0\.0\.0\.0|https?://|\bsocket\b|\brequests\b|\burllib\b|\bcurl\b"
     r"|\bwget\b|\bnc\b|\bssh\b|\bpgrep\b|\bpsutil\b|\bps\b|\bkill\b|\bsystemctl\b|\bservice\b"
@@ -198,8 +198,8 @@ def _separate_verifier(task: TaskInfo, config: TaskConfig) -> Iterator[Defect]:
         of = f"the verifier of step {step.name!r}" if step else "the verifier"
         yield task.defect(
             "task.toml",
-            f"{of} runs in an environment of its own, and there are no artifacts: of what the"
-            f" agent does it sees {_KEPT} alone",
+            f"{of} runs in an environment of its own, and there are no artifacts: it sees only"
+            f" {_KEPT} of what the agent does",
             'name what it judges with artifacts = ["/app"] at the top of task.toml, or give'
             ' environment_mode = "shared" under [verifier]',
             severity="warning",

@@ -73,7 +73,7 @@ class Registry:
         self._client: BaseRegistryClient | None = None
 
     async def data_sets(self) -> list[DataSet]:
-        """All that there are, by name and version.
+        """All data sets, ordered by name and version.
 
         Raises:
             FetchError: the registry can't be reached or read.

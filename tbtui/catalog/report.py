@@ -39,7 +39,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Outcome of checking a directory. `usable` counts tasks without an error."""
+    """The result of checking a directory. `usable` counts tasks without an error."""
 
     directory: Path
     harbor: str

@@ -116,7 +116,7 @@ def save_set(chosen: TaskSet) -> Path:
 
 
 def delete_set(name: str) -> None:
-    """Whatever its file says: one that can't be used is deleted, too.
+    """Delete a set, also one whose file can't be read.
 
     Raises:
         CatalogError: there is none of that name, or it can't be removed.

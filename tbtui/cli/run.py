@@ -59,11 +59,11 @@ def run(
         ),
     ] = False,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print every setting in force and leave.")
+        bool, typer.Option("--print-config", help="Print every setting in force and exit.")
     ] = False,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Print what each outcome of a trial leads to and leave."),
+        typer.Option("--explain", help="Print what each outcome of a trial leads to and exit."),
     ] = False,
     fps: FramesPerSecond = None,
 ) -> None:

@@ -128,7 +128,7 @@ def replay(
 ) -> None:
     """Show a recorded run on the screens of a live one, with a clock to play and move through it.
 
-    Space plays, [ and ] go by turns, < and > to steps, alarms and broken trials; ? has all keys.
+    Space plays, [ and ] go by turns, < and > to steps, alarms and lost trials; ? has all keys.
     """
     from tbtui.commands.attach import replay as show_replay
 
@@ -156,7 +156,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--metric",
-            help="Of svg and csv, may be repeated: a metric; default: training reward and held-out"
+            help="With svg or csv, may be repeated: a metric; default: training reward and held-out"
             " pass rate; all: every one (csv).",
         ),
     ] = None,
@@ -164,7 +164,7 @@ def export(
         Literal["step", "time", "rollouts", "tokens", "position"],
         typer.Option(
             "--x",
-            help="Of svg and csv: the x axis. position: -log p by token position in the answers"
+            help="With svg or csv: the x axis. position: -log p by token position in the answers"
             " of the last step, or of --step.",
         ),
     ] = "step",
@@ -175,7 +175,7 @@ def export(
     log: Annotated[bool, typer.Option("--log", help="A logarithmic y axis (svg).")] = False,
     beside: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="RUN", help="Of svg and csv: another run; may be repeated."),
+        typer.Option("--with", metavar="RUN", help="With svg or csv: another run; repeatable."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -217,7 +217,7 @@ def attach(
         ),
     ] = None,
     look: Annotated[
-        bool, typer.Option("--look", help="Only look; don't ask for the controls.")
+        bool, typer.Option("--look", help="Watch only; don't ask for the controls.")
     ] = False,
     exclusive: Annotated[
         bool, typer.Option("--exclusive", help="Take the controls, and keep scripts out too.")

@@ -152,8 +152,8 @@ def prefetch_tasks(
 ) -> None:
     """Fetch the Python packages that tasks' Dockerfiles, tests and solutions install.
 
-    Boxes without a network then install from them: pip, uv and uvx work there. Fetches with your
-    own uv, pip and their settings; what is there already is not fetched again.
+    Sandboxes without a network then install from them: pip, uv and uvx work there. Fetches with
+    your own uv, pip and their settings; what is there already is not fetched again.
 
     Exit status: 0 all is there, 1 something could not be had, 2 bad input, 130 interrupted.
     """

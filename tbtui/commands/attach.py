@@ -41,7 +41,7 @@ def attach(
     command: str,
     fps: int | None = None,
 ) -> int:
-    """Show the run; the exit status: 0 people left it, or it finished; 1 it failed.
+    """Show the run. Returns the exit status: 0 it finished, or its viewer quit; 1 it failed.
 
     Args:
         place: a run by path or name, here or on another machine; None: the only live one.

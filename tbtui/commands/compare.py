@@ -40,7 +40,7 @@ def print_comparison(first: str, second: str, *, as_json: bool) -> None:
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """All of it; of tasks, those that were scored in at least one of the runs."""
+    """The comparison as JSON; tasks that were scored in neither run are left out."""
     return {
         "first": asdict(comparison.first),
         "second": asdict(comparison.second),

@@ -1,7 +1,7 @@
-"""`tbtui eval`: what weights are worth, without training them.
+"""`tbtui eval`: evaluates weights on held-out tasks, without training them.
 
 It is a run of no steps from a checkpoint, with the settings of the run that the checkpoint is of.
-Of a model behind a server the checkpoint is there, and the directory says where.
+The checkpoint of a model behind a server lies on the server; the directory says where.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ _MODEL = (
     "renderer",
     "thinking",
 )
+_ADAPTER = ("lora_alpha", "lora_targets", "dtype")
+"""What the weights of a model trained here depend on besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +270,13 @@ def _of_the_model(weights: _Weights) -> list[str]:
     if weights.checkpoint is None or weights.checkpoint.state.policy == "local":
         return []  # there is one such model
     values = weights.checkpoint.state.settings
-    return [f"{name}={values[name]}" for name in _MODEL if values.get(name) is not None]
+    names = (*_MODEL, *_ADAPTER) if weights.checkpoint.state.policy == "torch" else _MODEL
+    return [f"{name}={_typed(values[name])}" for name in names if values.get(name) is not None]
+
+
+def _typed(value: object) -> str:
+    """A JSON-like value as it is typed on a command line."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _require_tasks(config: RunConfig) -> None:
@@ -380,7 +388,7 @@ def _cells(tasks: Sequence[TaskAttempts], k: int) -> list[str]:
     for each in sorted({1, k}):
         rate = pass_rate(tasks, each)
         assert rate is not None
-        # Of a single attempt the interval is nearly everything.
+        # The interval of a single attempt is nearly the whole range.
         cells += [f"{rate.value:.2f}", _interval(rate) if scored > 1 else ""]
     return cells
 

@@ -27,7 +27,7 @@ _EXAMPLES = 3
 
 
 def print_explanation(config: RunConfig) -> None:
-    """Print what the run would do with its tasks, outcomes, reviews and alarms.
+    """Print how the run treats its tasks, outcomes, reviews and alarms.
 
     Raises:
         ConfigError: exceptions to the tables that can't be, or such rules.
@@ -150,14 +150,12 @@ def _review_lines(config: RunConfig, rules: ReviewRules) -> Iterator[str]:
             yield ""
             yield from _rule_lines(rules)
         return
-    whose = {"suspects": "trials that something is odd about", "always": "all trials"}[
-        config.review
-    ]
+    whose = {"suspects": "suspect trials", "always": "all trials"}[config.review]
     yield f"Before a step is trained a person reviews {whose} (review={config.review})."
     if config.review_timeout_sec is not None:
         then = {
             "accept": "it is trained as it stands",
-            "exclude": "suspects that nobody decided upon are left out",
+            "exclude": "undecided suspects are excluded",
         }[config.at_review_timeout]
         yield f"After {config.review_timeout_sec:g} s without an answer {then} (at_review_timeout)."
     if not rules.rules:

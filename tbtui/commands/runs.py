@@ -137,7 +137,7 @@ def rename(run: str, name: str) -> None:
 
 
 def print_hits(text: str, runs: Sequence[str], logs_dirs: Sequence[Path], *, as_json: bool) -> int:
-    """Print where a text is; returns how many places there are.
+    """Print each match of a text; returns their number.
 
     Raises:
         RunDirectoryError, JournalError: a run that was named isn't there, or can't be read.

@@ -64,7 +64,7 @@ def print_sets(name: str | None) -> None:
 
 
 def remove_set(name: str) -> None:
-    """Raises `CatalogError` when there is none of that name."""
+    """Delete a saved set. Raises `CatalogError` when there is none of that name."""
     delete_set(name.removeprefix(SET_MARK))
     typer.echo(f"{SET_MARK}{name.removeprefix(SET_MARK)} is deleted")
 

@@ -23,12 +23,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def error(text: str) -> Problem:
-    """The run can't start with it."""
+    """A problem that keeps the run from starting."""
     return Problem("error", text)
 
 
 def warning(text: str) -> Problem:
-    """The run can start, and a person should know."""
+    """A problem with which the run starts all the same."""
     return Problem("warning", text)
 
 
@@ -47,5 +47,5 @@ def require_no_errors(problems: Iterable[Problem]) -> list[str]:
 
 
 def errors_first(problems: Iterable[Problem]) -> list[Problem]:
-    """The same, the errors before the warnings."""
+    """The problems, errors before warnings."""
     return sorted(problems, key=lambda problem: problem.level != "error")

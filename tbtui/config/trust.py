@@ -32,7 +32,7 @@ _WORDS: Mapping[Trust, str] = {
 
 
 def claims(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What of JSON-like settings needs trust, `table.entry` for each entry of a table.
+    """The settings that need trust and have a value, `table.entry` for each entry of a table.
 
     A default never does: it is ours.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,10 +50,25 @@ def is_embedded(values: Mapping[str, Any]) -> bool:
     if values.get("engine", "grpo") == "prime-rl":
         return False
     return (
-        values.get("policy", "local") == "local"
+        policy_of(values) == "local"
         or values.get("renderer") == "embedded"
         or values.get("model_name", EMBEDDED_MODEL) == EMBEDDED_MODEL
     )
+
+
+def policy_of(values: Mapping[str, Any]) -> str:
+    """The policy in force: the one that is given, or else what the model's name means."""
+    return str(values.get("policy") or _implied_policy(values))
+
+
+def _implied_policy(values: Mapping[str, Any]) -> str:
+    """A directory or a name on the hub (`org/name`) is a model to train here, unless the address of
+    a server is given, where it is the name under which that serves it."""
+    name = str(values.get("model_name", EMBEDDED_MODEL))
+    served = values.get("tinker_base_url") or values.get("vllm_base_url")
+    if values.get("engine", "grpo") == "prime-rl" or served or name == EMBEDDED_MODEL:
+        return "local"
+    return "torch" if "/" in name or os.path.isdir(name) else "local"  # noqa: PTH112
 
 
 def defaults_for(values: Mapping[str, Any]) -> dict[str, Default]:
@@ -63,16 +79,20 @@ def defaults_for(values: Mapping[str, Any]) -> dict[str, Default]:
     """
     defaults: dict[str, Default] = {}
     prime_rl = values.get("engine", "grpo") == "prime-rl"
-    policy = values.get("policy", "local")
+    policy = policy_of(values)
+    if (implied := _implied_policy(values)) != "local":
+        defaults["policy"] = Default(implied, "model_name is a directory or a hub's name")
     # A file of Prime-RL's own says all of it.
     if not is_embedded(values) and values.get("prime_rl_config") is None:
         defaults |= _of_a_thinking_model(values)
         if prime_rl:
             rate = Default(1e-5, "an adapter's, as in Prime-RL's examples")
             defaults["learning_rate"] = rate
-        elif policy == "tinker":
+        elif policy == "tinker" or (policy == "torch" and values.get("lora_rank") != 0):
             rate = Default(4e-5, "an adapter's, as in tinker-cookbook's rl_basic")
             defaults["learning_rate"] = rate
+        elif policy == "torch":
+            defaults["learning_rate"] = Default(1e-6, "that of all weights, as in TRL and verl")
     if not prime_rl and policy == "tinker":
         defaults["save_every"] = Default(
             1, "a save took 0.3 s where it was measured; a step takes far longer"
@@ -195,7 +215,7 @@ def read_config(values: Mapping[str, Any], where: str = "") -> RunConfig:
 
 
 def asked_for(values: Mapping[str, Any]) -> frozenset[str]:
-    """Names whose value, in a file, asks for something.
+    """Names of the settings in a file that ask for something other than the default.
 
     A run's `config.toml` spells out every default: read back, these ask for nothing. `max_steps`
     always does: beside `n_epochs` its default is a limit too (`to_toml` leaves it out else).
@@ -228,7 +248,7 @@ def to_json(config: RunConfig) -> dict[str, Any]:
 
 
 def absolute(config: RunConfig) -> RunConfig:
-    """The same with paths that mean the same from any directory.
+    """The config with absolute paths.
 
     Raises:
         ConfigError: a path can't be one, or this user mayn't look there.
@@ -256,7 +276,7 @@ def without_password(address: Any) -> Any:
 
 
 def lacks_password(address: str | None) -> bool:
-    """It was written down without its password."""
+    """Whether an address was written down without its password."""
     return address is not None and _LEFT_OUT in address
 
 

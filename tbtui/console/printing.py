@@ -106,7 +106,7 @@ class Printer:
 
     @property
     def unread(self) -> bool:
-        """The lines go nowhere."""
+        """Whether nothing reads the lines any more."""
         return self._unread
 
     def follow(self, complete: threading.Event) -> None:
@@ -131,7 +131,7 @@ class Printer:
                 return
 
     def hang_up(self) -> bool:
-        """The terminal has gone; returns whether the run goes on."""
+        """Handle the loss of the terminal; returns whether the run goes on."""
         with self._lock:
             if self._detaches and not self._gone:
                 self._gone = True
@@ -182,9 +182,13 @@ class Printer:
         redirect(self._directory, self._terminal)
 
 
-def redirect(directory: RunDirectory, numbers: list[int]) -> None:
+TERMINAL_GONE = "the terminal has gone; the run goes on without it (on_hangup=detach)"
+DETACHED = "a person has detached; the run goes on without a terminal"
+
+
+def redirect(directory: RunDirectory, numbers: list[int], why: str = TERMINAL_GONE) -> None:
     """Standard streams (0, 1, 2) that were a terminal are the run directory's `output` from here
-    on, the input is empty; and the log says how to see the run again."""
+    on, the input is empty; and the log says why, and how to see the run again."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         output = os.open(directory.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -196,8 +200,8 @@ def redirect(directory: RunDirectory, numbers: list[int]) -> None:
     os.close(output)
     os.close(nothing)
     log.info(
-        "the terminal has gone; the run goes on without it (on_hangup=detach)."
-        " See it: tbtui attach %s. End it: tbtui ctl run stop %s. Its lines: %s",
+        "%s. See it: tbtui attach %s. End it: tbtui ctl run stop %s. Its lines: %s",
+        why,
         directory.path,
         directory.path,
         directory.output,

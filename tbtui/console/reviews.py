@@ -60,10 +60,10 @@ class ReviewLines:
         ends = ""
         if event.timeout_sec is not None:
             left_out = self._settings.get("at_review_timeout") != "accept"
-            then = "suspects that nobody decided upon are left out" if left_out else "it goes on"
+            then = "undecided suspects are excluded" if left_out else "it goes on"
             ends = f"; after {duration(event.timeout_sec)} {then}"
         yield (
-            f"step {event.step} waits for a look before it is trained:"
+            f"step {event.step} waits for a review before it is trained:"
             f" {len(event.undecided)} of {_trials(scored)} undecided{ends}"
         )
         found = [text for group in event.groups for text in _suspects(group, event.undecided)]
@@ -87,7 +87,7 @@ def _closed(event: ReviewClosed) -> str:
     how = {
         "accepted": f"accepted by {event.actor}",
         "rules": "decided by rules",
-        "timeout": "nobody answered in time",
+        "timeout": "no decision in time",
     }[event.how]
     return f"step {event.step} goes on: {how}" + (f" ({event.reason})" if event.reason else "")
 

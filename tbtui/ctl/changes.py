@@ -57,7 +57,7 @@ def change_run(
     options: CommandOptions,
     arguments: Mapping[str, Any] | None = None,
 ) -> int:
-    """Ask something of the whole run. Returns the exit status: 0 done, 1 refused.
+    """Send a command on the whole run. Returns the exit status: 0 done, 1 refused.
 
     Raises `TargetError`, `JournalError`, as all here.
     """

@@ -247,7 +247,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
 
 
 def print_line(text: str) -> None:
-    """Cut at a terminal's edge."""
+    """Print a line, cut at a terminal's edge."""
     _print_line(visible(text), _terminal_width())
 
 

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.asynccontextmanager
 async def running[T](work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """`work` as a task, which has ended when the context is left."""
+    """Run `work` as a task that has ended when the context ends."""
     task = asyncio.create_task(work)
     try:
         yield task

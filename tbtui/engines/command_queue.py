@@ -27,7 +27,7 @@ class CommandQueue:
         return not self._journalled
 
     def submit(self, command: Command) -> None:
-        """Have a command carried out, now or as soon as it can be."""
+        """Queue a command: it is carried out now or as soon as it can be."""
         if self._take_up is None:
             self._new.append(command)
             return
@@ -57,12 +57,12 @@ class CommandQueue:
         self._take_up = None
 
     def take_new(self) -> list[Command]:
-        """Take out what no engine has taken up."""
+        """Remove and return the commands that no engine has taken."""
         taken, self._new = self._new, []
         return taken
 
     def take_journalled(self) -> list[Command]:
-        """Take out what an engine has taken up and not carried out."""
+        """Remove and return the commands that an engine has taken and not carried out."""
         taken, self._journalled = self._journalled, []
         return taken
 

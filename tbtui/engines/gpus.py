@@ -182,7 +182,7 @@ class GpuMonitor:
 
 
 class UnreadableError(Exception):
-    """What a machine answered is no table of GPUs; the message is one line for a person."""
+    """A machine's answer is no table of GPUs; the message is one line for a person."""
 
 
 async def remote_gpus(host: str, answer_sec: float = _ANSWER_SEC) -> GpusMeasured:

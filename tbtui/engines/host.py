@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EngineThread:
-    """A run whose event loop nobody else can stall. Its methods may be called from any thread."""
+    """A run on an event loop and thread of its own. Its methods may be called from any thread."""
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
@@ -63,18 +63,22 @@ class EngineThread:
 
     @property
     def unattended(self) -> bool:
-        """Whether the app has gone with its terminal, and the run goes on."""
+        """Whether the app has gone, with its terminal or from it, and the run goes on."""
         return self._unattended
 
     def hang_up(self) -> bool:
         if self._request.config.on_hangup == "stop":
             return False
-        self._unattended = True
-        self._ask(lambda run: run.let_go())
+        self.detach()
         return True
 
+    def detach(self) -> None:
+        """Let the run go on without the app, whatever its settings say of a hang-up."""
+        self._unattended = True
+        self._ask(lambda run: run.let_go())
+
     async def see_through(self) -> RunEnd:
-        """Wait for the end; giving up the wait interrupts the run, and waits until it has ended."""
+        """Wait for the end; a cancelled wait interrupts the run and waits until it has ended."""
         try:
             return await self.ended()
         except asyncio.CancelledError:
@@ -122,7 +126,7 @@ class EngineThread:
         self._interrupted = True
 
     def _ask(self, what: Callable[[ControlledRun], None]) -> None:
-        """Ask something of the run, as soon as there is one."""
+        """Call the run, as soon as there is one."""
 
         def ask() -> None:
             self._made.add_done_callback(lambda made: what(made.result()))

@@ -17,7 +17,7 @@ class AnyRun(Protocol):
     """A run that may start. Everything happens on the event loop that `run` is awaited on."""
 
     def submit(self, command: Command) -> None:
-        """Send it a command; what came of it is read from the journal."""
+        """Send it a command; the result is read from the journal."""
         ...
 
     async def run(self) -> RunEnd:
@@ -26,7 +26,7 @@ class AnyRun(Protocol):
 
 
 def prepare(request: RunRequest) -> Callable[[], AnyRun]:
-    """Refuse what can be refused; what is returned makes the run.
+    """Check the request; returns what makes the run.
 
     Making it imports the engine, which takes seconds: there is time to say so before.
 

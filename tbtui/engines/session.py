@@ -166,7 +166,8 @@ class Session:
             CheckpointError, UnrecoverableError: the run can't go on from what there is.
         """
         config = self._prepared.config
-        doing = "loading the policy" if config.policy == "local" else "connecting to the server"
+        here = config.policy in ("local", "torch")
+        doing = "loading the policy" if here else "connecting to the server"
         self._phase(RunPhase.STARTING, doing)
         # From the start on: a server may let one wait for long.
         monitor = Monitor(self._journal, self.policy.status, self._processes)
@@ -367,7 +368,7 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
 
 
 def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
-    """What a person should know before the run goes on.
+    """Warnings for a person before the run goes on.
 
     Raises:
         ConfigError: a setting that can't be honoured.

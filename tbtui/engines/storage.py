@@ -33,13 +33,13 @@ _LOST = frozenset(
     {errno.EIO, errno.ESTALE, errno.ENOENT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV}
 )
 _BY_ITSELF = (
-    "the run goes on by itself then (`P`, or `tbtui ctl run resume`, looks at once); ended now,"
+    "the run then resumes automatically (`P`, or `tbtui ctl run resume`, tries at once); ended now,"
     " `tbtui run --resume` goes on from here later"
 )
 
 
 class StorageGuard:
-    """Looks after the run directory, its journal included, until it is cancelled."""
+    """Checks that the run directory and its journal can be written, until it is cancelled."""
 
     def __init__(self, directory: Path, journal: JournalWriter, outages: Outages) -> None:
         self._directory = directory
@@ -73,7 +73,7 @@ class StorageGuard:
                 wait = min(max(_FIRST_SEC, 2 * wait), _LONGEST_SEC)
 
     async def check(self) -> bool:
-        """Look now; whether something is wrong."""
+        """Check now; returns whether something is wrong."""
         cause = await self._look()
         if not self._journal.flush() and cause is None:
             cause = OutageCause(

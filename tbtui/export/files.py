@@ -22,7 +22,7 @@ from tbtui.view.exports import ExportFormat, file_name
 def export(
     run: str, trial: str | None, format: ExportFormat, out: Path | None, *, overwrite: bool
 ) -> str:
-    """Do it; returns one line that says where it went, empty when it went to the output.
+    """Export trials; returns one line that says where they went, empty for standard output.
 
     Raises:
         ConfigError, ExportError, RunDirectoryError, JournalError, TrialNameError: one line for a

@@ -17,7 +17,7 @@ VERSION = "ATIF-v1.7"
 
 
 def atif(record: TrialRecord) -> str:
-    """Steps with tool calls, observations, token ids and log-probabilities."""
+    """The trial in ATIF: steps with tool calls, observations, token ids and log-probabilities."""
     # In ASCII: what a terminal would obey may be in it, and it may be printed on one.
     return json.dumps(_trajectory(record), indent=1) + "\n"
 
@@ -198,7 +198,7 @@ def _parsed(line: str) -> Any:
 
 
 def json_lines(record: TrialRecord) -> str:
-    """Times in seconds since the epoch, log-probabilities in nats.
+    """A line of JSON per model call: times in seconds since the epoch, log-probabilities in nats.
 
     `prompt_ids`, `completion_ids`, `logprobs` and `pieces` are null where only another's
     trainer has the tokens.

@@ -38,7 +38,7 @@ dt, .quiet, summary { color: var(--quiet); } dd { margin: 0; overflow-wrap: anyw
 
 
 def page(record: TrialRecord) -> str:
-    """Turns with what was thought, typed and seen, the terminal after each, tokens, verdict."""
+    """The trial as HTML: turns with thinking, commands and terminal; tokens; verdict."""
     title = _line(f"{record.queued.label} · {record.run.name}")
     return "".join(
         [

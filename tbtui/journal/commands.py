@@ -116,12 +116,12 @@ class Typed:
 
 
 def to_arguments(parts: Sequence[Typed]) -> dict[str, Any]:
-    """As a command's arguments."""
+    """What was typed, as a command's arguments."""
     return {"input": [{part.kind: part.text} for part in parts]}
 
 
 def from_arguments(arguments: Mapping[str, Any]) -> tuple[Typed, ...]:
-    """Raises `TypedError`."""
+    """What was typed, from a command's arguments. Raises `TypedError`."""
     match arguments:
         case {"input": [_, *_] as items} if len(items) <= MAX_TYPED_PARTS:
             parts = tuple(map(_part, items))

@@ -45,7 +45,7 @@ _OUTAGES = frozenset(
 
 
 def may_pass(error: BaseException | None) -> bool:
-    """Whether it is over once the disk is in order again: full, read-only, out of reach.
+    """Whether the error passes once the disk is repaired: it was full, read-only or out of reach.
 
     `error`: SQLite's or the system's, or the `JournalError` that came of it.
     """
@@ -59,7 +59,7 @@ def may_pass(error: BaseException | None) -> bool:
 
 
 def is_time(value: object) -> TypeGuard[float]:
-    """Seconds since the epoch that a calendar knows."""
+    """Whether a number is a time in seconds since the epoch that a calendar can show."""
     return isinstance(value, int | float) and 0 <= value < _LAST_TIME
 
 
@@ -108,7 +108,7 @@ class Database:
     def rows(
         self, query: str, values: Sequence[object] | Mapping[str, object] = ()
     ) -> list[tuple[Any, ...]]:
-        """All that a query finds."""
+        """All rows of a query's result."""
         return self._found(query, values, sqlite3.Cursor.fetchall)
 
     def row(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> Any:

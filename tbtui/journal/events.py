@@ -139,7 +139,7 @@ class RunPaused(Event, frozen=True, kw_only=True):
 
 
 class RunResumed(Event, frozen=True, kw_only=True):
-    """What was paused goes on."""
+    """The paused run goes on."""
 
 
 class RunFinished(Event, frozen=True, kw_only=True):
@@ -366,7 +366,7 @@ class DeadlinePassed(Event, frozen=True, kw_only=True):
 
 
 class GroupAdded(Event, frozen=True, kw_only=True):
-    """A step starts a further group, in place of one that has nothing to teach."""
+    """A step starts a further group, in place of a constant one."""
 
     step: int
     group: str
@@ -413,7 +413,7 @@ class GroupUnderReview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewOpened(Event, frozen=True, kw_only=True):
-    """A step's trials are over, and it is not trained before somebody accepts it."""
+    """A step's trials are over; it is trained once a person accepts it."""
 
     step: int
     groups: tuple[GroupUnderReview, ...]
@@ -425,7 +425,7 @@ class ReviewOpened(Event, frozen=True, kw_only=True):
 
 
 class ReviewChanged(Event, frozen=True, kw_only=True):
-    """Something was decided: what would be trained now. Fresh trials may be under way."""
+    """A decision in a review: what would be trained now. Fresh trials may be under way."""
 
     step: int
     groups: tuple[GroupUnderReview, ...]
@@ -433,7 +433,7 @@ class ReviewChanged(Event, frozen=True, kw_only=True):
 
 
 class TrialRelabelled(TrialEvent, frozen=True, kw_only=True):
-    """Somebody gave the trial another reward. The verifier's verdict stays what it was."""
+    """A person or rule gave the trial another reward. The verifier's verdict stays what it was."""
 
     reward: float | None
     """In force from now on."""
@@ -501,7 +501,7 @@ class CheckpointSaved(Event, frozen=True, kw_only=True):
 
 
 class CheckpointRemoved(Event, frozen=True, kw_only=True):
-    """Neither among the latest nor the best any more."""
+    """A checkpoint was deleted, because it is neither one of the latest nor the best any more."""
 
     step: int
     path: str
@@ -553,14 +553,14 @@ class SettingsChanged(Event, frozen=True, kw_only=True):
 
 
 class TrialPaused(TrialEvent, frozen=True, kw_only=True):
-    """The trial stands still, and so does its time budget."""
+    """The trial is paused, and so is its time budget."""
 
     frozen: bool = False
     """Within a turn, with the sandbox's processes stopped; else at a turn boundary."""
 
 
 class TrialResumed(TrialEvent, frozen=True, kw_only=True):
-    """It goes on where it was paused."""
+    """The trial goes on where it was paused."""
 
 
 class TrialTakenOver(TrialEvent, frozen=True, kw_only=True):
@@ -778,7 +778,7 @@ def _decoder_of_any() -> msgspec.json.Decoder[AnyEvent]:
 
 
 class EventError(ValueError):
-    """What was read is no event."""
+    """The text that was read is no event."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What people do with runs beside running them: notes on them, and other names."""
+"""Notes on runs, and renaming them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_NAME = 120
 
 
 def notes_file(run: RunDirectory) -> Path:
-    """A line a note, its time first; people may edit it."""
+    """The file of a run's notes: a line each, its time first; people may edit it."""
     return run.path / _NOTES
 
 

@@ -83,7 +83,7 @@ def rule_toml(rule: Rule) -> str:
 
 
 def rule_line(rule: Rule) -> str:
-    """The same for people, on one line."""
+    """The rule on one line, for people."""
     what = f"{rule.verb} {rule.reward:g}" if rule.reward is not None else rule.verb
     conditions = ", ".join(_conditions(rule.when))
     when = f"when {conditions}" if conditions else "any trial"

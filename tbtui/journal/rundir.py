@@ -1,4 +1,4 @@
-"""Where a run keeps its things."""
+"""A run's directory: its files, its lock, and how a run is found."""
 
 from __future__ import annotations
 

@@ -105,10 +105,10 @@ _PERSISTENT = (
     *("step_finished", "eval_finished", "review_opened"),
     *("alarm_raised", "policy_lost", "worker_lost"),
 )
-_BROKEN = tuple(INFRASTRUCTURE)
+BROKEN = tuple(INFRASTRUCTURE)
 _SHOWN = 5
 """Trials that are named where one was meant."""
-_NO_FAILURE = (Outcome.SOLVED, Outcome.CANCELLED, *_BROKEN)
+NO_FAILURE = (Outcome.SOLVED, Outcome.CANCELLED, *BROKEN)
 
 
 class TrialNameError(UserError):
@@ -178,7 +178,7 @@ class Timeline:
     def milestone(self, time: float, direction: Direction) -> Moment | None:
         """The nearest end of a step or an evaluation, review, alarm, warning, trial that broke."""
         kinds = ", ".join("?" * len(_PERSISTENT))
-        broken = ", ".join("?" * len(_BROKEN))
+        broken = ", ".join("?" * len(BROKEN))
         found = [
             self._nearest(time, direction, f"kind IN ({kinds})", _PERSISTENT),
             self._nearest(
@@ -190,20 +190,24 @@ class Timeline:
                 time,
                 direction,
                 f"kind = 'trial_finished' AND {in_body('$.outcome')} IN ({broken})",
-                _BROKEN,
+                BROKEN,
             ),
         ]
         return _first(found, direction)
 
     def failure(self, time: float, direction: Direction) -> Moment | None:
         """The nearest end of a trial that solved less than all of its task."""
-        others = ", ".join("?" * len(_NO_FAILURE))
+        others = ", ".join("?" * len(NO_FAILURE))
         return self._nearest(
             time,
             direction,
             f"kind = 'trial_finished' AND {in_body('$.outcome')} NOT IN ({others})",
-            _NO_FAILURE,
+            NO_FAILURE,
         )
+
+    def command(self, time: float, direction: Direction) -> Moment | None:
+        """The nearest command that a person or a script gave."""
+        return self._nearest(time, direction, "kind = 'command_issued'")
 
     def find_trials(self, name: str) -> list[tuple[str, str, int]]:
         """Trials of this id or label, or whose label begins with it: id, label, step."""
@@ -234,8 +238,8 @@ class Timeline:
             edge = self._times.seq_at(nextafter(time, -inf))
             place = "seq <= ? ORDER BY seq DESC"
         row = self._db.row(
-            f"SELECT seq, time, kind, trial, coalesce({in_body('$.text')}, {in_body('$.reason')},"
-            f" {in_body('$.step')}, '')"
+            f"SELECT seq, time, kind, trial, coalesce({in_body('$.text')}, {in_body('$.verb')},"
+            f" {in_body('$.reason')}, {in_body('$.step')}, '')"
             f" FROM events WHERE {where} AND {place} LIMIT 1",
             (*values, edge),
         )

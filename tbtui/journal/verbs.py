@@ -59,7 +59,7 @@ Condition = tuple[Callable[[Standing], bool], str]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What may be asked of a trial, or of its group."""
+    """A command on a trial or on its group: when it may be given, and what refuses it."""
 
     does: str
     """One line of help."""
@@ -80,7 +80,7 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class RunVerb:
-    """What may be asked of the whole run."""
+    """A command on the whole run."""
 
     does: str
     under_prime_rl: str = ""
@@ -102,7 +102,7 @@ _NOTHING_LEFT: Mapping[TrialPhase, str] = MappingProxyType(
         TrialPhase.FINISHED: "{trial} is not running",
     }
 )
-"""Why nothing can be asked of a trial that is at work no more, or not yet."""
+"""Why a trial that is not running takes no commands."""
 
 _ANOTHERS: Condition = (lambda it: it.anothers, "{typist} types in {trial}: one at a time")
 _REPLACED: Condition = (
@@ -118,16 +118,16 @@ _TRAINED_ON: tuple[Condition, ...] = (
     _REPLACED,
     _STEP_OVER,
 )
-_PRIME_RL_TRAINS = "what is trained on is Prime-RL's to say: cancel it instead"
+_PRIME_RL_TRAINS = "Prime-RL decides what is trained on: cancel it instead"
 _PRIME_RL_TYPES = (
-    "trials in Prime-RL's environment servers can't be typed in: they train on whatever comes of"
-    " them"
+    "trials in Prime-RL's environment servers can't be typed in: their results are always trained"
+    " on"
 )
 
 TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
     {
         "pause": Verb(
-            "Pause it at the end of its turn, a queued one at its first; its time stands still.",
+            "Pause it at the end of its turn, a queued one at its first; its clocks stop.",
             _HELD,
             "trial_paused",
             already=(lambda it: it.paused, "{trial} is paused already"),
@@ -142,7 +142,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             opposite="resume",
         ),
         "resume": Verb(
-            "Let it go on.",
+            "Resume it.",
             _HELD,
             "trial_resumed",
             refused=(
@@ -159,7 +159,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             already=(lambda it: it.over, "{trial} has ended already"),
         ),
         "cancel": Verb(
-            "End it now, without verdict.",
+            "End it now, without verification or reward.",
             _LIVE,
             "trial_finished",
             already=(lambda it: it.over, "{trial} has ended already"),
@@ -172,20 +172,20 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             already=_REPLACED,
         ),
         "exclude": Verb(
-            "Leave it out of training and of its group's baseline.",
+            "Exclude it from training and from its group's baseline.",
             _ALL,
             "trial_excluded",
             refused=_TRAINED_ON,
-            already=(lambda it: it.excluded, "{trial} is left out already"),
+            already=(lambda it: it.excluded, "{trial} is excluded already"),
             opposite="include",
             under_prime_rl=_PRIME_RL_TRAINS,
         ),
         "include": Verb(
-            "Take an exclusion back.",
+            "Undo an exclusion.",
             _ALL,
             "trial_excluded",
             refused=_TRAINED_ON,
-            already=(lambda it: not it.excluded, "{trial} is not left out"),
+            already=(lambda it: not it.excluded, "{trial} is not excluded"),
             under_prime_rl=_PRIME_RL_TRAINS,
         ),
         "accept": Verb(
@@ -196,7 +196,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             under_prime_rl=_PRIME_RL_TRAINS,
         ),
         "relabel": Verb(
-            "Give it another reward, until its step is trained. The verdict stays on record.",
+            "Override its reward, until its step is trained. The verdict stays on record.",
             _OVER,
             "trial_relabelled",
             refused=(
@@ -240,7 +240,7 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             under_prime_rl=_PRIME_RL_TYPES,
         ),
         "give_back": Verb(
-            "Let the agent go on in a trial that was taken over.",
+            "Give the terminal back to the agent, which continues.",
             _LIVE,
             "trial_given_back",
             refused=((lambda it: not it.typist, "nobody has taken {trial} over"),),
@@ -266,7 +266,7 @@ RUN_VERBS: Mapping[CommandVerb, RunVerb] = MappingProxyType(
     {
         "pause": RunVerb("Start no trial; let running ones end their turn first."),
         "freeze": RunVerb("Start no trial, and stop running ones now, their processes too."),
-        "resume": RunVerb("Go on, with all trials but those that somebody paused one by one."),
+        "resume": RunVerb("Resume it, except the trials that were paused one by one."),
         "stop": RunVerb("End it: trials are cleaned up, and what it has done is kept."),
         "accept": RunVerb(
             "Train on the step under review, as it stands.",
@@ -276,7 +276,7 @@ RUN_VERBS: Mapping[CommandVerb, RunVerb] = MappingProxyType(
             "Change settings of a live run.",
             "Prime-RL reads its settings when it starts: stop the run, and resume it",
         ),
-        "take": RunVerb("Take the controls: nobody else's commands are carried out."),
+        "take": RunVerb("Take the controls: commands of other clients are refused."),
         "give_back": RunVerb(
             "Give back all trials that the asker has taken over; they stay paused."
         ),
@@ -285,7 +285,7 @@ RUN_VERBS: Mapping[CommandVerb, RunVerb] = MappingProxyType(
 
 
 def refusal(verb: CommandVerb, trial: Standing) -> str:
-    """Why a verb can't be asked of a trial, or of a group, now, in one line; empty: it can."""
+    """Why a trial or group refuses a command now, in one line; empty: it doesn't."""
     rule = TRIAL_VERBS.get(verb) or GROUP_VERBS.get(verb)
     if rule is None:
         return f"{verb} is nothing that a trial could do"
@@ -308,7 +308,7 @@ def already_so(verb: CommandVerb, trial: Standing) -> str:
 
 
 def run_refusal(verb: CommandVerb, *, prime_rl: bool = False) -> str:
-    """Why a verb can't be asked of a run, in one line; empty: it can."""
+    """Why a run refuses a command, in one line; empty: it doesn't."""
     if (rule := RUN_VERBS.get(verb)) is None:
         return f"{verb} needs a {'group' if verb == 'refill' else 'trial'}"
     return rule.under_prime_rl if prime_rl else ""

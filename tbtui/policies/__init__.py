@@ -28,6 +28,20 @@ class Backend:
     address: tuple[str, str] | None = None
     """The setting of its server's address, which other kinds don't take, and what such a server is
     called."""
+    takes_address: str | None = None
+    """The setting of another kind's address that it takes all the same."""
+
+
+def lost_password(config: RunConfig) -> Iterator[Problem]:
+    """For a policy that asks a vLLM server, at an address that was written down."""
+    from tbtui.config.problems import error
+    from tbtui.config.values import lacks_password
+
+    if lacks_password(config.vllm_base_url):
+        yield error(
+            "vllm_base_url: passwords are not written down; give it again:"
+            f" vllm_base_url={config.vllm_base_url} with the password in place of ***"
+        )
 
 
 def off_policy_temperature(config: RunConfig, who: str) -> Iterator[Problem]:

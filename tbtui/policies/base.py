@@ -65,7 +65,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInfo:
-    """What the policy is and what it can do, known once it has started."""
+    """The policy's properties and abilities, known once it has started."""
 
     name: str
     model_name: str
@@ -121,7 +121,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a completion says."""
+    """A parsed completion: its text and its thinking."""
 
     text: str
     """For the agent."""
@@ -172,7 +172,7 @@ Activity = Literal["idle", "sampling", "training", "loading", "saving"]
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
-    """A moment of the policy's life, for the queue pane. Only what is truly known."""
+    """The policy's activity at a moment, for the queue pane; unknown figures are None."""
 
     in_flight: int
     """Sampling requests handed in and not answered."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies import Backend, local, tinker, vllm
+from tbtui.policies import Backend, local, tinker, torch, vllm
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 POLICIES: Mapping[str, Backend] = MappingProxyType(
     {
         "local": local.BACKEND,
+        "torch": torch.BACKEND,
         "tinker": tinker.BACKEND,
         "vllm": vllm.BACKEND,
     }
@@ -38,7 +39,7 @@ def policy_problems(config: RunConfig) -> Iterator[Problem]:
     for name, backend in POLICIES.items():
         if name != config.policy and backend.address is not None:
             setting, server = backend.address
-            if setting in config.given:
+            if setting in config.given and setting != POLICIES[config.policy].takes_address:
                 yield error(
                     f"{setting}: policy={config.policy} asks no {server} server; leave it out, or"
                     f" give policy={name}"

@@ -37,14 +37,14 @@ class Stopwatch:
         self._holds = 0
 
     def enter(self, category: Category) -> Category:
-        """From now on time goes there; returns where it went before."""
+        """Count time under this category from now on; returns the one before."""
         self._settle()
         before, self._category = self._category, category
         return before
 
     @contextlib.contextmanager
     def during(self, category: Category) -> Iterator[None]:
-        """Time goes there for as long as the block lasts."""
+        """Count time under this category for as long as the block lasts."""
         before = self.enter(category)
         try:
             yield
@@ -60,7 +60,7 @@ class Stopwatch:
         self._holds -= 1
 
     def seconds(self) -> PhaseSeconds:
-        """Where the time went so far. `queue` is not the trial's own, and 0."""
+        """Seconds by category so far. `queue` is not the trial's own, and 0."""
         self._settle()
         asleep = self._asleep() - self._asleep_before
         return PhaseSeconds(**self._spent | {"paused": self._spent["paused"] + asleep})
@@ -216,7 +216,7 @@ class Budget:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Stop the clock for as long as the block lasts."""
+        """Stop the clock while the block lasts."""
         self.hold()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Pause, freeze, stop: what people asked of one trial, and how it is held.
+"""Pauses, freezes and stops one trial, as people ask.
 
 - `pause` holds the agent at its next turn boundary.
 - `freeze` holds it where it is: the sandbox's processes are stopped, no key is sent and no screen
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
-    """What a sandbox's own lifetime leaves."""
+    """How long a sandbox will still live."""
 
     seconds: float
     secured: bool
@@ -128,7 +128,7 @@ class TrialControl:
     # What the trial reports
 
     def attach(self, sandbox: Sandbox) -> None:
-        """The agent begins to act in this sandbox."""
+        """Begin to hold this sandbox: the agent acts in it now."""
         self._sandbox = sandbox
 
     async def detach(self) -> None:
@@ -139,7 +139,7 @@ class TrialControl:
         self._sandbox = None
 
     def close(self, why: str) -> None:
-        """There is nothing left to hold."""
+        """Stop holding: the trial is over."""
         self._closed = why
         if self._keeping is not None:
             self._keeping.cancel()
@@ -175,7 +175,7 @@ class TrialControl:
         await self.thawed()
 
     async def thawed(self) -> None:
-        """Stand here while frozen.
+        """Wait here while frozen.
 
         Raises:
             SandboxLostError: it can't be thawed.
@@ -185,14 +185,14 @@ class TrialControl:
             raise SandboxLostError(f"the sandbox does not go on after a freeze: {self._stuck}")
 
     async def settled(self) -> None:
-        """Wait until the sandbox is as asked, or does not answer."""
+        """Wait until the sandbox is in the wanted state, or does not answer."""
         if self._steering is not None:
             await asyncio.wait((self._steering,))
 
     # What people ask
 
     def obey(self, verb: ControlVerb, who: str = "") -> None:
-        """`who` asks: said in the recording."""
+        """Carry out a command; `who` gave it, which the recording notes."""
         match verb:
             case "take_over":
                 self._take_over(who)
@@ -241,7 +241,7 @@ class TrialControl:
 
     @property
     def taken(self) -> bool:
-        """A person may type now."""
+        """Whether a person may type now."""
         return self._told == "taken" and bool(self._typist)
 
     def _take_over(self, who: str) -> None:

@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class Terminal(Protocol):
-    """Where keys go."""
+    """A terminal that takes keys."""
 
     def type(self, part: Typed) -> Coroutine[Any, Any, None]:
-        """Raises `RuntimeError`: tmux refuses, or the sandbox is lost."""
+        """Type into it. Raises `RuntimeError`: tmux refuses, or the sandbox is lost."""
         ...
 
 
@@ -66,13 +66,13 @@ class Keyboard:
         self._post(KeysTyped(self._trial, message.command, (), why))
 
     def drop(self, why: str) -> None:
-        """Type no more of what waits."""
+        """Discard what is not typed yet."""
         while self._waiting:
             self.refuse(self._waiting.popleft(), why)
 
     @property
     def typing(self) -> asyncio.Task[None] | None:
-        """Done when nothing waits any more; None: nothing does."""
+        """The task that types what waits; None: nothing waits."""
         return None if self._typing is None or self._typing.done() else self._typing
 
     async def typed_all(self) -> None:

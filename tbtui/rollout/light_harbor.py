@@ -19,7 +19,7 @@ _CLIENT = "harbor.llms.lite_llm"
 
 @contextlib.contextmanager
 def litellm_deferred() -> Iterator[None]:
-    """Import Terminus-2 in this block and litellm is left out.
+    """A block in which Terminus-2 is imported without litellm.
 
     What Terminus-2 takes from litellm is fetched when it is first called. Everybody else who
     imports it, then or later (a verifier that asks a model), gets the real one.

@@ -57,7 +57,7 @@ class ContextOverflow(Exception):
 
 @dataclass
 class AgentNotes:
-    """What is known of the agent's run so far."""
+    """Notes on the agent's run so far."""
 
     finish: FinishReason = "not_run"
     reason: str = ""
@@ -124,7 +124,7 @@ class TrialLink:
             self._recording = None
 
     def type_keys(self, message: TypeKeys) -> None:
-        """A person types; `KeysTyped` says what came of it."""
+        """Type a person's keys; `KeysTyped` reports the result."""
         if self.control.taken:
             self.keyboard.type(message)
         else:
@@ -143,7 +143,7 @@ class TrialLink:
         self.control.enter(phase, detail)
 
     async def boundary(self) -> None:
-        """Stand here while paused, with the clocks standing still.
+        """Wait here while paused, with the clocks stopped.
 
         Raises:
             AgentEnded: it was stopped.

@@ -1,4 +1,4 @@
-"""What the engine and a rollout worker say to each other over their channel.
+"""The messages between the engine and a rollout worker.
 
 Pickled dataclasses: both ends are the same program. Token ids never reach a worker: it asks for
 a completion with chat messages and gets text, and the engine records the tokens.
@@ -152,7 +152,7 @@ class CompletionDelayed:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Finish nothing, clean up everything, leave."""
+    """Asks the worker to end: finish nothing, clean up everything, exit."""
 
 
 ToWorker = (
@@ -239,7 +239,7 @@ class PauseLeft:
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """It stands at a turn boundary, and its terminal is a person's."""
+    """The trial stands at a turn boundary, and a person may type in its terminal."""
 
     trial: str
 
@@ -251,7 +251,7 @@ class GivenBack:
 
 @dataclass(frozen=True, slots=True)
 class KeysTyped:
-    """These are in the terminal; with an `error` not all that were asked for."""
+    """Keys that were typed; with an `error`, not all that were asked for."""
 
     trial: str
     command: str
@@ -272,7 +272,7 @@ class ControlRefused:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCheck:
-    """What a fresh sandbox says of a verdict of 0."""
+    """The result of checking a verdict of 0 in a fresh sandbox."""
 
     works: bool
     """The verifier works there: the 0 is the agent's."""
@@ -334,7 +334,7 @@ class TrialDone:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Once a second."""
+    """A sign of life, once a second."""
 
     rss_mb: float = 0.0
     """Resident memory of the worker."""

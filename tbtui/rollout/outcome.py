@@ -70,7 +70,7 @@ def _checked(check: VerdictCheck, reason: str) -> tuple[Outcome, str]:
 
 
 def lost_with_worker(reason: str) -> Decision:
-    """The trial's worker process died or was killed under it."""
+    """The end of a trial whose worker process died."""
     return Decision(Outcome.SANDBOX_LOST, None, None, _one_line(f"worker lost: {reason}"))
 
 

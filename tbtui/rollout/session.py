@@ -95,7 +95,7 @@ class TmuxControl(asyncio.Protocol):
 
     @property
     def attached(self) -> bool:
-        """Not known to have ended."""
+        """Whether the client is not known to have ended."""
         return self._transport is not None
 
     async def run(self, argv: Sequence[str]) -> ExecResult | None:
@@ -255,11 +255,11 @@ class GatedExec:
 
     @property
     def keeps_clients(self) -> bool:
-        """A tmux client can stay in the sandbox."""
+        """Whether a tmux client can stay in the sandbox."""
         return self._terminals is not None
 
     async def open_client(self, session: str, user: str | int | None) -> None:
-        """From now on keys and screens go by a tmux client that stays."""
+        """Start a tmux client that stays, through which keys and screens go from now on."""
         await self._link.control.thawed()
         if self._terminals is not None:
             self._client = await TmuxControl.open(self._terminals, session, user)
@@ -325,7 +325,7 @@ class GatedSession(TmuxSession):
         return just_seen or await super().is_session_alive()
 
     async def type(self, part: Typed) -> None:
-        """What a person types; nothing is waited for.
+        """Type a person's keys, without waiting for their effect.
 
         Raises:
             RuntimeError: tmux refuses, or has no such session any more.

@@ -11,7 +11,7 @@ be the agent's own doing:
 - the worker's event loop is late by more than a quarter of a second in a second;
 - the hypervisor took more than a fifth of the machine's time (`steal` in /proc/stat).
 
-Of the three the largest is given back to the trial's budget, up to as much as the budget was. What
+The largest of the three is given back to the trial's budget, up to as much as the budget was. What
 a verifier loses is only counted: one that ran out of time on a starved machine says nothing. A
 machine that is shared by many and serves all of them in turn reaches none of these.
 """
@@ -64,7 +64,7 @@ class Starvation:
         self._stolen, self._total = _machine_time(stat)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Measure every second until cancelled."""
         while True:
             began = time.monotonic()
             await asyncio.sleep(_TICK_SEC)
@@ -94,7 +94,7 @@ class Starvation:
         return lost
 
     async def check(self) -> None:
-        """For a trial that has run out of time.
+        """Check whether the machine is why a trial ran out of time.
 
         Raises:
             MachineStarvedError: the machine is to blame.

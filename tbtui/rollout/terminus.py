@@ -408,7 +408,7 @@ def _has_content(path: Path) -> bool:
 
 
 async def answers(environment: BaseEnvironment) -> bool:
-    """Is the sandbox still there?
+    """Whether the sandbox still answers.
 
     Where it says so itself when it is gone, a command that fails is an answer: an agent that has
     removed the shell, or its working directory, has not lost its sandbox.

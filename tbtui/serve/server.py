@@ -141,7 +141,7 @@ class RunServer:
             timer.cancel()
         if not self._is_ours(request.host):
             raise web.HTTPForbidden(
-                text="tbtui serve doesn't answer to this name; --public-url tells it another one\n"
+                text="tbtui serve doesn't serve this host name; --public-url adds one\n"
             )
         if not self._is_from_the_page(request):
             raise web.HTTPForbidden(text="only from the page itself\n")

@@ -43,8 +43,9 @@ def run_app(
     this returns, unless a person insisted on leaving at once. 0, too, when people leave a run
     that goes on without them, or is over.
 
-    Where the terminal goes away and the host lets the run go on without it (`RunHost.hang_up`),
-    the engine has not ended when this returns; SIGHUP is ignored from then on.
+    Where the terminal goes away and the host lets the run go on without it (`RunHost.hang_up`), or
+    a person detaches (`Services.detach`), the engine has not ended when this returns; SIGHUP is
+    ignored from then on.
     """
     app = TbtuiApp(
         host,
@@ -62,7 +63,9 @@ def run_app(
                 _restore_title()
     except OSError as error:
         return _say(f"the screen can't be shown ({error})", FAILED)
-    if not app.lifecycle.unattended:
+    if services.detach is not None and app.lifecycle.detached:
+        _print(services.detach())
+    elif not app.lifecycle.unattended:
         _print(services.farewell())
     if (crash := app.crash) is not None and host.outlives:
         return _say(f"the screen broke ({_described(crash)}); the run is untouched", FAILED)

@@ -22,9 +22,10 @@ from tbtui.ui.jumping import Jumps
 from tbtui.ui.lifecycle import Lifecycle
 from tbtui.ui.notifications import Attention
 from tbtui.ui.opening import OpenRuns, TrialScreens, browse_tasks
+from tbtui.ui.panes.clock import TransportLine
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Redraw
-from tbtui.ui.panes.timeline import TimelinePane, TransportLine
+from tbtui.ui.panes.timeline import TimelinePane
 from tbtui.ui.presence import Presence
 from tbtui.ui.runs import LiveRun, OpenRun
 from tbtui.ui.screens.base import LiveScreen
@@ -405,13 +406,18 @@ class TbtuiApp(BaseApp[int]):
 
     def action_charts(self) -> None:
         """Draw metrics of the shown run and of marked ones."""
+        self.show_chart()
+
+    def show_chart(self, metric: str = "") -> None:
+        """Show the charts, with this metric drawn."""
         from tbtui.ui.screens.charts import ChartScreen
 
         if any(isinstance(screen, ChartScreen) for screen in self.screen_stack):
             while not isinstance(self.screen, ChartScreen):
                 self.pop_screen()
+            self.screen.draw(metric)
         else:
-            self.push_screen(ChartScreen())
+            self.push_screen(ChartScreen(metric))
 
     def action_search(self) -> None:
         """Look for a text in the shown run."""

@@ -84,7 +84,7 @@ class BaseApp[Result](LeanApp[Result]):
 
     @property
     def _look(self) -> Look:
-        """What the stylesheet depends on."""
+        """The theme and the variables that the stylesheet depends on."""
         return self.theme, self.get_css_variables()
 
     @property

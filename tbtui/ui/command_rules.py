@@ -17,7 +17,7 @@ from tbtui.view.waiting import verb_words
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a command would be pointless, in one line that calls the trial `it`."""
+    """Why a command would do nothing, in one line that calls the trial `it`."""
 
     reason: str
 

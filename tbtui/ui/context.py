@@ -58,10 +58,10 @@ class AppContext(Protocol):
 
 
 class TrialCommands(Protocol):
-    """Commands for trials, as screens give them."""
+    """Commands on trials, as screens give them."""
 
     def ask(self, key: CommandVerb, trial: TrialView) -> None:
-        """Do what a key asks of a trial, or say why not."""
+        """Give the trial the command that a key stands for, or show why not."""
         ...
 
     def submit(
@@ -72,7 +72,7 @@ class TrialCommands(Protocol):
         reason: str = "",
         arguments: Mapping[str, Any] | None = None,
     ) -> str:
-        """Hand a command over; its id, or empty where nothing can be asked."""
+        """Submit a command; returns its id, or an empty text where the run takes no commands."""
         ...
 
 
@@ -127,6 +127,10 @@ class RunContext(AppContext, Protocol):
 
     def action_go(self, what: Any, amount: int) -> None:
         """Move a replay's clock."""
+        ...
+
+    def show_chart(self, metric: str = "") -> None:
+        """Show the charts, with this metric drawn; empty: as they are."""
         ...
 
     def show_settings(self, name: str = "") -> None:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tbtui.ui.context import ControllerContext
     from tbtui.ui.services import SettingEntry
 
-_CURVES = 4
-"""Number of the cockpit's pane that has the metrics."""
-
 
 class Jumps:
     """Finds and opens what is chosen in the box that `:` opens."""
@@ -86,7 +83,7 @@ class Jumps:
             case "setting":
                 app.show_settings(target.id)
             case "metric":
-                self._cockpit().action_full(_CURVES)
+                app.show_chart(target.id)
             case "command":
                 key = app.user.keys.entry(target.id)
                 app.run_worker(perform(app.screen, key), name="jump")

@@ -113,7 +113,7 @@ class Start:
 
 
 class TaskLibrary(Protocol):
-    """Tasks, what is known of them, and named sets of them.
+    """Tasks with their past results, and named sets of them.
 
     Everything here reads files: it is called on threads, one call at a time. Every method may
     raise `UserError`.

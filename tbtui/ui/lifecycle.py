@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from textual.worker import Worker, WorkerState
 
+from tbtui.journal.commands import RUN, Command
 from tbtui.journal.database import JournalError
 from tbtui.ui.context import ControllerContext
 from tbtui.ui.screens.base import LiveScreen
@@ -15,10 +18,13 @@ from tbtui.view.estimate import Outlook
 from tbtui.view.waiting import waiting_for
 
 if TYPE_CHECKING:
+    from tbtui.ui.screens.dialogs import Leaving
     from tbtui.ui.screens.finale import Next
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
+_SAME_SIGNAL_SEC = 1.0
+"""A signal to all of a shell's job comes once more from each process that passes it on."""
 
 
 class Lifecycle:
@@ -34,12 +40,15 @@ class Lifecycle:
         self.insisted = False
         """The person left before the engine had cleaned up."""
         self.unattended = False
-        """The terminal has gone, and the run goes on."""
+        """The app leaves, and its own run goes on: the terminal has gone, or a person detached."""
+        self.detached = False
+        """A person detached: the terminal is still there."""
         self.follow_up: Literal["", "eval", "replay"] = ""
         """Command on the run that takes the app's place when it has been left."""
         self._app = app
         self._own = app.own
         self._leaving = False
+        self._signalled_at = -inf
         self._engine: asyncio.Future[RunEnd] | None = None
 
     @property
@@ -49,7 +58,7 @@ class Lifecycle:
 
     @property
     def exit_code(self) -> int:
-        if self.left and self._own.host.outlives:
+        if self.detached or (self.left and self._own.host.outlives):
             # Nobody wanted it to end.
             return FINISHED
         if self.insisted or self.end is None:
@@ -107,11 +116,11 @@ class Lifecycle:
         if found and isinstance(app.screen, LiveScreen) and app.shown is self._own:
             app.push_screen(FinaleDialog(found), self._go_on)
         else:
-            leaves = f"{app.user.keys.name_of('quit')} leaves"
-            app.notify(f"Look around; {leaves}.", title="The run has finished", markup=False)
+            quits = f"{app.user.keys.name_of('quit')} quits"
+            app.notify(f"Look around; {quits}.", title="The run has finished", markup=False)
 
     def _go_on(self, what: Next | None) -> None:
-        """Do what was chosen when the run had ended."""
+        """Carry out what was chosen when the run had ended."""
         if what == "compare":
             self._app.call_later(self._app.action_runs)
         elif what is not None:
@@ -139,21 +148,39 @@ class Lifecycle:
                 return len(self._own.run.state.running_trials())
 
             self._app.push_screen(
-                LeaveDialog(running, self._has_ended, self._other_way()), self._answered
+                LeaveDialog(running, self._has_ended, self._detachable, self._other_way),
+                self._answered,
             )
 
+    def _detachable(self) -> bool:
+        """Whether the run can go on without the app; one that hasn't begun may yet be refused."""
+        return self._app.services.detach is not None and self._own.run.state.started_at is not None
+
     def _other_way(self) -> str:
-        """How to leave a run that is to go on, where its settings let it."""
-        if self._own.run.state.settings.get("on_hangup") != "detach":
+        """How to leave a run that is to go on, where no key does and its settings let it."""
+        if self._detachable() or self._own.run.state.settings.get("on_hangup") != "detach":
             return ""
         return "To keep it running, close this terminal's window instead; tbtui attach joins it."
 
     def _has_ended(self) -> bool:
         return self.end is not None
 
-    def _answered(self, leave: bool | None) -> None:
-        if leave:
+    def _answered(self, answer: Leaving | None) -> None:
+        if answer == "stop":
             self._stop()
+        elif answer == "detach":
+            self._detach()
+
+    def _detach(self) -> None:
+        """Leave, and let the run go on."""
+        if self.end is None and not self._leaving:
+            self.unattended = self.detached = True
+            state, host = self._own.run.state, self._own.host
+            if state.step < 1 and state.settings.get("pace_sec") and not host.read_only:
+                # It is slow for people who watch.
+                arguments = {"pace_sec": 0}
+                host.submit(Command("set", RUN, reason="detached", arguments=arguments))
+        self._leave_now()
 
     def interrupt(self) -> None:
         """Stop without asking; a second time leave without waiting."""
@@ -167,7 +194,10 @@ class Lifecycle:
 
     def interrupt_from_outside(self) -> None:
         """Do for a signal what ctrl-c does."""
-        self._app.call_later(self.interrupt)
+        now = time.monotonic()
+        if now - self._signalled_at > _SAME_SIGNAL_SEC:
+            self._signalled_at = now
+            self._app.call_later(self.interrupt)
 
     def hang_up(self) -> None:
         """Leave because the terminal has gone. Idempotent."""
@@ -201,16 +231,16 @@ class Lifecycle:
 
     @property
     def ending(self) -> str:
-        """How the run is ending, and which key leaves; empty while it goes on."""
+        """How the run is ending, and which key quits; empty while it goes on."""
         keys, run = self._app.user.keys, self._own.run
         if self.end is not None:
-            leaves = f"{keys.name_of('quit')} leaves"
-            return " · ".join(filter(None, (self._own.ending, leaves)))
+            quits = f"{keys.name_of('quit')} quits"
+            return " · ".join(filter(None, (self._own.ending, quits)))
         if self._leaving:
-            leaves = f"{keys.name_of('interrupt')} leaves at once"
+            quits = f"{keys.name_of('interrupt')} quits at once"
             if run.state.status is not None:
-                return leaves
+                return quits
             trials = len(run.state.live_trials())
             what = f"{trials} trials" if trials else waiting_for(Outlook(run.state, run.now))
-            return f"cleaning up: {what} ({leaves})"
+            return f"cleaning up: {what} ({quits})"
         return ""

@@ -153,7 +153,7 @@ async def _browse(
         if app.own.end is None and app.own.run.replay is None:
             when = "a run is still going on"
         else:
-            when = f"{app.user.keys.name_of('quit')} leaves, then start it"
+            when = f"{app.user.keys.name_of('quit')} quits, then start it"
         app.copy_to_clipboard(start.command)
         app.notify(start.command, title=f"Copied: {when}", timeout=15, topic="start")
 

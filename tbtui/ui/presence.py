@@ -32,16 +32,16 @@ class Presence:
 
     @property
     def watching(self) -> bool:
-        """The terminal reports its focus, and has it."""
+        """Whether the terminal reports that it has the focus."""
         return self._reports and self._left is None
 
     def leave(self, state: RunState) -> None:
-        """The terminal has lost the focus."""
+        """Record that the terminal has lost the focus."""
         self._reports = True
         self._left = self._left or self._moment(state)
 
     def come_back(self, state: RunState) -> str:
-        """The terminal has the focus again: one line on what has changed, or nothing."""
+        """Record the focus's return; returns one line on what has changed, or an empty text."""
         left, self._left = self._left, None
         if left is None:
             return ""

@@ -16,6 +16,7 @@ from tbtui.ui.terminal.recordings import ReadLimit, Recordings
 from tbtui.view.state import RunState
 
 if TYPE_CHECKING:
+    from tbtui.journal.marks import Marks
     from tbtui.journal.reader import JournalReader
     from tbtui.journal.timeline import Moment
     from tbtui.view.prompt import PromptPart
@@ -238,6 +239,8 @@ class ReplayedRun(LiveRun):
         self.playback = Playback(*bounds, position=bounds[0])
         self.moved_to = ""
         """Where its clock was moved to, in words; empty once it is moved on."""
+        self.marks: Marks | None = None
+        """What its clock is marked with; None: not read yet."""
         self._snapshots = Snapshots()
         self._spans: dict[str, tuple[float, float]] = {}
 
@@ -261,7 +264,7 @@ class ReplayedRun(LiveRun):
         return self._spans[trial]
 
     def go_to(self, moment: Moment | None) -> bool:
-        """Stand still at a moment; False: there is none."""
+        """Go to a moment and stop there; False: there is none."""
         if moment is None:
             return False
         self.playback.playing = False
@@ -303,23 +306,23 @@ class OpenRun:
 
     @property
     def over(self) -> str:
-        """Why nothing can be asked of the run from any client; empty where it can."""
+        """Why the run takes no commands from any client; empty: it does."""
         if self.run.replay is not None:
             return "This is a recorded run: nothing can be asked of it."
         if self.end is not None:
             return "The run is over."
-        return "" if self.host.steerable else f"You only watch: {self.host.read_only}."
+        return "" if self.host.steerable else f"Read-only: {self.host.read_only}."
 
     @property
     def refusal(self) -> str:
-        """Why nothing can be asked of the run now; empty where it can."""
+        """Why the run takes no commands now; empty: it does."""
         if not self.over and self.host.read_only:
-            return f"You only watch: {self.host.read_only}."
+            return f"Read-only: {self.host.read_only}."
         return self.over
 
     @property
     def badge(self) -> str:
-        """What the status line says of another run than the app's own."""
+        """The status line's badge for a run other than the app's own."""
         name = self.run.directory.name
         if self.run.replay is not None:
             return f"replay {name}"
@@ -329,7 +332,7 @@ class OpenRun:
 
     @property
     def ending(self) -> str:
-        """How it ended, where it could not say so in the journal; empty otherwise."""
+        """How the run ended, where its journal lacks the end; empty otherwise."""
         if self.end is None or self.run.state.status is not None:
             return ""
         return f"{self.end.status}: {self.end.reason}"

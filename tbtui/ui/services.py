@@ -24,7 +24,7 @@ _LOOK_SEC = 1.0
 
 
 class RunHost(Protocol):
-    """A run whose engine lives on an event loop (and thread) of its own."""
+    """A run whose engine has an event loop (and thread) of its own."""
 
     @property
     def directory(self) -> RunDirectory:
@@ -38,7 +38,7 @@ class RunHost(Protocol):
 
     @property
     def read_only(self) -> str:
-        """Why nothing can be asked of the run, in a few words; empty when it can."""
+        """Why the run takes no commands, in a few words; empty: it does."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class RunHost(Protocol):
         ...
 
     def submit(self, command: Command) -> None:
-        """Hand a command over from any thread. Returns at once; the journal tells the rest."""
+        """Submit a command from any thread. Returns at once; the journal gets the result."""
         ...
 
     def take_controls(self) -> None:
@@ -77,7 +77,7 @@ class RunHost(Protocol):
 
 
 class RecordedRun:
-    """A recorded run, which no process runs: nothing can be asked of it."""
+    """A recorded run, which no process runs: it takes no commands."""
 
     outlives = True
     read_only = "this is a recorded run"
@@ -91,7 +91,7 @@ class RecordedRun:
         pass
 
     def submit(self, command: Command) -> None:
-        """Do nothing: the app says before that nothing can be asked of the run."""
+        """Do nothing: the app refuses commands before they get here."""
 
     def take_controls(self) -> None:
         """Do nothing: a recorded run has no controls."""
@@ -152,7 +152,7 @@ class SettingEntry:
 
     name: str
     heading: str
-    """Of the group that it stands in."""
+    """The heading of its group on the settings page."""
     meaning: str
     why: str
     """The reason for the default."""
@@ -171,15 +171,15 @@ class SettingEntry:
 
 
 class RunSettings(Protocol):
-    """What is known of all settings; the values that a run has are in its journal."""
+    """All settings; the values that a run has are in its journal."""
 
     @property
     def entries(self) -> Sequence[SettingEntry]:
-        """All of them, in the order in which a person reads them."""
+        """All settings, in the order in which a person reads them."""
         ...
 
     def text(self, name: str, value: Any) -> str:
-        """A value, as JSON has it, as one writes it."""
+        """A JSON value as text, as it is written on the command line."""
         ...
 
     def defaults(self, values: Mapping[str, Any]) -> Mapping[str, tuple[str, str]]:
@@ -187,7 +187,7 @@ class RunSettings(Protocol):
         ...
 
     def value(self, name: str, text: str) -> Any:
-        """What is written for a setting, as JSON has it.
+        """The JSON value of a text written for a setting.
 
         Raises:
             UserError: it can't be used.
@@ -228,6 +228,9 @@ class Services:
     farewell: Callable[[], Sequence[str]] = tuple
     """Lines that are printed when people have left, before the reason for an end if there is one.
     """
+    detach: Callable[[], Sequence[str]] | None = None
+    """Has the app's own run go on in this process once the app has left; returns the lines that are
+    printed then. None: the run can't go on without the app."""
     defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Maps a run's settings to the defaults of every one; None: they are not known here."""
     guest: bool = False

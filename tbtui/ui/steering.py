@@ -39,7 +39,7 @@ class Steering:
         """The run and its controls that were reported last."""
 
     def ask(self, key: CommandVerb, trial: TrialView) -> None:
-        """Do what a key asks of a trial: submit it, ask first, or say why not."""
+        """Handle a key for a trial: submit its command, confirm it first, or show why not."""
         verb = verb_meant(key, trial, self._app.live_run.state)
         if isinstance(verb, Refusal):
             self.say(f"{trial.label}: {verb.reason}.")
@@ -110,7 +110,7 @@ class Steering:
         reason: str = "",
         arguments: Mapping[str, Any] | None = None,
     ) -> str:
-        """Hand a command over; its id, or empty where nothing can be asked, which is said."""
+        """Submit a command, or show why that is refused; returns its id or an empty text."""
         if refusal := self._app.shown.refusal:
             self.say(refusal)
             return ""
@@ -139,7 +139,7 @@ class Steering:
             why = shown.host.read_only
             self._app.notify(
                 f"{why}.{hint}",
-                title="You only watch",
+                title="Read-only",
                 severity="warning",
                 topic=_CONTROLS,
                 holds=lambda: (
@@ -205,7 +205,7 @@ class Steering:
 
         dialog = ReasonDialog(
             f"Exclude {trial.label} from training?",
-            "It is not trained on, and its reward leaves its group's baseline.",
+            "It is not trained on, and its reward no longer counts in its group's baseline.",
         )
         dialog.pointless = lambda: self.pointless(verb, trial)
         self._app.push_screen(dialog, answered)

@@ -1,13 +1,15 @@
-"""What became of the shown run's trials, and what their tasks ask: read once, and kept."""
+"""Stories and transcripts of the shown run's trials, and their tasks' instructions: cached."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from tbtui.journal.rundir import RunDirectory
     from tbtui.view.state import RunState, TrialView
     from tbtui.view.story import Story
     from tbtui.view.transcript import Transcript
@@ -20,7 +22,7 @@ _INSTRUCTION_BYTES = 40_000
 
 
 class Source(Protocol):
-    """The run that is told of: `LiveRun`."""
+    """The run whose stories are read: `LiveRun`."""
 
     rewound: int
 
@@ -49,7 +51,7 @@ class Stories:
         """Task -> the trial that was looked at, how it stood, and what the task asks."""
 
     def story(self, trial: TrialView) -> Story:
-        """What the trial has tried, where it turned, and why it ended."""
+        """The trial's story: what it tried, where it turned, why it ended."""
         from tbtui.view.story import tell
 
         stands = self._stands(trial)
@@ -115,3 +117,20 @@ def instruction_file(tasks_dir: str, task: str) -> str:
             return file.read(_INSTRUCTION_BYTES).decode("utf-8", "replace").strip()
     except (OSError, ValueError):
         return ""
+
+
+def story_lines(run: RunDirectory, trials: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Trials of any run, each with its story in a line, as each is read: for a thread.
+
+    Raises:
+        JournalError: the journal can't be read.
+    """
+    from tbtui.journal.reader import JournalReader
+    from tbtui.view.story import tell
+    from tbtui.view.transcript import Transcript
+
+    with closing(JournalReader(run, lenient=True)) as reader:
+        for trial in trials:
+            transcript = Transcript()
+            transcript.apply(reader.read_trial(trial))
+            yield trial, tell(transcript).line

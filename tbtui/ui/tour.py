@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the tour sees of the run and of the screen."""
+    """The state of run and screen that the tour looks at."""
 
     state: RunState
     keys: Mapping[str, str]
@@ -45,13 +45,13 @@ class Scene:
 
     @property
     def lost(self) -> bool:
-        """The paused trial has ended, or its agent goes on."""
+        """Whether the paused trial has ended, or its agent goes on."""
         return self.trial is None or not self.trial.live or not self.trial.paused
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One thing to try."""
+    """A stop of the tour: one thing to try."""
 
     title: str
     text: Callable[[Scene], str]
@@ -108,7 +108,7 @@ def _ask_to_give_back(scene: Scene) -> str:
 def _group(scene: Scene) -> str:
     if scene.group:
         return (
-            "Siblings stand side by side, with the token at which each leaves the others; below"
+            "Siblings stand side by side, with the token at which each diverges; below"
             " are reward, baseline, advantage and share of the gradient."
         )
     return (
@@ -137,14 +137,14 @@ STOPS: tuple[Stop, ...] = (
     ),
     Stop(
         "pause",
-        lambda scene: "You can hold any trial: its clocks stand still, all others go on.",
+        lambda scene: "You can pause any trial: its clocks stop, all others go on.",
         _ask_to_pause,
         lambda scene: not scene.lost,
     ),
     Stop(
         "look inside",
         lambda scene: (
-            f"{_label(scene)} stands still. Inside are its terminal, what the model wrote in each"
+            f"{_label(scene)} is paused. Inside are its terminal, what the model wrote in each"
             " turn, and each token's log-probability."
         ),
         _ask_to_open,
@@ -154,15 +154,15 @@ STOPS: tuple[Stop, ...] = (
     Stop(
         "take over",
         lambda scene: (
-            "You can type in its terminal yourself, as the agent does. A trial that somebody typed"
-            " in is not trained on."
+            "You can type in its terminal yourself, as the agent does. A trial in which a person"
+            " typed is not trained on."
         ),
         lambda scene: f"Press {scene.keys['take-over']}: the terminal is yours.",
         lambda scene: scene.trial is not None and bool(scene.trial.typist),
         needs_trial=True,
     ),
     Stop(
-        "hand back",
+        "give back",
         lambda scene: "Try ls and enter. Every key is recorded as yours.",
         _ask_to_give_back,
         lambda scene: scene.lost,
@@ -204,7 +204,7 @@ class Tour:
         self.on = True
 
     def look(self) -> None:
-        """Go on if the stop's wish has been fulfilled, and show where it stands."""
+        """Go to the next stop if this one's request is done, and show the stop."""
         if not self.on or self._app.shown is not self._app.own:
             # While another run is on the screen it waits.
             return
@@ -226,7 +226,7 @@ class Tour:
         self.look()
 
     def end(self) -> None:
-        """Leave the tour."""
+        """End the tour."""
         self.on = False
         self._restore_pace()
         for screen in self._app.screen_stack:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tbtui.ui.context import ControllerContext
     from tbtui.ui.runs import ReplayedRun
 
-Go = Literal["event", "turn", "milestone", "failure", "seconds", "edge"]
+Go = Literal["event", "turn", "milestone", "failure", "command", "seconds", "edge"]
 
 _PLACE = re.compile(
     r"(?P<percent>\d+(?:\.\d+)?)\s*%|step\s*(?P<step>\d+)|(?P<clock>\d+(?::\d{1,2}){0,2})"
@@ -25,6 +25,7 @@ _NAMES = {
     "policy_lost": "policy lost: {text}",
     "worker_lost": "worker lost: {text}",
     "noted": "{text}",
+    "command_issued": "command: {text}",
 }
 
 
@@ -115,6 +116,8 @@ class Transport:
                 self._go_to(run.timeline.milestone(run.now, direction), direction, announce=True)
             case "failure":
                 self._go_to(run.timeline.failure(run.now, direction), direction, announce=True)
+            case "command":
+                self._go_to(run.timeline.command(run.now, direction), direction, announce=True)
         self._app.moved()
 
     def to_step(self, step: int) -> None:

@@ -62,7 +62,7 @@ class ChartRequest:
     window: tuple[float, float] | None = None
     """The x that are shown; None: all."""
     step: int | None = None
-    """Of a profile; None: the last one."""
+    """The step whose profile is drawn; None: the last one."""
 
 
 def available(metrics: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ class Line:
     shown: Points
     """Smoothed, over all x."""
     drawn: Points
-    """Of the window, at most one point a column."""
+    """The points in the window, at most one a column."""
 
     def at(self, x: float | None) -> Point | None:
         """The point nearest to x, or the last one."""

@@ -1,4 +1,4 @@
-"""Two runs beside each other: what was set, how each task went, how training went. Pure."""
+"""The comparison of two runs: settings, each task's rewards, training. Pure."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TaskDifference:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What both runs have, and their tasks are compared by."""
+    """The last steps that both runs have in common, by which their tasks are compared."""
 
     held_out: int | None
     """The last step after which both were evaluated: for held-out tasks. None: there is none."""

@@ -57,7 +57,7 @@ def awaited(state: RunState) -> tuple[int, Purpose] | None:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How far a batch is."""
+    """How many trials of a batch have ended."""
 
     step: int
     purpose: Purpose

@@ -91,7 +91,7 @@ class Ending:
 
     @property
     def begun(self) -> bool:
-        """The run, or its going on, has begun and hasn't ended."""
+        """Whether the run, or its continuation, has begun and hasn't ended."""
         return self._begun
 
     @property
@@ -100,7 +100,7 @@ class Ending:
         return planned_steps(self._settings, self._train_tasks)
 
     def lines(self, name: str = "") -> Iterator[Line]:
-        """Facts only; nothing of a run that has not begun. `name`: what to call it."""
+        """The facts of the run, a line each; none before it has begun. `name`: the run's name."""
         if not self._run:
             return
         of = f" of {self.steps}" if self.steps else ""
@@ -121,7 +121,7 @@ class Ending:
             yield "server", self._kept_there()
 
     def _interval(self) -> str:
-        """Of the last pass rate, where the run has trained."""
+        """The last pass rate's 95% interval as ` (0.60 to 0.83)`; empty before any training."""
         last = self._last_event
         found = last.pass_at.get(1) if last is not None and self._step else None
         return "" if found is None else f" ({found.low:.2f} to {found.high:.2f})"
@@ -139,12 +139,12 @@ class Ending:
 
     @property
     def trains(self) -> bool:
-        """It takes steps, or has: it is no evaluation alone."""
+        """Whether it takes steps, or has taken some: it is not only an evaluation."""
         return bool(self.steps or self._step)
 
     @property
     def saved(self) -> bool:
-        """There are weights of it to evaluate."""
+        """Whether it has saved weights to evaluate."""
         return self._saved is not None
 
     def _kept_there(self) -> str:
@@ -159,7 +159,7 @@ class Ending:
         return f"deletes the last checkpoint on {until}: resume before (checkpoint_ttl_hours)"
 
     def next_lines(self, name: str) -> Iterator[Line]:
-        """Commands for an ended run; `name` is what finds it."""
+        """The commands that fit an ended run; `name` is the name that finds it."""
         if not self._run:
             return
         trains = self.trains

@@ -369,7 +369,7 @@ class Fold:
             arguments=event.arguments,
         )
         if event.verb != "type":
-            # Of keys only those are listed that were refused: there are too many of them.
+            # Typed keys are listed only where they were refused: there are too many of them.
             self._list(view)
         state.pending[event.command] = view
         if trial is not None and trial.live and event.verb != "type":

@@ -56,12 +56,12 @@ class TrialGroup:
 
     @property
     def many_tasks(self) -> bool:
-        """Its trials are of different tasks, and their rewards no sample of one."""
+        """Whether its trials are of different tasks, so that their rewards are no sample of one."""
         return not self.key[3]
 
     @property
     def disposition(self) -> Disposition | None:
-        """What its step has made of it; None: it is not scored yet."""
+        """The group's part in its step: trained, constant or short; None: not scored yet."""
         return None if self.scored is None else self.scored.disposition
 
     @property
@@ -99,7 +99,7 @@ class TrialGroup:
 
 
 def standard_deviation(rewards: Sequence[float]) -> float | None:
-    """Of all of them, not of a sample; None: there are fewer than two."""
+    """Population standard deviation of the rewards; None for fewer than two."""
     if len(rewards) < 2:
         return None
     mean = sum(rewards) / len(rewards)

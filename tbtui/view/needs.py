@@ -12,8 +12,7 @@ from typing import Literal
 
 from tbtui.journal.commands import RUN
 from tbtui.journal.vocabulary import Purpose
-from tbtui.outcomes import Outcome
-from tbtui.view.diagnosis.advice import ADVICE
+from tbtui.outcomes import ADVICE, Outcome
 from tbtui.view.estimate import Outlook
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.waiting import duration, held_by_people
@@ -29,7 +28,7 @@ NeedKind = Literal["over", "failed", "policy", "paused", "review", "trial", "fai
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the run waits for somebody to do or to know."""
+    """Something for which the run needs a person, to act or to know."""
 
     kind: NeedKind
     text: str
@@ -46,12 +45,12 @@ class Need:
 
     @property
     def news(self) -> str:
-        """What it is known by: a step after another whose trials all fail is no news."""
+        """The need's identity: that the next step's trials all fail, too, is no news."""
         return self.kind if self.kind == "failing" else self.text
 
 
 def needs(outlook: Outlook) -> tuple[Need, ...]:
-    """All of them, the most important first; none while the run goes on as it should."""
+    """All needs of the run, the most important first; none while it goes on as it should."""
     return tuple(_needs(outlook))
 
 

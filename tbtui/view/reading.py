@@ -1,4 +1,4 @@
-"""Brings a fold to a place in the journal, in bites; a far place without reading all before it."""
+"""Brings a fold to a place in the journal in small reads, or by a short cut to a far place."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Reading:
         return self._reader.trouble
 
     def restart(self, fold: Fold) -> None:
-        """Go on from another fold."""
+        """Continue from another fold."""
         self.fold = fold
         self._shortcut = _Shortcut(0, frozenset())
 

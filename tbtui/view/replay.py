@@ -43,7 +43,7 @@ class Playback:
         self.position = min(self.end, max(self.start, position))
 
     def toggle(self) -> None:
-        """Play or stand still; at the end it begins again."""
+        """Play or pause; at the end, start again."""
         if not self.playing and self.position >= self.end:
             self.position = self.start
         self.playing = not self.playing
@@ -72,7 +72,7 @@ class Snapshots:
         self._every = every
 
     def keep(self, fold: Fold) -> None:
-        """Take one, if the last one before it is far enough away."""
+        """Keep a snapshot, if the last one before it is far enough away."""
         place = bisect_right(self._seqs, fold.state.seq)
         before = self._seqs[place - 1] if place else 0
         if fold.state.seq - before < self._every:

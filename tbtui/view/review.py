@@ -1,4 +1,4 @@
-"""What a step under review would be trained with, and how much of a gradient is whose. Pure."""
+"""What a step under review would be trained on, and each trial's share of the gradient. Pure."""
 
 from __future__ import annotations
 

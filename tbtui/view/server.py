@@ -1,4 +1,4 @@
-"""The policy's queue and its server as people see them: what is known, and what is not. Pure."""
+"""The policy's queue and its server, as the screens show them. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PolicyView:
     """Where the policy is somebody else's server."""
 
     def ended(self) -> PolicyView:
-        """After the run: nothing that was under way is waited for any more."""
+        """The same after the run: no request is under way any more."""
         server = self.server
         if server is not None:
             over = (replace(each, in_flight=0, oldest_sec=None) for each in server.requests)

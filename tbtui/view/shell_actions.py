@@ -73,7 +73,7 @@ _DURATION = re.compile(r"[\d.]+[smhd]?")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that a command does."""
+    """One action of a command."""
 
     kind: ActionKind
     objects: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Action:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """What was not there before, or is not as it was."""
+        """The files that the action creates or changes."""
         pairs = self.kind in ("copied", "moved")
         return self.objects[-1:] if pairs else self.objects if self.kind in CHANGES else ()
 
@@ -184,7 +184,7 @@ def _action(words: Sequence[str], writes: Sequence[str], appends: bool) -> Actio
     if kind == "searched":
         return _of(kind, arguments[:1])
     if kind == "read":
-        # Of sed, awk and jq the first is a program.
+        # The first argument of sed, awk and jq is a program.
         files = arguments[1:] if program in ("sed", "awk", "jq", "cut") else arguments
         return _of(kind, files or [program])
     if kind == "ran":

@@ -79,6 +79,8 @@ class TrialView:
     """When it left the queue."""
     finished_at: float | None = None
     turn: int = 0
+    answered: bool = False
+    """The model has answered in this turn, and the agent has not yet gone on: a pace holds it."""
     paused: bool = False
     frozen: bool = False
     """Paused within a turn, with the sandbox's processes stopped."""
@@ -138,13 +140,18 @@ class TrialView:
         return self.finished_at is None
 
     @property
+    def armed(self) -> bool:
+        """Whether it is queued and pauses at its first turn."""
+        return self.phase is TrialPhase.QUEUED and self.pending == "pause"
+
+    @property
     def unscored(self) -> bool:
-        """Ended without a reward."""
+        """Whether it ended without a reward."""
         return self.outcome is not None and self.reward is None
 
     @property
     def infrastructure(self) -> bool:
-        """The machinery failed it: shown as `!`, never as a failure."""
+        """Whether infrastructure failed: shown as `!`, never as a failure."""
         return self.unscored and self.outcome in INFRASTRUCTURE
 
     @property
@@ -258,7 +265,7 @@ class ReviewView:
             case "rules":
                 return "decided by its rules"
             case "timeout":
-                return "nobody came in time"
+                return "no decision in time"
 
 
 @dataclass(slots=True)
@@ -286,7 +293,7 @@ class StepView:
 
 @dataclass(slots=True)
 class Stretch:
-    """Time in which the run did one thing."""
+    """A stretch of time in which the run did one thing."""
 
     activity: Activity
     step: int
@@ -337,7 +344,7 @@ class Duration:
 
 @dataclass(slots=True)
 class CommandView:
-    """What somebody asked for, and what came of it."""
+    """A command and its result."""
 
     command: str
     verb: CommandVerb

@@ -33,7 +33,7 @@ _LOOP = 3
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What became of a trial: lines without control characters, any of which may be empty."""
+    """A trial's story in three lines without control characters, any of which may be empty."""
 
     tried: str = ""
     turned: str = ""
@@ -142,7 +142,7 @@ def _turned(turns: Sequence[TurnView], parsed: Mapping[str, Sequence[Action]]) -
         if turn.error:
             times = sum(1 for each in turns if each.error)
             again = f" ×{times}" if times > 1 else ""
-            return f"turn {turn.turn}: answer can't be read{again}"
+            return f"turn {turn.turn}: parse error{again}"
         if turn.observation and (error := _error(turn, parsed)):
             return f"turn {turn.turn}: {error}"
     return ""

@@ -1,4 +1,4 @@
-"""What one can go to by name in a run: its trials, groups, tasks, steps and metrics."""
+"""The targets of a jump by name: trials, groups, tasks, steps and metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = ("trial_queued", "trial_finished", "step_finished")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One thing to go to."""
+    """A target of a jump."""
 
     kind: TargetKind
     id: str

@@ -171,7 +171,7 @@ def _doing(state: RunState) -> tuple[Activity, int] | None:
 
 
 def _last_ones(step: StepView) -> bool:
-    """At least three quarters of what was queued has ended, and not all."""
+    """Whether at least three quarters of what was queued has ended, but not all."""
     return step.ended < step.queued <= step.ended / 3 * 4
 
 

@@ -157,6 +157,7 @@ class TrialFold:
         if trial.started_at is None and event.phase is not TrialPhase.QUEUED:
             trial.started_at = now
         trial.phase, trial.detail = event.phase, event.detail
+        trial.answered = False
         if not trial.paused:
             trial.phase_since = now
             spend(trial, spending_of(event.phase, event.detail), now)
@@ -165,6 +166,7 @@ class TrialFold:
         if not (trial := self._state.trials.get(event.trial)):
             return
         trial.turn = event.turn
+        trial.answered = True
         trial.last_text = event.text
         trial.completion_tokens += event.completion_tokens
         if event.sample is not None and event.mean_logprob is not None:

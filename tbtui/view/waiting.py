@@ -1,4 +1,4 @@
-"""What a run is waiting for, in words."""
+"""What a run waits for, in words."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ _DOING = {
     TrialPhase.FINISHED: "finished",
     TrialPhase.PAUSED: "paused",
 }
+
+
+RUN_PAUSED = "the run to be resumed"
+"""What a paused run waits for once none of its trials goes on."""
 
 
 def verb_words(verb: str) -> str:
@@ -66,9 +70,11 @@ def doing(trial: TrialView) -> str:
         return "a person"
     if trial.paused:
         return "frozen" if trial.frozen else "paused"
-    if trial.phase is TrialPhase.QUEUED and trial.pending == "pause":
+    if trial.armed:
         return "pauses at its first turn"
     word = _DOING[trial.phase]
+    if trial.phase is TrialPhase.MODEL and trial.answered:
+        word = "about to act"
     return (
         f"turn {trial.turn}, {word}"
         if trial.turn and trial.phase is not TrialPhase.QUEUED
@@ -94,7 +100,7 @@ def waiting_for(outlook: Outlook) -> str:
         case RunPhase.SAMPLING | RunPhase.EVALUATING:
             return _waiting_for_trials(outlook)
         case RunPhase.REVIEWING:
-            return f"somebody's review ({since})"
+            return f"a reviewer ({since})"
         case RunPhase.TRAINING:
             return f"the optimiser step ({since})"
         case RunPhase.SAVING:
@@ -144,12 +150,12 @@ def _waiting_for_trials(outlook: Outlook) -> str:
     if held := held_by_people(state):
         if held[0].typist:
             return f"{held[0].typist} to give {held[0].label} back"
-        return f"{held[0].label} to be resumed"
+        return f"{held[0].label}, {'frozen' if held[0].frozen else 'paused'}"
     running = state.running_trials()
     paused = [trial for trial in running if trial.paused]
     if len(paused) == len(running):
         if state.paused:
-            return "the run to be resumed"
+            return RUN_PAUSED
         retries = [trial for trial in state.trials.values() if retry_wait(trial, now)]
         if retries:
             return f"{retries[0].label} ({retry_wait(retries[0], now)})"

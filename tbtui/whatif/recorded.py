@@ -1,4 +1,4 @@
-"""One training step, by its journal."""
+"""Reads one training step from a run's journal."""
 
 from __future__ import annotations
 

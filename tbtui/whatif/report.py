@@ -140,7 +140,7 @@ def print_whatif(run: str, step: int | None, changes: Mapping[str, object], as_j
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """Everything that the table shows and rounds, group by group."""
+    """The comparison as JSON, group by group, without the table's rounding."""
     recorded, trained, instead = comparison.recorded, comparison.trained, comparison.instead
     return {
         "run": recorded.run,
@@ -205,7 +205,7 @@ def _print_table(console: Console, comparison: Comparison) -> None:
     table.add_column("\ntokens", justify="right")
     for title, effect in (("trained", trained), ("what if", instead)):
         table.add_column(
-            f"{title}\nadvantage", f"{effect.learning} learn", justify="right", min_width=10
+            f"{title}\nadvantage", f"{effect.learning} trained", justify="right", min_width=10
         )
         table.add_column("\nshare", _percent(1.0 if effect.signal else 0.0), justify="right")
         table.add_column("\nclip", _percent(effect.clip_fraction), justify="right")

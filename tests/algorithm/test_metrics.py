@@ -13,6 +13,7 @@ from tbtui.algorithm.metrics import (
 )
 from tbtui.algorithm.segments import Call
 from tbtui.algorithm.step import Datum
+from tbtui.vocabulary import LossName
 
 
 def datum(*advantages_: float) -> Datum:
@@ -35,9 +36,14 @@ def test_the_clip_fraction_is_that_of_the_loss() -> None:
     data = [datum(1, -1), datum(1, 1)]
     up = np.array([0.5, 0.5], np.float32)
     now = [np.array([-0.5, -0.5], np.float32) + up, np.array([-0.5, 0.0], np.float32)]
-    ratios_above = {"ppo": 2 / 4, "cispo": 3 / 4, "importance_sampling": 0.0, "dro": 0.0}
+    ratios_above: dict[LossName, float] = {
+        "ppo": 2 / 4,
+        "cispo": 3 / 4,
+        "importance_sampling": 0.0,
+        "dro": 0.0,
+    }
     for loss, fraction in ratios_above.items():
-        metrics = clip_metrics(data, now, LossSettings(loss))  # type: ignore[arg-type]
+        metrics = clip_metrics(data, now, LossSettings(loss))
         assert metrics == {"optim/clip_fraction": pytest.approx(fraction)}
     # The first sequence's ratio is 1.65, the second's 1.28.
     gspo = clip_metrics(data, now, LossSettings("gspo", clip_high=0.3))

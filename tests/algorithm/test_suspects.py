@@ -44,7 +44,7 @@ def names(*trials: ExaminedTrial) -> dict[str, list[str]]:
 
 
 def why(*trials: ExaminedTrial) -> str:
-    """Of the first one's first suspicion."""
+    """The reason of the first trial's first suspicion."""
     return suspects(group(*trials))["t0"][0][1]
 
 

@@ -13,6 +13,7 @@ from tbtui.algorithm.losses import LossSettings
 from tbtui.algorithm.segments import Call, merge
 from tbtui.algorithm.step import BatchSettings, ScoredTrial, build_data
 from tbtui.algorithm.whatif import RecordedTrial, StepSettings, recomputed, step_effect
+from tbtui.vocabulary import LossName
 
 
 def trial(reward: float | None, tokens: int = 4, gap: float | None = 0.0) -> RecordedTrial:
@@ -70,8 +71,13 @@ def test_the_signal_is_what_the_batch_builder_would_train(
 
 def test_clipping_is_counted_where_the_trainer_is_known() -> None:
     batch = [[trial(1.0, gap=1.0), trial(0.0, gap=1.0)]]
-    for loss, clipped in (("ppo", [1.0, 0.0]), ("cispo", [1.0, 1.0]), ("dro", [0.0, 0.0])):
-        chosen = StepSettings(loss=LossSettings(loss))  # type: ignore[arg-type]
+    shares: dict[LossName, list[float]] = {
+        "ppo": [1.0, 0.0],
+        "cispo": [1.0, 1.0],
+        "dro": [0.0, 0.0],
+    }
+    for loss, clipped in shares.items():
+        chosen = StepSettings(loss=LossSettings(loss))
         effect = step_effect(batch, recomputed(batch, chosen), chosen)
         assert [e.clip_fraction for e in effect.groups[0]] == clipped
         assert effect.clip_fraction == np.mean(clipped)

@@ -52,7 +52,7 @@ class Result:
     verifier_output: str
     downloaded: tuple[str, ...]
     megabytes: float
-    """Of the trial's directory."""
+    """Size of the trial's directory."""
     artifacts: Mapping[str, str]
     links: tuple[str, ...]
     worker_megabytes: float

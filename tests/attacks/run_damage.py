@@ -35,7 +35,7 @@ class Damage:
         self._random = random.Random(seed)
 
     def do(self) -> str:
-        """Do it; what was done, to be told where a command does not bear it."""
+        """Do the damage; returns what was done, for the message where a command fails on it."""
         kinds: list[Callable[[], str]] = [
             self._file, self._file, self._bytes, self._json_file, self._config,
             self._row, self._row, self._column, self._sample, self._schema,

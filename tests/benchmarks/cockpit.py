@@ -21,7 +21,7 @@ from tests.benchmarks.start_up import TBTUI, bytecode_in, frame_measures, textua
 from tests.benchmarks.ui_load import Load, Terminal, drive, in_pty
 
 Row = tuple[str, float, str, float | None]
-"""What, how much, of what, and how much it may be; None: it is only told."""
+"""What, how much, its unit, and the most that it may be; None: it is reported only."""
 
 STALLS = 3
 STALL_SEC = 10.0

@@ -82,7 +82,7 @@ async def measure_lag(lags: list[float]) -> None:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of all its children that have ended."""
+    """CPU seconds of this process and of all its children that have ended."""
     total = 0.0
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         used = resource.getrusage(who)
@@ -200,7 +200,7 @@ async def ours(folder: Path, trials: int, turns: int, workers: int) -> dict[str,
 
 
 async def all_ready(directory: RunDirectory, workers: int) -> None:
-    """Wait until the journal has told of all workers."""
+    """Wait until the journal shows all workers."""
     from tbtui.journal.events import WorkerStarted
     from tbtui.journal.reader import JournalReader
 

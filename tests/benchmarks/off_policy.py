@@ -151,7 +151,7 @@ class Measured:
     pass_rate: float
     scored: int
     staleness: float
-    """Of the trained tokens, in steps: the largest mean of any step."""
+    """Staleness of the trained tokens, in steps: the largest mean of any step."""
 
     @property
     def error(self) -> float:

@@ -1,10 +1,10 @@
 """Watching a run of Prime-RL's that writes a lot: `python tests/benchmarks/prime_rl_tail.py`.
 
 This process appends rollouts to a run directory at a steady rate, the watcher is the real command
-in a process of its own. Told are the share of a core that the watcher takes (its start not
+in a process of its own. It prints the share of a core that the watcher takes (its start not
 counted) and how long after a rollout was written its end can be read in the journal. The figures
 to reach at 20 MB a minute: at most 10% of a core, and at most 1 s behind. With `--hosted` our
-plugin has told of each rollout too, and the trace is what completes the trial.
+plugin has reported each rollout too, and the trace is what completes the trial.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _measure(
 
 
 def _told(trials_dir: Path, trace: str, episode: dict[str, Any]) -> str:
-    """What the plugin has told of the trial by its end."""
+    """What the plugin has reported of the trial by its end."""
     trial = HostedRun(trials_dir, trace)
     trial.queued()
     for number, node in enumerate((n for n in episode["traces"][0]["nodes"] if n["sampled"]), 1):

@@ -37,7 +37,7 @@ from tbtui.terminal import set_delays
 SETTLING_SEC = 4.0
 """From the app's start until it is measured."""
 PRINTS = 4
-"""Of each trial, a second."""
+"""Prints of each trial a second."""
 TURN_SECONDS = 40.0
 """So long, about, that 64 trials sample 300 tokens a second."""
 
@@ -51,27 +51,27 @@ class Load:
     """For which it is measured."""
     fps: str = "normal"
     speed: float = 1.0
-    """Of the run's clock against ours."""
+    """How fast the run's clock goes, against ours."""
     size: tuple[int, int] = (220, 60)
     """Columns and rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of the app; `keys_ms` has one for each key that was pressed."""
+    """Figures of the app; `keys_ms` has one for each key that was pressed."""
 
     lag_p99_ms: float
     lag_max_ms: float
     cpu_share: float
-    """Of one core."""
+    """As a share of one core."""
     rss_mb: float
     rss_growth: float
-    """Of the last third of the time, as a share."""
+    """Growth in the last third of the time, as a share."""
     events: int
     run_minutes: float
     """By the run's clock, that were shown."""
     tokens_per_sec: float
-    """Of the run's seconds."""
+    """Per second of the run's clock."""
     output_kb_per_sec: float
     keys_ms: tuple[float, ...] = ()
 

@@ -58,7 +58,7 @@ class OracleOptions:
     limit: int | None
     jobs: int
     timeout_factor: float
-    """Of the agent's time."""
+    """Multiplies the agent's time limit."""
     nobody: bool = False
     """No solution runs: a run's view of a model that does nothing, its 0 checked."""
     kill_before_verifying: bool = False

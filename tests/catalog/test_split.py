@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -126,10 +127,10 @@ def test_a_list_decides_but_declared_tasks_still_never_train() -> None:
         ({"eval_split": 0.2, "eval_tasks": ["copy-file", "move"]}, "none is left to train on"),
     ],
 )
-def test_bad_input(arguments: dict[str, object], reason: str) -> None:
+def test_bad_input(arguments: dict[str, Any], reason: str) -> None:
     tasks = [task("copy-file"), task("move")]
     with pytest.raises(CatalogError, match=reason):
-        split_tasks(tasks, seed=0, **arguments)  # type: ignore[arg-type]
+        split_tasks(tasks, seed=0, **arguments)
 
 
 def test_a_split_can_not_be_made_inconsistent() -> None:

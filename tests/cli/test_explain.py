@@ -37,8 +37,8 @@ def test_the_rules_in_force_are_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     file = tmp_path / "rules.toml"
     file.write_text(RULES)
     said = explained(capsys, "review=suspects", f"review_rules={file}", "review_timeout_sec=60")
-    assert "a person reviews trials that something is odd about (review=suspects)." in said
-    assert "After 60 s without an answer suspects that nobody decided upon are left out" in said
+    assert "a person reviews suspect trials (review=suspects)." in said
+    assert "After 60 s without an answer undecided suspects are excluded" in said
     assert f"The first of these rules that matches a trial decides ({file}):" in said
     assert (
         '  shortcuts: exclude when suspect = "few_turns", turns = { max = 2 } (seen too often)\n'

@@ -78,3 +78,34 @@ def test_the_source_of_a_default_is_explained(capsys: pytest.CaptureFixture[str]
     assert "  max_tokens=8192          room for reasoning and an answer, as tinker-cookbook" in said
     assert "  save_every=1 " in said
     assert "max_turns=" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "rate"),
+    [
+        (("model_name=Qwen/Qwen3-0.6B",), "torch", 4e-5),
+        (("model_name=Qwen/Qwen3-0.6B", "lora_rank=0"), "torch", 1e-6),
+        (("model_name=Qwen/Qwen3-0.6B", "policy=vllm"), "vllm", 2e-4),
+        (("model_name=Qwen/Qwen3-0.6B", "tinker_base_url=http://a"), "local", 2e-4),
+        (("model_name=Qwen/Qwen3-0.6B", "engine=prime-rl"), "local", 1e-5),
+        (("model_name=other",), "local", 2e-4),
+        ((), "local", 2e-4),
+    ],
+)
+def test_a_models_name_says_where_it_runs(
+    arguments: tuple[str, ...], policy: str, rate: float
+) -> None:
+    config = parse_settings(arguments)
+    assert (config.policy, config.learning_rate) == (policy, rate)
+    assert ("policy" in config.given) == ("policy=vllm" in arguments)
+
+
+def test_a_directory_is_a_model_to_train(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    file = tmp_path / "run.toml"
+    config = parse_settings([f"model_name={tmp_path}/mine"])
+    assert config.policy == "torch"
+    file.write_text(to_toml(config))
+    again = parse_settings([str(file)])
+    assert again.policy == "torch"
+    assert "policy" not in again.given

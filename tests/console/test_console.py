@@ -28,7 +28,6 @@ from tbtui.journal.events import (
     PolicyLost,
     PolicyMeasured,
     ResourcesMeasured,
-    RunContinued,
     RunFinished,
     RunPaused,
     StepFinished,
@@ -43,6 +42,7 @@ from tbtui.journal.events import (
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.server_status import ServerStatus
+from tests.events import run_continued
 
 from ..view.story import entries, finished, one_step_run, queued, started
 
@@ -182,11 +182,7 @@ def test_a_resumed_run_says_where_it_goes_on() -> None:
         [
             started(),
             queued("t1"),
-            RunContinued(
-                pid=2,
-                host="box",
-                tbtui_version="0",
-                harbor_version="0.24.0",
+            run_continued(
                 checkpoint="checkpoints/step-000004",
                 step=4,
                 replayed=(5, 6),

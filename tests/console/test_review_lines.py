@@ -58,7 +58,7 @@ def opened(*, trials: int = 4, suspicious: int = 1, timeout: float | None = None
 def test_a_review_says_what_it_waits_for_and_how_to_answer() -> None:
     run = started().run
     assert told(opened()) == [
-        "review  step 3 waits for a look before it is trained: 1 of 4 trials undecided",
+        "review  step 3 waits for a review before it is trained: 1 of 4 trials undecided",
         "review  g-0, reward 0, few turns: solved in ␛[31m1 turn",
         f"review  look: tbtui attach {run}, or tbtui ctl group list --run {run}",
         f"review  go on: tbtui ctl run accept {run}",
@@ -67,7 +67,7 @@ def test_a_review_says_what_it_waits_for_and_how_to_answer() -> None:
 
 def test_it_says_when_it_closes_by_itself_and_what_then() -> None:
     (first, *_) = told(opened(timeout=90))
-    assert first.endswith("undecided; after 1m30s suspects that nobody decided upon are left out")
+    assert first.endswith("undecided; after 1m30s undecided suspects are excluded")
     (first, *_) = told(opened(timeout=90), at_review_timeout="accept")
     assert first.endswith("; after 1m30s it goes on")
 
@@ -141,7 +141,7 @@ def test_rules_and_time_close_it_too() -> None:
         ReviewClosed(step=4, how="timeout", actor="timeout"),
     ) == [
         "review  step 3 goes on: decided by rules",
-        "review  step 4 goes on: nobody answered in time",
+        "review  step 4 goes on: no decision in time",
     ]
 
 

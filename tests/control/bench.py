@@ -96,7 +96,7 @@ class LiveRun:
 
 
 class Viewer:
-    """A client that stays, with what it was told."""
+    """A client that stays connected, with the answers it got."""
 
     def __init__(self, client: ControlClient, welcome: Welcome) -> None:
         self.client = client

@@ -277,7 +277,7 @@ async def test_a_larger_limit_lets_more_trials_work_at_once(begin: Begin, ctl: C
 
 
 async def test_every_verb_that_ctl_has_is_one_that_the_run_answers(live: LiveRun) -> None:
-    """Of each noun; those that change nothing here are refused with a reason, not in silence."""
+    """Every verb of every noun; those that change nothing here are refused with a reason."""
     client, _ = await ControlClient.open(live.directory)
     run_verbs = RUN_VERBS.keys() - {"stop", "take"}  # it ends; has a request of its own
     for verb in run_verbs:

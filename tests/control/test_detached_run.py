@@ -79,7 +79,7 @@ class Shell:
             time.sleep(0.05)
 
     def processes(self) -> list[psutil.Process]:
-        """Of all runs in this place."""
+        """The processes of all runs in this directory."""
         found = []
         for process in psutil.process_iter():
             try:

@@ -46,7 +46,7 @@ async def test_it_is_steered_once_its_controls_are_taken_and_goes_on(begin: Begi
         await until(lambda: app.live_run.state.trials)
         assert app.shown.badge == "watching theirs"
         await pilot.press("P")
-        await until(lambda: said(app, "You only watch: me has the controls."))
+        await until(lambda: said(app, "Read-only: me has the controls."))
         await pilot.press("C")
         await until(lambda: app.shown.refusal == "")
         assert app.shown.badge == "attached theirs"
@@ -94,7 +94,7 @@ async def test_one_out_of_reach_is_followed_and_says_so(
         for key in ("P", "C", "x"):
             app.clear_notifications()
             await pilot.press(key)
-            await until(lambda: said(app, "You only watch: "))
+            await until(lambda: said(app, "Read-only: "))
         titles = [each.title for each in app.get_system_commands(app.screen)]
         assert "own run (O)" in titles
         assert "pause (space)" not in titles

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harbor.environments.base import SandboxBuildFailedError
@@ -24,8 +25,8 @@ from tbtui.rollout.environments.leftovers import reap_leftovers
 from tests.docker.conftest import Starter, docker, in_engine
 
 
-async def said(environment: DockerEnvironment, command: str, **options: object) -> str:
-    result = await environment.exec(command, **options)  # type: ignore[arg-type]
+async def said(environment: DockerEnvironment, command: str, **options: Any) -> str:
+    result = await environment.exec(command, **options)
     assert result.return_code == 0, result
     return (result.stdout or "").strip()
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,9 +62,14 @@ class Bench:
     heldout: int = 2
     """Tasks to evaluate on, at most 2."""
 
-    def engine(self, **settings: object) -> GrpoEngine:
-        defaults = {"max_steps": 1, "batch_size": 2, "group_size": 2, "retry_wait_sec": 0}
-        config = RunConfig(**{**defaults, **settings})  # type: ignore[arg-type]
+    def engine(self, **settings: Any) -> GrpoEngine:
+        defaults: dict[str, Any] = {
+            "max_steps": 1,
+            "batch_size": 2,
+            "group_size": 2,
+            "retry_wait_sec": 0,
+        }
+        config = RunConfig(**{**defaults, **settings})
         shared = TrialSettings(
             config.replace(max_turns=3),
             outcome_policy(config.on_outcome),

@@ -6,10 +6,10 @@ Both speak the real protocols (`rollout.messages`, `policies.base`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from tbtui.rollout.messages import (
     CompletionDelayed,
     CompletionFailed,
     ControlVerb,
+    FinishReason,
     PauseEntered,
     PauseLeft,
     PhaseEntered,
@@ -135,10 +136,10 @@ class RotePolicy:
 
 
 def facts(
-    verdict: float | None = 1.0, finish: str = "completed", error: str | None = None
+    verdict: float | None = 1.0, finish: FinishReason = "completed", error: str | None = None
 ) -> TrialFacts:
     return TrialFacts(
-        finish=finish,  # type: ignore[arg-type]
+        finish=finish,
         turns=1,
         verdict=verdict,
         exception_type="PolicyFailedError" if error else None,
@@ -184,8 +185,8 @@ class FakePool:
         if self.script is None or self.script(self, spec) is None:
             self._spawn(self.play(spec, facts()))
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -30,7 +30,7 @@ class NVMLError_GpuIsLost(NVMLError):  # noqa: N801
 
 @dataclass
 class Device:
-    """One GPU; an exception in place of a value is raised by whoever asks for it."""
+    """One GPU; an exception in place of a value is raised when the value is asked for."""
 
     name: str | bytes = "NVIDIA H100 80GB HBM3"
     use: int | NVMLError = 0

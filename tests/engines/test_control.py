@@ -36,6 +36,7 @@ from tbtui.journal.events import (
     TurnSampled,
 )
 from tbtui.journal.reader import JournalReader
+from tbtui.journal.vocabulary import CommandVerb
 from tbtui.policies.base import Sample, SampleRequest
 from tbtui.rollout.messages import ControlRefused, TrialSpec
 
@@ -305,8 +306,9 @@ async def test_a_queued_trial_can_be_taken_out_of_the_queue(bench: Bench) -> Non
     engine = bench.engine(batch_size=1, n_parallel_envs=1)
     running = asyncio.create_task(engine.run())
     await until(lambda: any(s.trial == FIRST + "-1" for s in bench.pool.started))
-    for verb in ("pause", "cancel"):
-        engine.submit(Command(verb, FIRST + "-2", actor="ann"))  # type: ignore[arg-type]
+    verbs: tuple[CommandVerb, ...] = ("pause", "cancel")
+    for verb in verbs:
+        engine.submit(Command(verb, FIRST + "-2", actor="ann"))
     engine.submit(Command("cancel", FIRST + "-1"))
     await running
     gone = next(e for e in bench.events(TrialFinished) if e.trial == FIRST + "-2")

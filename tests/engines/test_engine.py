@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbtui.catalog.load import TaskInfo
 from tbtui.engines.grpo.failures import HaltError
 from tbtui.engines.grpo.plan import plan_groups, task_order
 from tbtui.journal.commands import RUN, Command
@@ -276,9 +277,9 @@ def test_each_epoch_has_every_task_once(seed: int, epochs: int) -> None:
 
 
 @given(st.lists(st.sampled_from(TASKS), min_size=1, max_size=6), st.integers(1, 4))
-def test_trial_ids_and_seeds_are_unique(tasks: list[object], size: int) -> None:
+def test_trial_ids_and_seeds_are_unique(tasks: list[TaskInfo], size: int) -> None:
     groups = plan_groups(
-        tasks,  # type: ignore[arg-type]
+        tasks,
         step=3,
         size=size,
         purpose="train",

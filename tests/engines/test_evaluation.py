@@ -32,6 +32,7 @@ from tbtui.journal.events import (
     encode,
 )
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.vocabulary import Purpose
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.rollout.messages import CompletionFailed, TrialDone, TrialSpec
@@ -118,12 +119,12 @@ def test_without_a_scored_trial_there_is_no_rate() -> None:
 
 
 def test_evaluations_of_a_run_draw_from_the_same_streams() -> None:
-    def seeds(step: int, purpose: str, seed: int = 5) -> list[int]:
+    def seeds(step: int, purpose: Purpose, seed: int = 5) -> list[int]:
         groups = plan_groups(
             TASKS,
             step=step,
             size=2,
-            purpose=purpose,  # type: ignore[arg-type]
+            purpose=purpose,
             temperature=1.0,
             seed=seed,
         )
@@ -188,7 +189,7 @@ async def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path)
     assert rewards == {0.0, 1.0}  # there was something to learn
 
 
-# Of what weights
+# Which weights
 
 
 class Asked(Exception):
@@ -216,7 +217,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 
 
 async def served_checkpoint(directory: RunDirectory) -> Path:
-    """Of a run that trained a model behind a server."""
+    """The checkpoint of a run that trained a model behind a server."""
     config = RunConfig(
         policy="tinker",
         model_name="Qwen/Qwen3-8B",

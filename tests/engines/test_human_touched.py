@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tbtui.journal.events import (
     TrialGivenBack,
     TrialTakenOver,
 )
+from tbtui.journal.vocabulary import CommandVerb
 from tbtui.rollout.messages import GivenBack, KeysTyped, PauseEntered, TakenOver, TrialSpec
 
 from .conftest import TASKS, Bench, until
@@ -63,8 +65,8 @@ async def test_a_trial_is_one_persons_at_a_time(bench: Bench) -> None:
     try:
         await until(lambda: trial in {spec.trial for spec in bench.pool.started})
 
-        def asked(verb: str, actor: str, **arguments: object) -> CommandDone | None:
-            command = Command(verb, trial, actor, arguments=arguments)  # type: ignore[arg-type]
+        def asked(verb: CommandVerb, actor: str, **arguments: Any) -> CommandDone | None:
+            command = Command(verb, trial, actor, arguments=arguments)
             engine.submit(command)
             done = [e for e in bench.events(CommandDone) if e.command == command.id]
             return done[0] if done else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,14 @@ SERVER = ServerStatus("active", "", 1000.0, (REQUESTS,), 3, 100, 40, 0.4, 2, LAT
 STATUS = PolicyStatus(2, 0, 10, 500, (0.5, 0.9), "sampling", server=SERVER)
 
 
-def with_requests(status: PolicyStatus, **changes: float | int | None) -> PolicyStatus:
+def with_requests(status: PolicyStatus, **changes: Any) -> PolicyStatus:
     assert status.server is not None
-    requests = (replace(status.server.requests[0], **changes),)  # type: ignore[arg-type]
+    requests = (replace(status.server.requests[0], **changes),)
     return replace(status, server=replace(status.server, requests=requests))
 
 
 class Looks:
-    """A monitor that looks at a policy when it is told to, with its clock in hand."""
+    """A monitor that measures a policy on demand, with a clock that the test moves."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 50.0

@@ -9,7 +9,7 @@ import resource
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def served(bench: Bench) -> ServedPolicy:
 
 
 @contextlib.asynccontextmanager
-async def running(engine: GrpoEngine):  # type: ignore[no-untyped-def]
+async def running(engine: GrpoEngine) -> AsyncIterator[asyncio.Task[str]]:
     task = asyncio.create_task(engine.run())
     try:
         yield task

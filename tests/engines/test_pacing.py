@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import Any
 
 import pytest
 
 from tbtui.config import RunConfig
-from tbtui.engines.pacing import SHOWN_SEC, paced_for_app
+from tbtui.engines.pacing import SHOWN_SEC, Pacer, paced_for_app
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import (
     CommandDone,
@@ -54,6 +56,17 @@ async def test_only_what_comes_before_step_2_is_paced(bench: Bench) -> None:
     assert paced == len(first) < len(bench.events(TrialQueued))
 
 
+async def test_a_held_answer_that_is_given_up_starts_the_clocks_again() -> None:
+    stopped: list[bool] = []
+    pacer = Pacer(_FOREVER)
+    held = asyncio.create_task(pacer.hold(1, "train", lambda delayed, _: stopped.append(delayed)))
+    await until(lambda: bool(stopped))
+    held.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await held
+    assert stopped == [True, False]
+
+
 @pytest.mark.parametrize(
     ("settings", "pace"),
     [
@@ -66,9 +79,9 @@ async def test_only_what_comes_before_step_2_is_paced(bench: Bench) -> None:
     ],
 )
 def test_only_the_embedded_model_is_paced_unless_asked(
-    settings: dict[str, object], pace: float | None
+    settings: dict[str, Any], pace: float | None
 ) -> None:
-    assert paced_for_app(RunConfig(**settings)).pace_sec == pace  # type: ignore[arg-type]
+    assert paced_for_app(RunConfig(**settings)).pace_sec == pace
 
 
 async def test_a_queued_trial_pauses_at_its_first_turn(bench: Bench) -> None:

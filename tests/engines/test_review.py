@@ -32,7 +32,6 @@ from tbtui.journal.events import (
     ReviewChanged,
     ReviewClosed,
     ReviewOpened,
-    RunContinued,
     RunFinished,
     RunPaused,
     RunPhase,
@@ -47,6 +46,7 @@ from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.rollout.messages import TrialDone, TrialSpec, TurnUnderstood
+from tests.events import run_continued
 
 from .conftest import TASKS, Bench, until
 from .fakes import FakePool, facts
@@ -104,7 +104,7 @@ def as_scored(group: GroupUnderReview) -> tuple[object, ...]:
 
 
 def solved_first(pool: FakePool, spec: TrialSpec) -> object:
-    """Of three siblings the first is solved; a person typed in the third of a group of copies."""
+    """The first of three siblings is solved; a person typed in the third of a group of copies."""
     place = spec.trial.partition("-retry")[0]
     touched = place.endswith("-3") and "copy" in spec.trial
     result = dataclasses.replace(facts(float(place.endswith("-1"))), human_touched=touched)
@@ -545,10 +545,7 @@ def again(whole: Attended, engine: GrpoEngine, group: GroupUnderReview) -> None:
 
 
 ENDED = RunFinished(status="interrupted", reason="everything is cleaned up")
-CONTINUED = RunContinued(
-    pid=1, host="h", tbtui_version="", harbor_version="", checkpoint=None, step=0, replayed=(),
-    reused=0, requeued=(), settings={},
-)  # fmt: skip
+CONTINUED = run_continued()
 
 
 async def attended(where: Path, decide: Any, script: Script, **settings: object) -> Any:

@@ -33,7 +33,7 @@ from .test_engine import by_index, by_index_but_first
 
 
 def weight(bench: Bench) -> list[float]:
-    """Of all trained tokens, by optimiser step, divisor included."""
+    """The weight of all trained tokens by optimiser step, divisor included."""
     return [
         sum(float(d.weights[d.mask].sum()) for d in data) / settings.divide_by
         for data, settings in bench.policy.trained

@@ -205,7 +205,7 @@ async def test_failures_that_pass_leave_no_trace_in_what_is_learned(
 async def test_a_key_that_is_refused_ends_the_run_at_once_and_loses_nothing(
     server: TinkerServer, tmp_path: Path, tasks: Path
 ) -> None:
-    """No trial is failed for it, attempted again and told of."""
+    """No trial fails because of it, is attempted again or reported."""
     run = prepared(tmp_path, tasks, "run", "max_steps=2", *on_server(server))
     server.faults.answer("asample", 401, times=100_000, after=20, detail="the key was revoked")
     end = await Run(run).run()

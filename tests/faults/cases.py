@@ -12,6 +12,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -66,8 +67,8 @@ class Case:
         return Order(self.fault, self.at, 1 if self.transient else 1_000)
 
 
-def _case(name: str, outcome: Outcome, reward: float | None, /, **rest: object) -> Case:
-    return Case(name, frozenset({outcome}), reward, **rest)  # type: ignore[arg-type]
+def _case(name: str, outcome: Outcome, reward: float | None, /, **rest: Any) -> Case:
+    return Case(name, frozenset({outcome}), reward, **rest)
 
 
 def _nan(sample: Sample) -> Sample:

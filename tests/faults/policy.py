@@ -1,4 +1,4 @@
-"""A policy that answers by script, instantly, and fails as it is told to."""
+"""A policy that answers by script, instantly, and fails on demand."""
 
 from __future__ import annotations
 

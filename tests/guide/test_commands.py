@@ -153,6 +153,8 @@ ELSEWHERE: dict[str, str] = {
     " --checkpoints-base /data/checkpoints": "SkyRL's server, with a model's weights",
     "uv run python -m tests.tinker_server.skyrl_proxy http://127.0.0.1:8000 8001": "SkyRL's server",
     "uv run python -m tests.by_hand.tinker_report Qwen/Qwen3-8B": "a key of Tinker's",
+    "uv run --extra torch tbtui run model_name=Qwen/Qwen3-0.6B tasks_dir=tasks/workshop"
+    " context_limit=16384": "PyTorch, and a model from the hub",
 }
 """Commands of others, or of this repository's tools: what they need that isn't here."""
 

@@ -16,7 +16,6 @@ from tbtui.journal.events import (
     GpusMeasured,
     ProcessMeasured,
     ResourcesMeasured,
-    RunContinued,
     RunPhase,
     RunPhaseChanged,
     StepFinished,
@@ -25,7 +24,7 @@ from tbtui.journal.metrics import X_AXES, XAxis, metric_names, read_profile, rea
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import run_continued, run_started, trial_finished, trial_queued
 
 
 def step(number: int, **metrics: float) -> StepFinished:
@@ -60,18 +59,6 @@ def gpus(used: float) -> GpusMeasured:
     return GpusMeasured(host="node/1", gpus=(GpuMeasured(index=0, name="H100"), gpu))
 
 
-CONTINUED = RunContinued(
-    pid=2,
-    host="here",
-    tbtui_version="1",
-    harbor_version="1",
-    checkpoint=None,
-    step=1,
-    replayed=(),
-    reused=0,
-    requeued=(),
-    settings={},
-)
 EVENTS: list[tuple[float, AnyEvent]] = [
     (100.0, run_started()),
     (101.0, evaluation(0, 0.25)),
@@ -82,7 +69,7 @@ EVENTS: list[tuple[float, AnyEvent]] = [
     (115.0, step(2, optim__loss=99.0, tokens__total__sampled=90.0)),
     # Dead for 1000 seconds, and step 2 is trained again.
     (1115.0, RunPhaseChanged(phase=RunPhase.STARTING, step=1)),
-    (1116.0, CONTINUED),
+    (1116.0, run_continued(step=1)),
     (1117.0, gpus(0.75)),
     (1120.0, step(2, optim__loss=1.0, tokens__total__sampled=80.0)),
     (1121.0, evaluation(2, 0.5)),

@@ -16,7 +16,6 @@ from tbtui.journal.events import (
     EvalFinished,
     Noted,
     Outcome,
-    RunContinued,
     RunFinished,
     SettingsChanged,
     StepFinished,
@@ -31,21 +30,10 @@ from tbtui.journal.search import Hit, search
 from tbtui.journal.summaries import find_runs, newest_first, summarise
 from tbtui.journal.timeline import Timeline
 from tbtui.journal.writer import JournalWriter
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import run_continued, run_started, trial_finished, trial_queued
 
 BEGUN = run_started(run="r", tasks=(), settings={"max_steps": 40, "engine": "grpo"})
-CONTINUED = RunContinued(
-    pid=2,
-    host="here",
-    tbtui_version="1",
-    harbor_version="1",
-    checkpoint=None,
-    step=0,
-    replayed=(),
-    reused=0,
-    requeued=(),
-    settings={"max_steps": 60},
-)
+CONTINUED = run_continued(settings={"max_steps": 60})
 
 
 def trial_events(name: str, outcome: Outcome, said: str, saw: str) -> list[AnyEvent]:
@@ -225,7 +213,7 @@ def test_wildcards_and_names_of_fields_are_not_found(story: RunDirectory) -> Non
 
 
 def test_what_tells_of_earlier_times_is_not_passed_over(tmp_path: Path) -> None:
-    """A machine's clock was set back, or trials were told of when they were over."""
+    """A machine's clock was set back, or trials were journalled after they had ended."""
     run = RunDirectory.create(tmp_path / "r")
     times = iter([1.0, 100.0, 2.0, 3.0, 100.0, 4.0, 101.0, 50.0])
     with JournalWriter(run, clock=lambda: next(times)) as writer:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -41,10 +42,10 @@ async def policy() -> AsyncIterator[LocalPolicy]:
     await policy.close()
 
 
-def request_for(policy: LocalPolicy, text: str, seed: int, **changes: object) -> SampleRequest:
+def request_for(policy: LocalPolicy, text: str, seed: int, **changes: Any) -> SampleRequest:
     prompt = policy.renderer.render([Message("user", text)])
     request = SampleRequest(prompt, max_tokens=24, temperature=1.0, seed=seed)
-    return dataclasses.replace(request, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(request, **changes)
 
 
 def datum_of(request: SampleRequest, drawn: Sample, advantage: float) -> Datum:

@@ -61,3 +61,35 @@ def test_checks_import_nothing_heavy() -> None:
         [sys.executable, "-c", _CHECK], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ("policy=torch", "model_name: name the model to train: a directory"),
+        ("model_name=org/name lora_rank=0 lora_alpha=8", "lora_alpha: lora_rank=0 trains all"),
+        ("model_name=org/name temperature=0.7", "temperature=0.7: a model trained here"),
+        (
+            "model_name=org/name policy=torch tinker_base_url=x",
+            "tinker_base_url: policy=torch asks",
+        ),
+        (
+            "policy=tinker model_name=x lora_rank=0",
+            "lora_rank=0: a Tinker server trains an adapter",
+        ),
+    ],
+)
+def test_what_the_torch_policy_cannot_do(settings: str, text: str) -> None:
+    # Where the extra is missing, that is said too.
+    assert any(text in each.text for each in policy_problems(parse_settings(settings.split())))
+
+
+def test_a_torch_policy_may_sample_from_a_vllm_server() -> None:
+    config = parse_settings(["policy=torch", "model_name=org/name", "vllm_base_url=http://x"])
+    assert not any("vllm_base_url" in each.text for each in policy_problems(config))
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (problem, *_) = policy_problems(parse_settings(["model_name=org/name"]))
+    assert "torch and peft not installed; run it as uv run --extra torch tbtui" in problem.text

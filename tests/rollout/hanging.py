@@ -1,4 +1,4 @@
-"""A sandbox that hangs where it is told to."""
+"""A sandbox that hangs on demand."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from tbtui.journal.events import Outcome, TrialPhase
 from tbtui.rollout.light_harbor import litellm_deferred
 from tbtui.rollout.messages import (
     ControlRefused,
+    ControlVerb,
     EnvironmentSpec,
     PauseEntered,
     PhaseEntered,
@@ -93,10 +94,10 @@ async def test_a_cancellation_that_hangs_costs_its_trial_only(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("verb", ["stop", "cancel"])
-async def test_a_hanging_command_can_be_ended(tmp_path: Path, verb: str) -> None:
+async def test_a_hanging_command_can_be_ended(tmp_path: Path, verb: ControlVerb) -> None:
     here = Here(hanging_spec(tmp_path, hang="exec", at="send-keys"), [HELLO])
     await here.until(PhaseEntered, phase=TrialPhase.ACTING)
-    here.link.control.obey(verb)  # type: ignore[arg-type]
+    here.link.control.obey(verb)
     if verb == "cancel":
         here.task.cancel()
     facts = await here.facts()

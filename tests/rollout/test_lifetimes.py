@@ -11,7 +11,7 @@ from tbtui.rollout import control
 from tbtui.rollout.budget import Budget, Stopwatch
 from tbtui.rollout.control import TimeLeft, TrialControl
 from tbtui.rollout.keyboard import Keyboard
-from tbtui.rollout.messages import ControlRefused, FromWorker, PauseEntered, PauseLeft
+from tbtui.rollout.messages import ControlRefused, ControlVerb, FromWorker, PauseEntered, PauseLeft
 from tests.rollout.scripted import eventually
 
 
@@ -76,9 +76,9 @@ async def test_a_sandbox_that_can_be_extended_is_held(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("verb", ["pause", "freeze"])
-async def test_too_little_left_is_a_refusal(verb: str) -> None:
+async def test_too_little_left_is_a_refusal(verb: ControlVerb) -> None:
     held = Held(MortalSandbox(TimeLeft(42.4, secured=False, note="sandbox_timeout_secs")))
-    held.control.obey(verb)  # type: ignore[arg-type]
+    held.control.obey(verb)
     await held.until(lambda: bool(held.refusals()))
     assert held.refusals() == [
         "its sandbox has 42 s left and can't be extended (sandbox_timeout_secs)"

@@ -241,7 +241,7 @@ async def test_an_answer_cut_off_behind_a_summary(engine: ScriptedEngine, spec: 
 
 
 class Speller:
-    """Says what it is told to, letter by letter: tokens that its text alone would not give."""
+    """Answers by script, letter by letter: tokens that its text alone would not give."""
 
     def __init__(self) -> None:
         self._tokenizer = LocalTokenizer(TOKENIZER)

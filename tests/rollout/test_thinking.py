@@ -37,7 +37,7 @@ async def test_thinking_is_in_harbors_files_and_in_no_prompt(
 
 @pytest.mark.parametrize("parser", ["json", "xml"])
 async def test_cut_off_while_thinking(engine: ScriptedEngine, spec: TrialSpec, parser: str) -> None:
-    """There is no answer then: the agent is told that it was too long, and asks again."""
+    """There is no answer then: the agent reads that it was too long, and asks again."""
     spec = changed(spec, parser_name=parser)
     last: list[Any] = [HELLO, DONE, DONE]
     if parser == "xml":

@@ -12,6 +12,7 @@ from tbtui.journal.events import Outcome, TrialPhase
 from tbtui.rollout.messages import (
     Completion,
     ControlRefused,
+    ControlVerb,
     PauseEntered,
     PauseLeft,
     PhaseEntered,
@@ -153,7 +154,7 @@ async def test_a_verification_is_not_held(
 
 @pytest.mark.parametrize("verb", ["stop", "expire", "cancel"])
 async def test_the_end_of_a_frozen_trial(
-    engine: ScriptedEngine, spec: TrialSpec, verb: str
+    engine: ScriptedEngine, spec: TrialSpec, verb: ControlVerb
 ) -> None:
     script = [act("echo hi > /app/hello.txt; sleep 600\n", duration=60)]
     engine.start(spec, script)
@@ -161,7 +162,7 @@ async def test_the_end_of_a_frozen_trial(
     await eventually(lambda: pane(spec).exists() and b"sleep 600\r\n" in pane(spec).read_bytes())
     engine.pool.control(spec.trial, "freeze")
     await engine.wait_for(spec.trial, PauseEntered)
-    engine.pool.control(spec.trial, verb)  # type: ignore[arg-type]
+    engine.pool.control(spec.trial, verb)
     facts = await engine.facts(spec.trial)
     finish = {"stop": "stopped", "expire": "deadline", "cancel": "cancelled"}[verb]
     assert facts.finish == finish
@@ -170,12 +171,12 @@ async def test_the_end_of_a_frozen_trial(
 
 @pytest.mark.parametrize("verb", ["stop", "expire"])
 async def test_a_long_command_does_not_delay_a_stop(
-    engine: ScriptedEngine, spec: TrialSpec, verb: str
+    engine: ScriptedEngine, spec: TrialSpec, verb: ControlVerb
 ) -> None:
     engine.start(spec, [act("echo hi > /app/hello.txt; sleep 600\n", duration=60)])
     await acting(engine, spec)
     await eventually(lambda: pane(spec).exists() and b"sleep 600\r\n" in pane(spec).read_bytes())
-    engine.pool.control(spec.trial, verb)  # type: ignore[arg-type]
+    engine.pool.control(spec.trial, verb)
     facts = await engine.facts(spec.trial)
     assert facts.seconds.commands < 30
     assert facts.verdict == 1.0

@@ -9,7 +9,7 @@ import pytest
 
 from tbtui.journal.events import Outcome
 from tbtui.rollout.disk import MAX_FILE_BYTES, MAX_TRIAL_BYTES, MAX_TRIAL_FILES, tidy
-from tbtui.rollout.messages import TrialSpec
+from tbtui.rollout.messages import Keep, TrialSpec
 from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, act, changed
 
 
@@ -47,10 +47,10 @@ RESULTS = {"result.json", "config.json", "verifier/reward.txt", "verifier/test-s
         ("none", Outcome.FAILED, False),
     ],
 )
-def test_keep(tmp_path: Path, keep: str, outcome: Outcome, all_of_it: bool) -> None:
+def test_keep(tmp_path: Path, keep: Keep, outcome: Outcome, all_of_it: bool) -> None:
     folder = some_trial(tmp_path / "t")
     everything = names(folder)
-    tidy(folder, keep, outcome)  # type: ignore[arg-type]
+    tidy(folder, keep, outcome)
     assert names(folder) == (everything if all_of_it else RESULTS)
 
 

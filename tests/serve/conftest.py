@@ -18,7 +18,7 @@ from .serving import Serving
 
 @pytest.fixture(autouse=True)
 def nobodys_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The themes, keys and preferences of whoever runs the tests stay out of them."""
+    """Keep the developer's own themes, keys and preferences out of the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("TBTUI_SERVE_TOKEN", raising=False)

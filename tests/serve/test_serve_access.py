@@ -1,4 +1,4 @@
-"""Who may read a served run: whoever has the token of the address that it printed."""
+"""Who may read a served run: anyone who has the token of the address that it printed."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_live_run_in_a_page(
     database = live_run.run.database
     before = database.read_bytes(), database.with_name("run.db-wal").read_bytes()
     tab.keyboard.press("Space")
-    page.shows("You only watch: ")
+    page.shows("Read-only: ")
     tab.keyboard.press("?")
     page.shows("everywhere")
     tab.keyboard.press("Escape")

@@ -62,7 +62,7 @@ async def test_a_live_run_is_followed_and_nothing_steers_it(
     before = database.read_bytes(), database.with_name("run.db-wal").read_bytes()
     for key in (" ", "P", "x", "i", "C"):
         await tab.press(key)
-    await tab.until(lambda text: "You only watch: " in text)
+    await tab.until(lambda text: "Read-only: " in text)
     for key in ("R", "T"):
         await tab.press(key)
     await tab.until(lambda text: "Not available here: " in text)

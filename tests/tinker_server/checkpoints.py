@@ -97,7 +97,7 @@ class CheckpointStore:
         return (self.directory(record) / "checkpoint.json").exists()
 
     def find(self, path: str) -> CheckpointRecord:
-        """Of a tinker:// path."""
+        """The checkpoint of a tinker:// path."""
         parts = path.removeprefix(SCHEME).split("/")
         if not path.startswith(SCHEME) or len(parts) != 3 or parts[1] not in _TYPES:
             raise HttpError(422, f"{path} is not a path of a checkpoint")

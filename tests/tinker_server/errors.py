@@ -17,7 +17,7 @@ class HttpError(Exception):
 
 
 class WorkFailed(Exception):
-    """The work behind a future failed; whoever retrieves it is told so."""
+    """The work behind a future failed; retrieving it answers with this error."""
 
     def __init__(self, message: str, category: Category = "server") -> None:
         super().__init__(message)

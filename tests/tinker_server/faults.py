@@ -103,7 +103,7 @@ class Faults:
         seconds: float | None = None,
     ) -> None:
         """Carry out nothing of `kinds` (of anything, when empty) until `resume`, or for `seconds`;
-        who polls is told `state` and `reason`. Kinds: those of futures, as for `fail`."""
+        polls answer `state` and `reason`. Kinds: those of futures, as for `fail`."""
         until = None if seconds is None else time.monotonic() + seconds
         with self._lock:
             self._pause = Pause(state, reason, frozenset(kinds), until)

@@ -11,7 +11,7 @@ from tests.tinker_server.faults import Faults, Pause
 from tests.tinker_server.wire import Answer
 
 _PAUSED_POLL = 0.2
-"""Seconds after which a poll of a paused queue is told so."""
+"""Seconds after which a poll of a paused queue answers that it is paused."""
 
 
 @dataclass(slots=True)

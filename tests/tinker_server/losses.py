@@ -71,7 +71,7 @@ class LossBatch:
     whole: tuple[Datum, ...]
 
     def loss(self, logprobs: tuple[Floats, ...]) -> float:
-        """Of log-probabilities of every target."""
+        """The summed loss of `trained`, from log-probabilities of every target."""
         total = 0.0
         for datum, found in zip(self.trained, logprobs, strict=True):
             chosen = datum.mask

@@ -96,7 +96,7 @@ class TinkerServer:
         asyncio.run(self.serve(sock, ready.set))
 
     async def serve(self, sock: socket.socket, ready: Callable[[], None]) -> None:
-        """Until it is told to end (in a process of its own: by SIGTERM or SIGINT)."""
+        """Serve until a stop is asked for (in a process of its own: by SIGTERM or SIGINT)."""
         service = Service(self.settings, self.faults, self.record)
         config = uvicorn.Config(
             make_app(service), http=DroppingProtocol, lifespan="off", log_config=None,

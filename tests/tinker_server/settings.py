@@ -14,8 +14,8 @@ MAX_LORA_RANK = 32
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A name under which the embedded model is served. `max_context_length` is only what is told
-    of it; None: the truth."""
+    """A name under which the embedded model is served. `max_context_length` is only what the
+    server reports; None: the true one."""
 
     max_context_length: int | None = None
     trainable: bool = True

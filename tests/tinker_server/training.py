@@ -150,7 +150,11 @@ class TrainingRun:
 
 
 def optim_settings(params: dict[str, float]) -> OptimSettings:
-    """Of AdamParams. Raises `HttpError` 422 for what the embedded policy's AdamW can't do."""
+    """AdamParams as the embedded policy's settings.
+
+    Raises:
+        HttpError: 422 for what the embedded policy's AdamW can't do.
+    """
     if "type" in params:
         raise HttpError(422, f"optimizer {params['type']!r} is not supported; adamw is")
     if (params.get("beta1", _BETAS[0]), params.get("beta2", _BETAS[1])) != _BETAS:

@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -59,9 +60,9 @@ def served_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 def past_app(run_directory: RunDirectory) -> Callable[..., TbtuiApp]:
     """An app over that run; its clock stands still and no timer runs."""
 
-    def build(directory: RunDirectory = run_directory, **options: object) -> TbtuiApp:
+    def build(directory: RunDirectory = run_directory, **options: Any) -> TbtuiApp:
         options.setdefault("clock", lambda: START + 40.0)
-        return TbtuiApp(PastHost(directory), live=False, **options)  # type: ignore[arg-type]
+        return TbtuiApp(PastHost(directory), live=False, **options)
 
     return build
 

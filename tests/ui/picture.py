@@ -57,6 +57,8 @@ async def settle(app: TbtuiApp) -> None:
     app.tick()
     while app.live_run.behind:
         app.tick()
+    while (replay := app.live_run.replay) and replay.marks is None:  # noqa: ASYNC110 - on a thread
+        await asyncio.sleep(0.01)
     # Which terminals are read depends on what the frame before has shown.
     app.redraw_all()
     app.tick()

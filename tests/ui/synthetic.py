@@ -18,6 +18,7 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -249,7 +250,7 @@ class Simulation:
         self._policy, self._policy_lost_at = policy, policy_lost_at
         self._prompt_tokens = self._cached_tokens = 0
         self._step_groups: dict[str, list[SimTrial]] = {}
-        """Of the step that is being sampled."""
+        """The groups of the step that is being sampled."""
         self._free = parallel
         self._slots: list[Process] = []
         self._heap: list[tuple[float, int, Process]] = []
@@ -1044,9 +1045,9 @@ def _halves(text: str) -> Iterator[str]:
     yield text[half:]
 
 
-def write_run(path: Path, seconds: float | None = None, **options: object) -> Simulation:
+def write_run(path: Path, seconds: float | None = None, **options: Any) -> Simulation:
     """Write a run up to `seconds` after its start, or to its end."""
-    simulation = Simulation(RunDirectory.create(path), **options)  # type: ignore[arg-type]
+    simulation = Simulation(RunDirectory.create(path), **options)
     if seconds is None:
         simulation.finish()
     else:
@@ -1105,7 +1106,7 @@ class SyntheticHost:
             self._over.set()
 
     def _simulate(self) -> None:
-        simulation = Simulation(self._directory, **self._options)  # type: ignore[arg-type]
+        simulation = Simulation(self._directory, **self._options)
         # The journal's times are the wall's, as in a real run.
         offset = time.time() - START
         simulation.now += offset

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -13,6 +14,7 @@ from textual.widgets import Input
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
+from tbtui.ui.drawing.charts import Plot, plot
 from tbtui.ui.panes.charts import ChartPane
 from tbtui.ui.screens.charts import ChartScreen
 from tbtui.ui.screens.cockpit import Cockpit
@@ -166,3 +168,30 @@ async def test_a_chosen_metric_is_among_the_cockpits_curves(opened: Opened) -> N
     async with opened() as pilot:
         await press(pilot, "M", "slash", *"time/total", "enter", "w", "escape", "escape", "4")
         assert "time/total" in pane(pilot, "curve").text
+
+
+async def test_the_cursor_moves_over_lines_that_are_drawn_once(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def counted(*args: Any, **options: Any) -> Plot:
+        drawn.append(1)
+        return plot(*args, **options)
+
+    monkeypatch.setattr("tbtui.ui.panes.charts.plot", counted)
+    async with opened() as pilot:
+        await press(pilot, "M")
+        assert drawn
+        before, without = len(drawn), pane(pilot, "chart-plots").text
+        seen = set()
+        for _ in range(3):
+            await press(pilot, "left")
+            seen.add(pane(pilot, "chart-plots").text)
+        assert len(seen) == 3
+        assert all("│" in text and text != without for text in seen)
+        assert len(drawn) == before
+        await press(pilot, "escape")
+        assert pane(pilot, "chart-plots").text == without
+        await press(pilot, "l")
+        assert len(drawn) > before

@@ -25,7 +25,7 @@ from tests.ui.synthetic import START
 
 @pytest.fixture(scope="module")
 def many_trials(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Of 64 at a time."""
+    """A frozen run of 64 trials at a time."""
     return run_at(tmp_path_factory.mktemp("many") / "run", 39.0, parallel=64, groups=8)
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 
+from tbtui.config import RunConfig
 from tbtui.journal.commands import RUN
+from tbtui.journal.events import StepFinished, StepStarted
 from tbtui.journal.rundir import RunDirectory
-from tbtui.show_run import live_effect
+from tbtui.journal.writer import JournalWriter
+from tbtui.show_run import live_effect, make_settings
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
-from tbtui.ui.screens.diagnosis import DiagnosisScreen
+from tbtui.ui.screens.diagnosis import ESTIMATED, DiagnosisScreen
 from tbtui.ui.screens.dialogs import ConfirmDialog
 from tbtui.ui.services import RecordedRun, Services
+from tests.cli.test_whatif import start, train
 from tests.ui.opening import SimulatedHost, app_of, pane
 from tests.ui.picture import PastHost, settle
 from tests.ui.styled_text import StyledTextExtension, styled_text
@@ -129,6 +135,52 @@ async def test_outcomes_stand_beside_the_reward_bars(run_directory: RunDirectory
         text = pane(pilot, "rewards").text
         assert " failed" in text
         assert " solved" in text
+
+
+async def test_a_proposed_setting_is_tried_on_the_last_recorded_step(tmp_path: Path) -> None:
+    config = RunConfig(batch_size=1, group_size=4, loss_fn="ppo")
+    directory = RunDirectory.create(tmp_path / "run")
+    with JournalWriter(directory) as writer:
+        start(writer, config)
+        for step in (1, 2, 3):
+            writer.append(StepStarted(step=step, groups={}))
+            train(writer, step, [[1, 0, 0, 1]], sampled_by=step - 1, config=config)
+            metrics = {"optim/surprise": 0.001, "optim/clip_fraction": 0.1}
+            writer.append(StepFinished(step=step, weights_version=step, metrics=metrics))
+    services = Services(settings=make_settings, live_effect=live_effect)
+    app = TbtuiApp(PastHost(directory), services, live=False)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await diagnosed(pilot)
+        screen = app.screen
+        assert isinstance(screen, DiagnosisScreen)
+        for each in screen._cursor.findings:
+            if each.name == "entropy_collapse":
+                break
+            await pilot.press("j")
+        assert "clip_high=0.28" in await previewed(pilot)
+        assert "what-if Step 3 with it, as recorded:" in await previewed(pilot)
+
+
+async def test_a_setting_that_changes_rollouts_says_that_it_is_estimated(
+    run_directory: RunDirectory,
+) -> None:
+    services = Services(settings=make_settings, live_effect=live_effect)
+    app = TbtuiApp(PastHost(run_directory), services, live=False, clock=lambda: START + 40.0)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await diagnosed(pilot)
+        detail = await previewed(pilot)
+        assert "setting step_deadline_sec=" in detail
+        assert ESTIMATED in detail
+
+
+async def previewed(pilot: Pilot[int]) -> str:
+    """The chosen finding in full, with what its setting leads to."""
+    app = app_of(pilot)
+    await settle(app)
+    if trying := [each for each in app.workers if each.name == "what-if"]:
+        await app.workers.wait_for_complete(trying)
+    await settle(app)
+    return " ".join(pane(pilot, "finding").text.split())
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ async def test_who_wants_to_leave_hears_how_it_would_go_on(
         said = str(app.screen.query_one("#detail", Static).render())
         assert ("tbtui attach joins it" in said) == (on_hangup == "detach")
         assert "running" in said
-        assert app.screen.query_one("#no").region.bottom < 24
+        assert app.screen.query_one("#stay").region.bottom < 24
 
 
 async def test_a_dialog_is_not_covered(run_directory: RunDirectory) -> None:

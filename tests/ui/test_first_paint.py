@@ -34,7 +34,7 @@ class PaintedApp(TbtuiApp):
             self.paints.append((screen, "\n".join(rows)))
 
     async def first_paint(self) -> str:
-        """Of the screen that is on top."""
+        """What the top screen first painted, as text."""
         while True:
             for screen, text in self.paints:
                 if screen is self.screen:
@@ -125,7 +125,9 @@ async def test_the_trial_screen_is_made_before_it_is_asked_for(
         spare = await _spare(app)
         await pilot.press("enter")
         assert app.screen is spare
-        assert spare.trial == app.frames.frame().selected.trial  # type: ignore[union-attr]
+        selected = app.frames.frame().selected
+        assert selected is not None
+        assert spare.trial == selected.trial
         assert spare.query_one(TurnPane).transcript.turns
         assert "turns" in await app.first_paint()
 

@@ -9,7 +9,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.input.abilities import perform
 from tbtui.ui.input.keys import Key
-from tbtui.ui.panes.key_bar import KeyBar
+from tbtui.ui.panes.key_bar import KeyBar, key_row
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.services import RunEnd
 from tbtui.view.state import TrialView
@@ -17,7 +17,10 @@ from tests.ui.opening import app_of
 from tests.ui.picture import settle
 from tests.ui.test_abilities import shown
 
-LEAVE = {"quit", "interrupt", "runs", "library", "theme", "copy", "pager", "export"}
+LEAVE = {
+    *("quit", "interrupt", "runs", "open-run", "library", "theme"),
+    *("copy", "pager", "export", "finding-apply"),
+}
 """Keys that leave the run, read or write files, or answer in a line what they have done."""
 TRIALS = {
     "running": lambda trial: trial.live and trial.turn > 0 and not trial.paused,
@@ -25,7 +28,16 @@ TRIALS = {
     "finished": lambda trial: not trial.live and trial.successor is None,
     "retried": lambda trial: trial.successor is not None,
 }
-SCREENS = {"cockpit": (), "trial": ("enter",)}
+SCREENS: dict[str, tuple[str, ...]] = {"cockpit": (), "trial": ("enter",)}
+OTHERS: dict[str, tuple[str, ...]] = {
+    "group": ("g",),
+    "charts": ("M",),
+    "diagnosis": ("D",),
+    "runs": ("R",),
+    "settings": ("f3",),
+    "commands": ("c",),
+}
+"""Screens that are the same for every trial."""
 
 
 def keys_in_row(app: TbtuiApp) -> list[Key]:
@@ -81,3 +93,52 @@ async def test_no_key_that_is_shown_is_refused(
                     told = [str(each.message) for each in app._notifications]
                     assert told == [], (state, name, key.id)
         assert tried
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("how", ["own", "attached", "replayed"])
+async def test_no_key_of_another_screen_is_refused(
+    run_directory: RunDirectory, how: str, over: bool, name: str
+) -> None:
+    async with shown(run_directory, how) as pilot:
+        app = app_of(pilot)
+        if over:
+            app.shown.has_ended(RunEnd("finished", "2 steps"))
+        if app.live_run.replay is not None:
+            app.live_run.replay.playback.go_to(app.live_run.replay.playback.end)
+            app.moved()
+        await settle(app)
+        trial = next(iter(app.live_run.state.trials.values()))
+        await reach(pilot, trial, OTHERS[name])
+        if isinstance(app.screen, Cockpit):
+            assert not app.abilities.met([app.user.keys.entry(name)]), name
+            return
+        keys = [key for key in keys_in_row(app) if key.id not in LEAVE]
+        assert keys
+        for key in keys:
+            await reach(pilot, trial, OTHERS[name])
+            await perform(app.screen, key)
+            await pilot.pause()
+            told = [str(each.message) for each in app._notifications]
+            assert told == [], key.id
+
+
+@pytest.mark.slow
+async def test_groups_of_keys_are_set_apart_where_there_is_room(
+    run_directory: RunDirectory,
+) -> None:
+    async with shown(run_directory, "replayed") as pilot:
+        app = app_of(pilot)
+        keys, last = keys_in_row(app), app.user.keys.entry("palette")
+        wide, places = key_row(keys, last, 300, app.palette)
+        screen, clock, rest = wide.text.split("│")
+        assert "filter" in screen
+        assert "play" in clock
+        assert "quit" in rest
+        for start, end, key in places[:-1]:
+            assert wide.text[start:end] == f" {key.shown} {key.label} "
+        # They never take a key's room.
+        rows = [key_row(keys, last, width, app.palette)[0].text for width in range(60, 220)]
+        assert {row.count("│") for row in rows} == {0, 2}

@@ -7,13 +7,16 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual import events
 from textual.pilot import Pilot
 
+from tbtui.journal.events import CommandIssued
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.screens.cockpit import Cockpit
@@ -25,7 +28,7 @@ from tests.ui.synthetic import START, Simulation
 
 pytestmark = pytest.mark.slow
 
-LARGE = {"groups": 16, "group_size": 16, "parallel": 64}
+LARGE: dict[str, Any] = {"groups": 16, "group_size": 16, "parallel": 64}
 SIZES = [(80, 24), (160, 45), (240, 70)]
 
 
@@ -289,7 +292,7 @@ async def test_sixty_four_groups_scroll_and_the_cursor_stays_in_sight(tmp_path: 
 
 
 async def test_the_row_under_the_cursor_stays_where_it_is(tmp_path: Path) -> None:
-    simulation = Simulation(RunDirectory.create(tmp_path / "run"), **LARGE)  # type: ignore[arg-type]
+    simulation = Simulation(RunDirectory.create(tmp_path / "run"), **LARGE)
     simulation.advance(START + 22.0)
     host = SimulatedHost(simulation)
     app = TbtuiApp(host, live=False, clock=lambda: simulation.now)
@@ -324,3 +327,23 @@ async def test_many_groups_look_like_this(
     async with looking(large, size) as pilot:
         await press(pilot, *keys)
         assert styled_text(pilot.app) == snapshot(extension_class=StyledTextExtension)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_queued_trial_that_will_pause_says_so(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    run = run_at(tmp_path / "run", 3.0, groups=2, group_size=8, parallel=4)
+    async with looking(run, size, 3.0) as pilot:
+        app = app_of(pilot)
+        queued = next(t for t in app.live_run.state.trials.values() if t.phase == "queued")
+        with JournalWriter(run, lambda: START + 3.0, continues=True) as writer:
+            writer.append(
+                CommandIssued(command="c", verb="pause", target=queued.trial, actor="ada")
+            )
+        app.selection.choose(queued.trial)
+        await settle(app)
+        assert queued.armed
+        (tile,) = (line for line in lines_of(pilot) if f"‖ {queued.label} " in line)
+        assert "pauses" in tile.partition(queued.label)[2]
+        assert "pauses at its first turn" in "".join(lines_of(pilot))

@@ -88,7 +88,7 @@ async def test_the_foot_goes_from_reward_to_the_share_of_the_steps_gradient(
         assert "advantage +0.44 × 300 tok" in foot
         assert "advantage -0.56 × 200 tok" in foot
         # 300 x .4375 of all that pulls: (300 + 100) .4375 + 200 .5625 + 400 .3125 + 200 .5.
-        assert "25.6% of step" in foot
+        assert "25.6% of gradient" in foot
         assert "80% of the step's gradient" in text(pilot, "head")
 
 

@@ -21,7 +21,8 @@ async def test_wide_windows_have_more_columns_and_each_line_is_there_once(
         text = pilot.app.screen.query_one(HelpText)
         shown = text._columns_in(text.size.width)
         assert len(shown) == columns
-        keys = pilot.app.screen._keys  # type: ignore[attr-defined]
+        assert isinstance(pilot.app.screen, HelpDialog)
+        keys = pilot.app.screen._keys
         every = [line for part in help_sections(keys, 64, Cockpit.SCOPES) for line in part]
         assert [line for column in shown for line in column] == every
         heights = [len(column) for column in shown]

@@ -15,6 +15,7 @@ from tbtui.show_run import make_settings
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.input.matching import Matcher, ranked
 from tbtui.ui.runs import ReplayedRun
+from tbtui.ui.screens.charts import ChartScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.group import GroupScreen
 from tbtui.ui.screens.guide import GuideScreen, GuideViewer
@@ -28,7 +29,7 @@ from tests.ui.opening import Opener, app_of, pane
 from tests.ui.picture import settle
 
 SERVICES = Services(settings=make_settings)
-WORKERS = ("jump", "jump-index", "browse", "settings")
+WORKERS = ("jump", "jump-index", "browse", "settings", "charts")
 
 
 async def jump(pilot: Pilot[int], text: str) -> list[str]:
@@ -135,8 +136,15 @@ async def on_setting(pilot: Pilot[int]) -> bool:
     return isinstance(screen, SettingsScreen) and "learning_rate" in title
 
 
-async def on_curves(pilot: Pilot[int]) -> bool:
-    return isinstance(pilot.app.screen, Cockpit) and pilot.app.screen.full == 4
+async def on_its_chart(pilot: Pilot[int]) -> bool:
+    """On the charts, which draw it; also where they are open with others already."""
+    screen = pilot.app.screen
+    assert isinstance(screen, ChartScreen)
+    if (chart := screen.chart) is None or chart.request.metrics != ("optim/surprise",):
+        return False
+    await jump(pilot, "metric entropy")
+    await go(pilot)
+    return pilot.app.screen is screen and screen.request.metrics[0] == "optim/entropy"
 
 
 async def on_runs(pilot: Pilot[int]) -> bool:
@@ -158,7 +166,7 @@ async def on_theme(pilot: Pilot[int]) -> bool:
     ("text", "there"),
     [
         ("learnrate", on_setting),
-        ("metric surprise", on_curves),
+        ("metric surprise", on_its_chart),
         ("runs", on_runs),
         ("guide steering", on_page),
         ("theme light", on_theme),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.app import App
 
 from tbtui.ui.input.keys import KEYS
 from tbtui.ui.screens.cockpit import Cockpit
@@ -19,13 +21,13 @@ LETTERS = (*range(0x430, 0x588), *range(0x250, 0x2AE))
 NEW = [chr(code) for code in LETTERS if chr(code).islower()][: len(OWN)]
 """Letters that nothing else on a screen has."""
 HINT = re.compile(
-    r"(\S+) (?:follows|leaves|takes|opens|shows all|all\b|shows the next|to now|again|calls it off"
-    r"|gives it back|on a trial|for the whole run|plays|pauses|goes back|lists keys)"
+    r"(\S+) (?:follows|quits|takes|opens|shows all|all\b|shows the next|to the end|again"
+    r"|calls it off|gives it back|steer a trial|pauses|plays|resumes|goes back|lists keys)"
 )
 
 
-def screen_text(app: object) -> str:
-    strips = app.screen._compositor.render_strips()  # type: ignore[attr-defined]
+def screen_text(app: App[Any]) -> str:
+    strips = app.screen._compositor.render_strips()
     return "\n".join(strip.text for strip in strips)
 
 
@@ -65,7 +67,7 @@ async def test_remapped_keys_are_the_ones_that_are_named(opened: Opener, tmp_pat
         assert isinstance(trial, TrialScreen)
         trial.action_command(-1)
         await look()
-        assert f"{named['scrub-now']} to now" in seen[-1]
+        assert f"{named['scrub-now']} to the end" in seen[-1]
         assert f"{named['attempt']} shows the next" in seen[-1]
         for action in ("open_group", "commands_given", "runs", "search", "help", "tour"):
             await app.run_action(f"app.{action}")

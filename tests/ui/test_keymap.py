@@ -16,6 +16,7 @@ from textual.screen import ModalScreen
 import tbtui.ui
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.input.keys import KEYS, SCOPE_TITLES, KeyTable, read_key_table
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.help import HelpDialog, help_text
 from tbtui.ui.user import User
 from tests.ui.opening import Opener
@@ -145,7 +146,7 @@ async def test_changed_keys_work_and_are_shown_wherever_keys_are(
         await pilot.press("f7")
         assert app.theme != before
         await pilot.press("f6")
-        bar = app.screen.query_one("#keys").text  # type: ignore[attr-defined]
+        bar = app.screen.query_one("#keys", Pane).text
         assert "^o open" in bar
         assert "enter open" not in bar
         commands = [each.title for each in app.get_system_commands(app.screen)]

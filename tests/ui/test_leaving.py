@@ -116,7 +116,7 @@ async def test_after_the_end_one_can_look_around(
         status = pane(pilot, "status").text
         assert words in status
         assert end.reason in status
-        assert "q leaves" in status
+        assert "q quits" in status
         await pilot.press("2", "0", "space", "P")
         assert host.calls == ["start"]
         await pilot.press("q")

@@ -67,7 +67,7 @@ async def test_header_notes_title_and_bell_tell_of_a_frozen_trial_that_is_waited
                 break
         await settle(app)
         app.frames.call_for_attention()
-        assert f"waiting for {frozen.label} to be resumed" in pane(pilot, "status").text
+        assert f"waiting for {frozen.label}, frozen · z resumes" in pane(pilot, "status").text
         notes = " ".join(pane(pilot, "notes").text.split())
         assert f"▲ {frozen.label} holds the step up, frozen " in notes
         assert " · z resumes" in notes

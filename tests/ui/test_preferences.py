@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tbtui.ui.app import TbtuiApp
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.user import Preferences, User, read_preferences, write_preferences
 from tests.ui.opening import Opener
@@ -32,7 +33,7 @@ async def test_the_order_the_open_pane_and_the_folds_are_as_they_were_left(
         assert app.listing.order == order
         assert app.screen.full == 1
         await settle(app)
-        assert "▾ append" in app.screen.query_one("#tasks").text  # type: ignore[attr-defined]
+        assert "▾ append" in app.screen.query_one("#tasks", Pane).text
         await pilot.press("0")
     assert read_preferences(tmp_path / "app.json").full == 0
 

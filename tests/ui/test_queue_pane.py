@@ -13,7 +13,6 @@ from tbtui.journal.events import (
     GpuMeasured,
     GpusMeasured,
     PolicyMeasured,
-    RunContinued,
     WorkerStarted,
 )
 from tbtui.journal.rundir import RunDirectory
@@ -21,7 +20,8 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.server_status import LatencyStatus, ServerStatus
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.panes.queue import QueuePane
-from tests.ui.opening import pressing
+from tests.events import run_continued
+from tests.ui.opening import app_of, pressing
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START, write_run
 
@@ -157,7 +157,7 @@ async def test_an_empty_pane_says_what_will_appear(opened: Opener, tmp_path: Pat
     JournalWriter(run).close()
     async with opened((80, 24), directory=run) as pilot:
         await pilot.press("5")
-        await settle(pilot.app)  # type: ignore[arg-type]
+        await settle(app_of(pilot))
         text = pilot.app.screen.query_one(QueuePane).text
         assert "once the policy is loaded" in text
         assert "GPUs" in text
@@ -167,7 +167,7 @@ async def rows_of(opened: Opener, run: RunDirectory) -> list[list[str]]:
     """Words of each row of the pane in full."""
     async with opened((80, 24), directory=run, clock=lambda: START + SECONDS + 3) as pilot:
         await pilot.press("5")
-        await settle(pilot.app)  # type: ignore[arg-type]
+        await settle(app_of(pilot))
         text = pilot.app.screen.query_one(QueuePane).text
     return [line.split() for line in text.splitlines()]
 
@@ -183,11 +183,7 @@ async def test_a_server_that_is_away_shows_nothing_of_now(opened: Opener, tmp_pa
 async def test_sandboxes_are_counted_of_those_that_there_may_be(
     opened: Opener, tmp_path: Path
 ) -> None:
-    continued = RunContinued(
-        **{"pid": 1, "host": "trainer-0", "tbtui_version": "0", "harbor_version": "0"},
-        **{"checkpoint": None, "step": 0, "replayed": (), "reused": 0, "requeued": ()},
-        settings={"n_workers": 2, "n_parallel_envs": 32},
-    )
+    continued = run_continued(settings={"n_workers": 2, "n_parallel_envs": 32})
     started = WorkerStarted(worker=0, pid=4300)
     rows = await rows_of(opened, write_then(tmp_path / "run", continued, started, policy="local"))
     assert ["workers", "1/2"] in rows

@@ -328,3 +328,20 @@ async def test_the_clock_of_a_short_trial_has_tenths(replayed: Replayer) -> None
         clock = pane(pilot, "transport").text
         assert "0:00.5 / 0:00.9" in clock
         replay._spans[trial] = (start, end)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
+async def test_the_clock_is_marked_with_what_happened(
+    replayed: Replayer, size: tuple[int, int]
+) -> None:
+    async with replayed(size) as pilot:
+        app, replay = app_of(pilot), replay_of(pilot)
+        line = pane(pilot, "transport").text
+        assert "◇" in line
+        assert "┼" in line
+        assert replay.marks is not None
+        # At the end of a step the clock's own place covers its mark.
+        replay.playback.go_to(replay.marks.times["step"][0])
+        app.moved()
+        await settle(app)
+        assert pane(pilot, "transport").text.count("┼") == line.count("┼") - 1

@@ -376,7 +376,7 @@ async def test_a_guest_of_a_served_run_sees_the_review_and_decides_nothing(
         for key in app.user.keys.in_scope("deciding"):
             app.clear_notifications()
             await press(pilot, key.shown)
-            assert toasts(pilot) == [f"You only watch: {host.read_only}."], key.id
+            assert toasts(pilot) == [f"Read-only: {host.read_only}."], key.id
             assert f" {key.shown} {key.label} " not in bar
         await press(pilot, "enter", "L")
         assert isinstance(app.screen, TrialScreen)

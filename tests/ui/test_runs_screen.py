@@ -245,6 +245,23 @@ async def test_a_text_is_found_and_leads_to_its_turn(opened: Opened) -> None:
         assert "No such file" in turn.observation + turn.text
 
 
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
+async def test_a_hit_has_its_trials_story(opened: Opened, size: tuple[int, int]) -> None:
+    """Beside each where there is room, else below the chosen one, which a click still finds."""
+    async with opened(size) as pilot:
+        app = app_of(pilot)
+        await press(pilot, "ctrl+f", *"No such file", "enter")
+        hits = app.screen.query_one(HitsPane)
+        story = hits.stories[hits.hits[0].run, hits.hits[0].trial]
+        assert story
+        lines = pane(pilot, "hits").text.split("\n")
+        beside = size[0] > 80
+        assert story[:20] in lines[0 if beside else 1]
+        assert (hits.hits[1].label in lines[1]) == beside
+        await pilot.click(hits, offset=(5, 2 if beside else 3))
+        assert hits._chosen == 1
+
+
 async def test_a_text_is_found_in_another_run_and_opened_at_its_time(opened: Opened) -> None:
     async with opened() as pilot:
         app = app_of(pilot)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from textual.app import App
 
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.panes.bars import StatusLine, Summary
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.panes.queue import QueuePane
 from tbtui.ui.panes.turns import TurnPane
+from tests.ui.opening import app_of
 from tests.ui.picture import settle
 from tests.ui.synthetic import START, write_run
 
@@ -41,7 +43,7 @@ async def test_a_pause_has_a_glyph_a_word_a_reason_and_a_growing_age(
         assert "prompts cached" in text
         assert "waiting for the server, paused: no capacity (11s)" in _line(pilot.app, StatusLine)
         watch.now = 49.0
-        await settle(pilot.app)  # type: ignore[arg-type]
+        await settle(app_of(pilot))
         assert "0:21" in pilot.app.screen.query_one(QueuePane).text.splitlines()[0]
         assert "(21s)" in _line(pilot.app, StatusLine)
 
@@ -89,7 +91,7 @@ async def test_an_active_server_is_told_in_a_small_window(opened: Opener, tmp_pa
         assert "● active" in _line(pilot.app, Summary)
         assert "in flight" in _line(pilot.app, Summary)
         await pilot.press("5")
-        await settle(pilot.app)  # type: ignore[arg-type]
+        await settle(app_of(pilot))
         text = pilot.app.screen.query_one(QueuePane).text
         assert "forward_backward" in text
         assert "position" not in text
@@ -115,17 +117,17 @@ async def test_thinking_is_folded_and_can_be_opened(
 ) -> None:
     async with opened(directory=served_run, clock=Watch(39.0)) as pilot:
         await pilot.press("right", "right", "enter")
-        await settle(pilot.app)  # type: ignore[arg-type]
+        await settle(app_of(pilot))
         turns = pilot.app.screen.query_one(TurnPane)
         assert "┊ … 4 more rows of thinking  o opens" in turns.text
         assert "Good." not in turns.text
         assert turns.text.index("let me look") < turns.text.index("declares the task complete")
         await pilot.press("o")
-        await settle(pilot.app)  # type: ignore[arg-type]
+        await settle(app_of(pilot))
         assert "┊ Good." in turns.text
         assert "more rows of thinking" not in turns.text
         assert "67% cached" in turns.text
 
 
-def _line(app: object, pane: type[Pane]) -> str:
-    return app.screen.query_one(pane).text  # type: ignore[attr-defined, no-any-return]
+def _line(app: App[Any], pane: type[Pane]) -> str:
+    return app.screen.query_one(pane).text

@@ -11,7 +11,7 @@ from textual.widgets._toast import Toast
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.notifications import MAX_NOTIFICATIONS
-from tbtui.ui.panes.timeline import TransportLine
+from tbtui.ui.panes.clock import TransportLine
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.dialogs import ConfirmDialog, Hint, LeaveDialog, ReasonDialog, hint_rows

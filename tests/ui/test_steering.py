@@ -269,7 +269,7 @@ async def test_a_run_being_paused_says_how_many_trials_still_run(
         await later(pilot, simulated, 0.0)
         assert "to reach the end of a turn" in pane(pilot, "status").text
         await later(pilot, simulated, 20.0)
-        assert "the run to be resumed" in pane(pilot, "status").text
+        assert "P resumes" in pane(pilot, "status").text
         await pilot.press("P")
         await later(pilot, simulated)
         assert commands(pilot) == [("pause", RUN), ("resume", RUN)]

@@ -23,7 +23,7 @@ _NAME = re.compile(r".(\s*[▾▸◇ ]*[\w-]+)")
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[SimulatedHost]:
-    """Of each kind the first tasks are of one data set, the others of another."""
+    """A run whose every kind has its first tasks in one data set, the others in another."""
     simulation = Simulation(RunDirectory.create(tmp_path / "two"))
     simulation.tasks = [
         msgspec.structs.replace(task, dataset="starter" if task.name[-1] < "5" else "workshop")

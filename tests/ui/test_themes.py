@@ -15,6 +15,7 @@ from textual.color import Color
 
 from tbtui.resources import themes_dir
 from tbtui.ui.app import TbtuiApp
+from tbtui.ui.panes.pane import Pane
 from tbtui.ui.theme.palette import HEAT_LEVELS, Palette, nearest
 from tbtui.ui.theme.themes import ThemeFile, load_themes
 from tbtui.ui.user import User
@@ -203,7 +204,7 @@ async def test_no_color_leaves_glyphs_words_and_shades_of_grey(
                     if colour is not None:
                         red, green, blue = colour.get_truecolor()
                         assert red == green == blue
-        assert "✓" in pilot.app.screen.query_one("#trials").text  # type: ignore[attr-defined]
+        assert "✓" in pilot.app.screen.query_one("#trials", Pane).text
 
 
 async def test_a_persons_own_themes_are_found_and_the_choice_is_kept(

@@ -49,7 +49,7 @@ async def test_choosing_a_turn_takes_the_terminal_to_its_end(opened: Opener) -> 
         now = terminal.text
         await press(pilot, "up", "up")
         assert terminal.at == turns.transcript.turns[turns.chosen].ended_at
-        assert "back at" in str(terminal.border_title)
+        assert "rewound to" in str(terminal.border_title)
         assert terminal.text != now
         await press(pilot, "dollar_sign")
         assert terminal.at is None

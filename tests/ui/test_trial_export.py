@@ -19,6 +19,7 @@ from tbtui.export.record import TrialRecord, read_trial
 from tbtui.journal.reader import Entry, JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.screens.dialogs import ExportDialog
+from tbtui.view.exports import ExportFormat
 from tests.ui.hostile import HOSTILE, hostile_run
 
 
@@ -53,7 +54,8 @@ def test_lines_have_the_tokens_as_they_were_sampled(record: TrialRecord) -> None
         assert row["completion_ids"] == list(sample.completion_ids)
         assert row["prompt_ids"] == list(sample.prompt_ids)
         assert row["logprobs"] == sample.logprobs.tolist()
-        assert row["reward"] == record.transcript.finished.reward  # type: ignore[union-attr]
+        assert record.transcript.finished is not None
+        assert row["reward"] == record.transcript.finished.reward
 
 
 def test_harbor_reads_the_trajectory(record: TrialRecord) -> None:
@@ -69,7 +71,8 @@ def test_harbor_reads_the_trajectory(record: TrialRecord) -> None:
         keys = [each.arguments.get("keystrokes") for each in step.tool_calls or []]
         assert keys[: len(call.turn.commands)] == [c.keystrokes for c in call.turn.commands]
     assert read.extra is not None
-    assert read.extra["outcome"] == str(record.transcript.finished.outcome)  # type: ignore[union-attr]
+    assert record.transcript.finished is not None
+    assert read.extra["outcome"] == str(record.transcript.finished.outcome)
 
 
 class _Tags(HTMLParser):
@@ -118,8 +121,9 @@ def test_a_page_is_inert_whatever_a_model_said(tmp_path: Path, text: str) -> Non
     assert tags.attributes <= {"lang", "charset", "http-equiv", "content", "name", "class", "id",
                                "title"}  # fmt: skip
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066\u200b]", page)
-    for form in ("jsonl", "atif", "cast"):
-        for line in rendered(read_trial(run, "hostile"), form).splitlines():  # type: ignore[arg-type]
+    forms: tuple[ExportFormat, ...] = ("jsonl", "atif", "cast")
+    for form in forms:
+        for line in rendered(read_trial(run, "hostile"), form).splitlines():
             assert "\x1b" not in line
 
 
@@ -148,8 +152,9 @@ def test_nothing_is_overwritten_and_what_is_missing_is_said(
 
 def test_lines_end_where_every_reader_says(tmp_path: Path) -> None:
     record = read_trial(hostile_run(tmp_path / "run", "one\x85two\u2028three"), "hostile")
-    for form in ("jsonl", "cast"):
-        text = rendered(record, form)  # type: ignore[arg-type]
+    forms: tuple[ExportFormat, ...] = ("jsonl", "cast")
+    for form in forms:
+        text = rendered(record, form)
         assert text.isascii()
     assert "one\x85two\u2028three" in json.dumps(
         json.loads(rendered(record, "jsonl")), ensure_ascii=False

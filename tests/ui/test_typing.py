@@ -16,6 +16,7 @@ from tbtui.journal.commands import MAX_TYPED_BYTES, Command, Typed, from_argumen
 from tbtui.journal.events import HumanTyped, Outcome, TrialFinished, TrialGivenBack
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.panes.pane import Pane
+from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.dialogs import ConfirmDialog
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.screens.typing import TypingPane, TypingScreen, commands, pasted, typed_key
@@ -159,7 +160,7 @@ async def test_a_person_solves_a_trial_by_hand(real: RealRun) -> None:
         await real.end()
         await settle(app)
         await settle(app)
-        turns = app.screen.query_one("#turns").text  # type: ignore[attr-defined]
+        turns = app.screen.query_one(TurnPane).text
         assert "✎" in turns
         assert "human touched" in turns
         assert "a person typed in its terminal" in turns

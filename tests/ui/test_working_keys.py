@@ -106,4 +106,4 @@ async def test_the_browser_says_that_it_copies_a_command_and_why(
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "sets"])
         await pilot.pause()
         (copied,) = [each for each in app._notifications if each.title.startswith("Copied")]
-        assert ("still going on" in copied.title, "leaves" in copied.title) == (not over, over)
+        assert ("still going on" in copied.title, "quits" in copied.title) == (not over, over)

@@ -335,6 +335,8 @@ class Walk:
             if not inside and width >= _ROOM_FOR_ALL[0] and height >= _ROOM_FOR_ALL[1]:
                 return f"{pane} at {pane.region} is not within {screen.region}"
             room = pane.scrollable_content_region.width
+            if not pane.scrollable_content_region.size:
+                continue  # none of its rows can be seen: they are not drawn anew
             for row in pane.text.splitlines():
                 if cell_len(row) > room:
                     return f"{pane} has {room} cells for {row!r}"

@@ -1,9 +1,9 @@
-"""A short run told in events, for tests of what reads them."""
+"""A short run as events, for tests of what reads them."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tbtui.journal.events import (
     AgentCommand,
@@ -22,6 +22,7 @@ from tbtui.journal.events import (
     StepStarted,
     TaskRecord,
     TrialFinished,
+    TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
     TrialQueued,
@@ -30,6 +31,8 @@ from tbtui.journal.events import (
     TurnParsed,
     TurnStarted,
 )
+from tbtui.view.fold import Fold
+from tbtui.view.state import RunState
 from tests.events import run_started, trial_finished, trial_queued, turn_sampled
 
 
@@ -143,3 +146,30 @@ def one_step_run() -> Iterator[AnyEvent]:
         },
     )
     yield RunFinished(status="finished", reason="1 step, held-out pass rate 0.00 -> 0.50")
+
+
+STANDINGS = ("solved", "failed", "lost", "acting", "paused", "queued")
+
+
+def standing(groups: Mapping[str, str], *more: AnyEvent) -> RunState:
+    """A run with a trial for each name in `groups` (name -> group), then `more` events.
+
+    A trial that is called as one of `STANDINGS` stands so; the others wait in the queue.
+    """
+
+    def events() -> Iterator[AnyEvent]:
+        yield started()
+        yield StepStarted(step=1, groups=dict.fromkeys(groups.values(), "copy-01"))
+        for name, group in groups.items():
+            yield queued(name, group=group)
+        for name in STANDINGS[:-1]:
+            yield from turn(name, 1)
+        yield finished("failed", 0.0)
+        yield finished("solved", 1.0)
+        yield finished("lost", None)
+        yield TrialPaused(trial="paused")
+        yield from more
+
+    fold = Fold()
+    fold.apply_all(entries(events()))
+    return fold.state

@@ -7,6 +7,7 @@ import io
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,8 @@ def run(tmp_path: Path) -> RunDirectory:
     return directory
 
 
-def chart_of(run: RunDirectory, **request: object) -> Chart:
-    wanted = replace(ChartRequest(metrics=("a", "b")), **request)  # type: ignore[arg-type]
+def chart_of(run: RunDirectory, **request: Any) -> Chart:
+    wanted = replace(ChartRequest(metrics=("a", "b")), **request)
     return ChartReader().read([run], wanted, 50)
 
 

@@ -19,6 +19,7 @@ from tbtui.journal.events import (
     TrialPhaseChanged,
     TrialResumed,
     TrialRetried,
+    TurnSampled,
     WorkerRecycled,
     WorkerStarted,
 )
@@ -28,7 +29,7 @@ from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_COMMANDS, RECENT_REWARDS, RunState
 from tbtui.view.waiting import doing, retry_wait, waiting_for
 
-from .story import entries, finished, queued, started
+from .story import entries, finished, queued, started, turn
 
 
 def folded(events: list[AnyEvent]) -> RunState:
@@ -49,13 +50,23 @@ def sampling(*trials: str) -> list[AnyEvent]:
     return events
 
 
+def test_a_trial_whose_answer_is_held_by_the_pace_does_not_wait_for_the_model() -> None:
+    model = TrialPhaseChanged(trial="t1", phase=TrialPhase.MODEL)
+    asking = [*sampling("t1"), model]
+    assert doing(folded(asking).trials["t1"]) == "waiting for the model"
+    sampled = next(each for each in turn("t1", 1) if isinstance(each, TurnSampled))
+    assert doing(folded([*asking, sampled]).trials["t1"]) == "turn 1, about to act"
+    asked_again = folded([*asking, sampled, model]).trials["t1"]
+    assert doing(asked_again) == "turn 1, waiting for the model"
+
+
 def test_frozen_is_a_state_of_its_own() -> None:
     events = sampling("t1")
     frozen = TrialPaused(trial="t1", frozen=True)
     state = folded([*events, TrialPaused(trial="t1"), frozen])
     trial = state.trials["t1"]
     assert (trial.paused, trial.frozen, doing(trial)) == (True, True, "frozen")
-    assert waiting_for(Outlook(state, state.time)) == "copy-01/1 to be resumed"
+    assert waiting_for(Outlook(state, state.time)) == "copy-01/1, frozen"
     state = folded([*events, TrialPaused(trial="t1"), frozen, TrialResumed(trial="t1")])
     trial = state.trials["t1"]
     assert (trial.paused, trial.frozen) == (False, False)

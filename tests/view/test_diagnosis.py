@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -160,6 +161,18 @@ def test_groups_without_signal_and_what_larger_ones_would_give() -> None:
     assert equal_share(even, 16) < equal_share(even, 8) < equal_share(never, 8)
 
 
+def test_groups_that_all_end_at_a_limit_are_helped_by_that_limit_alone() -> None:
+    metrics = {"env/all/by_group/frac_constant": 1.0, "env/all/by_group/frac_all_bad": 1.0}
+    equal = GroupScored(
+        step=1, group="g1", task="copy-01", disposition="constant", baseline=0.0, trials={}
+    )
+    cut: list[tuple[Outcome, float | None]] = [(Outcome.OUTPUT_TRUNCATED, 0.0)] * 8
+    finding = found([START, *step(1, cut, metrics), equal])["no_signal_groups"]
+    assert finding.figure == "100% of the groups of 1 step"
+    assert finding.advice == "mostly all ending by output truncated: raise max_tokens"
+    assert finding.remedy is None
+
+
 def test_the_samplers_gap_is_measured_against_the_age_of_its_weights() -> None:
     gap = {"optim/kl_sample_train_v2": 0.05}
     assert "sampler_trainer_gap" in found([START, *step(1, GOOD, gap)])
@@ -179,6 +192,26 @@ def test_certainty_distance_and_alarms() -> None:
     assert hacking.text == "review=suspects"
     later = [each for number in (4, 5) for each in step(number, GOOD)]
     assert "reward_hacking" not in found([START, *steps, alarm, *later])
+
+
+@pytest.mark.parametrize(
+    ("settings", "clipped", "proposed"),
+    [
+        ({"loss_fn": "ppo", "clip_high": 0.2}, 0.1, "clip_high=0.28"),
+        ({"loss_fn": "ppo", "clip_high": 0.2}, 0.0, "learning_rate=0.0001"),
+        ({"loss_fn": "ppo", "clip_high": 0.3}, 0.1, "learning_rate=0.0001"),
+        ({"loss_fn": "importance_sampling"}, 0.1, "learning_rate=0.0001"),
+    ],
+)
+def test_what_is_certain_is_clipped_higher_where_anything_is_clipped(
+    settings: dict[str, object], clipped: float, proposed: str
+) -> None:
+    metrics = {"optim/surprise": 0.002, "optim/clip_fraction": clipped}
+    steps = [each for number in (1, 2, 3) for each in step(number, GOOD, metrics)]
+    start = run_started(policy="vllm", settings=settings)
+    remedy = found([start, *steps])["entropy_collapse"].remedy
+    assert remedy is not None
+    assert remedy.text == proposed
 
 
 def straggling(spent: PhaseSeconds) -> list[AnyEvent]:
@@ -290,7 +323,7 @@ ENDS = st.lists(
 def test_whatever_a_journal_holds_ranks_are_the_same_and_shares_are_shares(
     settings: dict[str, object],
     steps: list[tuple[list[tuple[Outcome, float | None]], dict[str, float]]],
-    rng: object,
+    rng: Random,
     over: bool,
 ) -> None:
     events: list[AnyEvent] = [run_started(settings=settings)]
@@ -307,7 +340,7 @@ def test_whatever_a_journal_holds_ranks_are_the_same_and_shares_are_shares(
         )
     )
     events.append(TrialPaused(trial="1-0"))
-    rng.shuffle(events)  # type: ignore[attr-defined]
+    rng.shuffle(events)
     if over:
         events.append(RunFinished(status="failed", reason="r"))
     findings = diagnose(outlook(events))

@@ -15,7 +15,6 @@ from tbtui.journal.events import (
     Entry,
     Estimate,
     EvalFinished,
-    RunContinued,
     RunFinished,
     RunPhase,
     RunPhaseChanged,
@@ -28,7 +27,7 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.show_run import farewell
 from tbtui.view.ending import name_to_type
 from tbtui.view.fold import Fold
-from tests.events import run_started, trial_finished, trial_queued
+from tests.events import run_continued, run_started, trial_finished, trial_queued
 
 TASKS = (
     TaskRecord(name="copy-01", kind="copy", split="train"),
@@ -164,21 +163,6 @@ def test_a_rate_says_what_it_leaves_out() -> None:
     assert "rates   held-out pass rate unscored (11 tasks)" in nothing
 
 
-def continued(pid: int) -> RunContinued:
-    return RunContinued(
-        pid=pid,
-        host="here",
-        tbtui_version="1",
-        harbor_version="1",
-        checkpoint=None,
-        step=0,
-        replayed=(),
-        reused=0,
-        requeued=(),
-        settings={"max_steps": 4},
-    )
-
-
 def starting(detail: str) -> RunPhaseChanged:
     return RunPhaseChanged(phase=RunPhase.STARTING, step=0, detail=detail)
 
@@ -191,7 +175,7 @@ def test_the_time_in_which_it_was_dead_is_counted_nowhere(tmp_path: Path) -> Non
         (3, RunPhaseChanged(phase=RunPhase.SAMPLING, step=0)),
         (12, evaluation(0, 0.5)),
         (1000, starting("loading the policy")),
-        (1002, continued(2)),
+        (1002, run_continued(settings={"max_steps": 4})),
         (1003, RunPhaseChanged(phase=RunPhase.SAMPLING, step=0)),
         (1010, RunFinished(status="finished", reason="done")),
     ]
@@ -218,7 +202,7 @@ def test_a_policy_that_was_lost_is_no_time_without_a_process() -> None:
             Entry(1, 5000, BEGUN),
             Entry(2, 5010, starting("a new one in 5 s")),
             Entry(3, 5020, starting("loading the policy")),
-            Entry(4, 5021, continued(BEGUN.pid)),
+            Entry(4, 5021, run_continued(pid=BEGUN.pid, settings={"max_steps": 4})),
         ]
     )
     assert fold.state.seconds(5030) == 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbtui.journal.events import (
+    AnyEvent,
     CommandDone,
     CommandIssued,
     EvalFinished,
@@ -38,9 +39,9 @@ from tbtui.view.waiting import duration, waiting_for
 from .story import entries, finished, one_step_run, queued, started, turn
 
 
-def folded(events: list[object]) -> RunState:
+def folded(events: list[AnyEvent]) -> RunState:
     fold = Fold()
-    fold.apply_all(entries(events))  # type: ignore[arg-type]
+    fold.apply_all(entries(events))
     return fold.state
 
 
@@ -93,7 +94,7 @@ def test_a_pause_is_counted_apart() -> None:
 
 def test_a_command_is_pending_until_the_engine_says_so() -> None:
     issued = CommandIssued(command="c", verb="pause", target="t1", actor="ann")
-    events: list[object] = [queued("t1"), issued]
+    events: list[AnyEvent] = [queued("t1"), issued]
     assert folded(events).trials["t1"].pending == "pause"
     refused = CommandDone(command="c", ok=False, result="t1 is still queued: nothing to pause")
     state = folded([*events, refused])
@@ -219,7 +220,7 @@ def test_a_lost_policy_is_seen_until_a_new_one_works() -> None:
 
 
 def test_a_long_run_stays_small() -> None:
-    events: list[object] = [started()]
+    events: list[AnyEvent] = [started()]
     for number in range(MAX_FINISHED_TRIALS * 2):
         trial = queued(f"t{number}", group=f"g{number}", step=number // 8 + 1)
         events += [trial, finished(f"t{number}", 1.0)]
@@ -233,7 +234,7 @@ def test_a_long_run_stays_small() -> None:
 
 def test_a_large_step_is_kept_whole_while_it_is_under_way() -> None:
     size = MAX_FINISHED_TRIALS * 2
-    events: list[object] = [started(), StepStarted(step=1, groups={"g": "copy-01"})]
+    events: list[AnyEvent] = [started(), StepStarted(step=1, groups={"g": "copy-01"})]
     events += [queued(f"a{number}") for number in range(size)]
     events += [finished(f"a{number}", 1.0) for number in range(size - 1)]
     # The next step is sampled ahead, and its trials are done.

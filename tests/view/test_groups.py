@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tbtui.journal.events import AnyEvent, GroupScored, StepStarted, TrialPaused, TrialScore
+from tbtui.journal.events import AnyEvent, GroupScored, TrialPaused, TrialScore
 from tbtui.view.current import current_trials
-from tbtui.view.fold import Fold
 from tbtui.view.groups import HELD_OUT, Order, TrialGroup, grouped
 from tbtui.view.listing import HOLD_SEC, Filter, Listing
 from tbtui.view.state import RunState
 from tests.events import trial_queued
 
-from .story import entries, finished, queued, started, turn
-
-NAMES = ("solved", "failed", "lost", "acting", "paused", "queued")
+from .story import STANDINGS, finished, queued, standing, turn
 
 
 def state_of(*more: AnyEvent, others: int = 0) -> RunState:
     """Six groups of one trial each, named for how it stands; and others that wait."""
-
-    def events() -> Iterator[AnyEvent]:
-        yield started()
-        names = [*NAMES, *(f"other-{number}" for number in range(others))]
-        yield StepStarted(step=1, groups=dict.fromkeys(names, "copy-01"))
-        for name in names:
-            yield queued(name, group=name)
-        for name in NAMES[:-1]:
-            yield from turn(name, 1)
-        yield finished("failed", 0.0)
-        yield finished("solved", 1.0)
-        yield finished("lost", None)
-        yield TrialPaused(trial="paused")
-        yield from more
-
-    fold = Fold()
-    fold.apply_all(entries(events()))
-    return fold.state
+    names = [*STANDINGS, *(f"other-{number}" for number in range(others))]
+    return standing({name: name for name in names}, *more)
 
 
 def names(
@@ -56,12 +35,12 @@ def groups_of(state: RunState) -> dict[str, TrialGroup]:
 @pytest.mark.parametrize(
     ("order", "first"),
     [
-        ("attention", list(NAMES)),
-        ("queued", list(NAMES)),
+        ("attention", list(STANDINGS)),
+        ("queued", list(STANDINGS)),
         ("state", ["paused", "acting", "queued", "lost", "failed", "solved"]),
         ("age", ["acting", "paused", "solved", "failed", "lost", "queued"]),
         ("reward", ["solved", "failed"]),
-        ("task", list(NAMES)),
+        ("task", list(STANDINGS)),
     ],
 )
 def test_orders_of_groups_that_are_all_in_sight(order: Order, first: list[str]) -> None:

@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tbtui.journal.events import (
     AnyEvent,
     Outcome,
-    StepStarted,
-    TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
 )
 from tbtui.view.current import current_trials
-from tbtui.view.fold import Fold
 from tbtui.view.listing import Filter, Listing, RewardRange, rewarded
 from tbtui.view.state import RunState
 
-from .story import entries, finished, queued, started, turn
+from .story import STANDINGS, finished, standing
 
 
 def state_of(*more: AnyEvent) -> RunState:
-    """Six trials: solved, failed, lost, acting, paused, queued."""
-
-    def events() -> Iterator[AnyEvent]:
-        yield started()
-        yield StepStarted(step=1, groups={"g": "copy-01"})
-        for name in ("solved", "failed", "lost", "acting", "paused", "queued"):
-            yield queued(name)
-        for name in ("solved", "failed", "lost", "acting", "paused"):
-            yield from turn(name, 1)
-        yield finished("failed", 0.0)
-        yield finished("solved", 1.0)
-        yield finished("lost", None)
-        yield TrialPaused(trial="paused")
-        yield from more
-
-    fold = Fold()
-    fold.apply_all(entries(events()))
-    return fold.state
+    """One group of six trials, named for how they stand."""
+    return standing(dict.fromkeys(STANDINGS, "g"), *more)
 
 
 def names(listing: Listing, state: RunState, selected: str | None = None) -> list[str]:
@@ -53,7 +32,7 @@ def names(listing: Listing, state: RunState, selected: str | None = None) -> lis
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("", ["solved", "failed", "lost", "acting", "paused", "queued"]),
+        ("", [*STANDINGS]),
         ("acting", ["acting"]),
         ("FAILED", ["failed"]),
         ("infrastructure", ["lost"]),

@@ -56,7 +56,7 @@ def test_a_frozen_trial_that_all_others_have_left_alone_needs_somebody() -> None
     look = outlook(*begun, finished("1-2", 0.0))
     assert told(look) == ["copy-01/0 holds the step up, frozen"]
     assert needs(look)[0].calls
-    assert waiting_for(look) == "copy-01/0 to be resumed"
+    assert waiting_for(look) == "copy-01/0, frozen"
     assert told(outlook(*begun, finished("1-2", 0.0), TrialResumed(trial="1-0"))) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from tbtui.journal.events import (
@@ -29,6 +31,7 @@ from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
 from tbtui.view.times import step_wait
+from tests.events import run_continued
 
 from .story import entries, finished, queued, started
 
@@ -94,20 +97,9 @@ def test_every_step_under_way_stays_in_the_grid_whole() -> None:
     assert [trial.trial for trial in current_trials(state)] == ["b1", "b2"]
 
 
-def continued(**other: object) -> RunContinued:
-    fields: dict[str, object] = {
-        "pid": 2,
-        "host": "box",
-        "tbtui_version": "0",
-        "harbor_version": "0.24.0",
-        "checkpoint": None,
-        "step": 0,
-        "replayed": (1,),
-        "reused": 2,
-        "requeued": ("a2", "b2"),
-        "settings": {"max_steps": 5},
-    }
-    return RunContinued(**fields | other)  # type: ignore[arg-type]
+def continued(**other: Any) -> RunContinued:
+    fields: dict[str, Any] = {"replayed": (1,), "reused": 2, "requeued": ("a2", "b2")}
+    return run_continued(**{"settings": {"max_steps": 5}} | fields | other)
 
 
 def cut_off(trial: str) -> TrialFinished:

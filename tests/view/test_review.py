@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbtui.journal.events import (
+    AnyEvent,
     GroupUnderReview,
     ReviewChanged,
     ReviewClosed,
@@ -24,9 +25,9 @@ from tbtui.view.state import RunState
 from .story import entries, finished, queued, started
 
 
-def folded(*events: object) -> RunState:
+def folded(*events: AnyEvent) -> RunState:
     fold = Fold()
-    fold.apply_all(entries([started(), *events]))  # type: ignore[list-item]
+    fold.apply_all(entries([started(), *events]))
     return fold.state
 
 

@@ -8,7 +8,7 @@ from tbtui.view.transcript import Transcript, TurnView
 
 
 def transcript(*turns: tuple[str, str], purpose: str = "turn") -> Transcript:
-    """Of keystrokes and answers."""
+    """A transcript of keystrokes and answers."""
     return Transcript(
         turns=[
             TurnView(

@@ -75,7 +75,7 @@ def test_a_loop_is_counted() -> None:
 
 def test_answers_that_cannot_be_read_and_people_who_typed() -> None:
     assert story(turn(1, error="no JSON"), turn(2, error="no JSON")).line == (
-        "no command; turn 1: answer can't be read ×2"
+        "no command; turn 1: parse error ×2"
     )
     person = TurnView(1, 1.0, PERSON, plan="ada", text="ls")
     assert story(turn(1, "ls\n"), person).turned == "turn 1: ada typed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tbtui.journal.events import AnyEvent, EvalFinished, Outcome, PhaseSeconds, TaskRecord
+from tbtui.journal.vocabulary import Purpose
 from tbtui.view.fold import Fold
 from tbtui.view.listing import Filter, Listing
 from tbtui.view.state import RunState
@@ -11,7 +12,7 @@ from tests.events import run_started, trial_finished, trial_queued
 
 from .story import entries
 
-TASKS = {
+TASKS: dict[str, tuple[str, str, Purpose]] = {
     "copy-1": ("files", "copy", "train"),
     "copy-9": ("files", "copy", "eval"),
     "move-1": ("files", "move", "train"),
@@ -52,7 +53,7 @@ def state(*, datasets: bool = True) -> RunState:
                     run="r",
                     tasks_dir="/data/both",
                     tasks=tuple(
-                        TaskRecord(name=name, kind=kind, split=use, dataset=of if datasets else "")  # type: ignore[arg-type]
+                        TaskRecord(name=name, kind=kind, split=use, dataset=of if datasets else "")
                         for name, (of, kind, use) in TASKS.items()
                     ),
                 ),

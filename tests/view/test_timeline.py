@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from tbtui.journal.events import (
     AnyEvent,
-    RunContinued,
     RunPaused,
     RunPhase,
     RunPhaseChanged,
@@ -17,6 +16,7 @@ from tbtui.journal.events import (
 )
 from tbtui.view.fold import Fold
 from tbtui.view.times import step_times
+from tests.events import run_continued
 
 from .story import entries, finished, one_step_run, queued, started
 
@@ -104,19 +104,7 @@ def test_a_finished_run_stands_still() -> None:
 def test_the_time_between_two_processes_is_nobodys() -> None:
     fold = folded(batch())
     last = fold.state.time
-    continued = RunContinued(
-        pid=2,
-        host="box",
-        tbtui_version="0",
-        harbor_version="0.24.0",
-        checkpoint=None,
-        step=0,
-        replayed=(),
-        reused=0,
-        requeued=(),
-        settings={},
-    )
-    (entry,) = entries([continued], start=last + 3600)
+    (entry,) = entries([run_continued()], start=last + 3600)
     fold.apply(entry)
     assert fold.state.timeline[-2].until == last
     assert fold.state.timeline[-1].since == entry.time

@@ -45,7 +45,7 @@ class RunConfig(Output, frozen=True, kw_only=True):
 
     @property
     def advantage_method(self) -> Advantage:
-        """The one in force: `normalize_advantages_by_std` means `std`."""
+        """The advantage in force: `normalize_advantages_by_std` means `std`."""
         return "std" if self.normalize_advantages_by_std else self.advantage
 
     @property

@@ -16,7 +16,7 @@ talked to, and may be sent keys; a `path` is read."""
 
 
 class About(msgspec.Struct, frozen=True):
-    """Its meaning, its bounds, and who may set it. Every setting has one."""
+    """A setting's meaning, bounds and trust. Every setting has one."""
 
     meaning: str
     why: str
@@ -46,14 +46,14 @@ class Fixed(StrEnum):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """It may change while the run goes on."""
+    """Marks a setting that may change while the run goes on."""
 
     effect: str
     """From when on a change is felt."""
 
 
 class SettingMapping(msgspec.Struct, frozen=True):
-    """Where it goes in Prime-RL's TOML, or why it has no place there. Every setting has one.
+    """A setting's keys in Prime-RL's TOML, or why it has none. Every setting has one.
 
     Keys and their meanings are those of Prime-RL at commit 559b447 (August 2026).
     """
@@ -82,7 +82,7 @@ def mapped(*keys: str) -> SettingMapping:
 
 
 def refused(why_not: str, *anyway: Any) -> SettingMapping:
-    """Prime-RL can't do it: an error, unless the value is one of `anyway`."""
+    """An error under Prime-RL, which lacks the setting, unless the value is one of `anyway`."""
     return SettingMapping((), f"{why_not}; leave it out", "error", anyway)
 
 

@@ -54,18 +54,21 @@ class Model(SettingGroup, frozen=True, kw_only=True):
         mapped("deployment.num_infer_gpus", "deployment.gpus_per_node"),
     ] = 1
     policy: Annotated[
-        Literal["local", "tinker", "vllm"],
+        Literal["local", "torch", "tinker", "vllm"],
         About(
-            "Where the model runs: embedded on this machine (local), on a Tinker server or, for"
-            " evaluation only, on a vLLM server",
-            "local: needs no key and no GPU",
+            "Where the model runs: embedded on this machine (local), a Hugging Face model on this"
+            " machine (torch), on a Tinker server or, for evaluation only, on a vLLM server",
+            "local: needs no key and no GPU; torch where model_name is a directory or a hub's name",
         ),
         Fixed.WEIGHTS,
         refused("Prime-RL serves the model with its own vLLM"),
     ] = "local"
     model_name: Annotated[
         str,
-        About("Model to train", "the model that tbtui ships"),
+        About(
+            "Model to train: starter, a directory, or a name on the Hugging Face hub (org/name)",
+            "the model that tbtui ships",
+        ),
         Fixed.WEIGHTS,
         mapped("model.name"),
     ] = "starter"
@@ -105,10 +108,10 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     lora_rank: Annotated[
         int,
         About(
-            "Rank of the trained LoRA adapter",
+            "Rank of the trained LoRA adapter; 0: all weights are trained (policy=torch)",
             "Tinker's default",
             "dimensions",
-            ge=1,
+            ge=0,
             depends_on_policy=True,
         ),
         Fixed.WEIGHTS,

@@ -11,7 +11,7 @@ from tbtui.config.settings.about import SOURCE, About, Live, mapped, refused
 from tbtui.config.settings.learning import Learning
 from tbtui.outcomes import OutcomeAction
 
-_NO_REVIEW = "Prime-RL trains a batch as soon as it is complete, and waits for nobody"
+_NO_REVIEW = "Prime-RL trains a batch as soon as it is complete: there is no review"
 
 
 class Outcomes(Learning, frozen=True, kw_only=True):

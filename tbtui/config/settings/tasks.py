@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from tbtui.config.settings.about import TASKSET, About, Fixed, Live, mapped, refused
-from tbtui.config.settings.model import Model
+from tbtui.config.settings.own_gpu import OwnGpu
 
 MAX_STEPS = 40
 
 
-class Tasks(Model, frozen=True, kw_only=True):
+class Tasks(OwnGpu, frozen=True, kw_only=True):
     """Tasks to train on, and tasks to hold out."""
 
     heading: ClassVar[str] = "Tasks"

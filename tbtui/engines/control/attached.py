@@ -70,7 +70,7 @@ class AttachedRun:
         self._call(self._leaving.set)
 
     def hang_up(self) -> bool:
-        """Nothing goes on without the viewer: the run is another process's."""
+        """Handle the loss of the terminal: False, because the run belongs to another process."""
         return False
 
     async def ended(self) -> RunEnd:

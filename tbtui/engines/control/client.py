@@ -29,7 +29,7 @@ _PATIENCE_SEC = 10.0
 
 
 class ControlError(Exception):
-    """The run can't be asked, or refuses; the message is one line for a person."""
+    """The run can't be reached, or refuses; the message is one line for a person."""
 
 
 class ControlClient:
@@ -68,7 +68,7 @@ class ControlClient:
                 raise ControlError(f"{run.name}: answers a greeting with {other}")
 
     async def ask(self, command: Command) -> str:
-        """Hand a command to the run, which knows the actor from the greeting; the command's number.
+        """Send a command, whose actor is that of the greeting; returns the command's id.
 
         Raises:
             ControlError: the run refuses it, or is gone.

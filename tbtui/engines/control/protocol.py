@@ -62,7 +62,7 @@ class Take(msgspec.Struct, tag="take", tag_field="do", frozen=True):
 
 
 class Release(msgspec.Struct, tag="release", tag_field="do", frozen=True):
-    """Let go of the controls."""
+    """Give up the controls."""
 
     id: Id
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ControlledRun:
-    """An `AnyRun` around another one. Everything happens on the event loop of `run`."""
+    """An `AnyRun` that serves another one's control socket, on the event loop of `run`."""
 
     def __init__(self, run: AnyRun, directory: RunDirectory, owner: str = "") -> None:
         """`owner`: who has an app in this very process, and the controls to begin with; empty:
@@ -48,7 +48,7 @@ class ControlledRun:
             self._server.take(self._own)
 
     def let_go(self) -> None:
-        """Release the controls: the app in this process has gone."""
+        """Release the controls when the app in this process ends."""
         self._server.release(self._own)
 
     def submit(self, command: Command) -> None:

@@ -53,7 +53,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class ControlServer:
-    """Takes commands from all who may connect. Used on one event loop."""
+    """Takes commands from every client of the socket. Used on one event loop."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class ControlServer:
         self._begin(self._accept(listener))
 
     def close(self, end: RunEnd) -> None:
-        """Tell everybody how the run has ended, and let go of them. Returns at once."""
+        """Send every client the end of the run, and disconnect it. Returns at once."""
         for connection in self._connections:
             connection.tell(Ended(end.status, end.reason))
         for task in self._tasks:
             task.cancel()
 
     def take(self, client: Client, reason: str = "", *, exclusive: bool = False) -> str:
-        """Give `client` the controls, and tell everybody; the number of the command for that.
+        """Give `client` the controls, and notify every client; returns the command's id.
 
         Raises:
             JournalError: it can't be written down, and is not done.

@@ -68,12 +68,12 @@ class Batch:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for its trials or its review, and is not about to be trained."""
+        """Whether the batch waits for its trials or its review, and is not about to be trained."""
         return not self.begun.is_set() or self.running or self.reviewing
 
     @property
     def running(self) -> bool:
-        """Whether some of its trials are not over."""
+        """Whether some trials of the batch still run."""
         return any(group.running() for group in self.groups)
 
     @property
@@ -414,5 +414,5 @@ class Batch:
         return self._tasks.create_task(work)
 
     def go_on(self) -> None:
-        """Wake the loop that looks at groups and review."""
+        """Wake the loop that checks groups and review."""
         self._changed.set()

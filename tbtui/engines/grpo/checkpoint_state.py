@@ -39,7 +39,7 @@ class CheckpointError(UserError):
 
 
 class TrainingProgress(BaseModel):
-    """Where training stands."""
+    """How far training has come."""
 
     model_config = ConfigDict(frozen=True)
 

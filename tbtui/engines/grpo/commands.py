@@ -65,7 +65,7 @@ class RunCommands:
         self._queue.submit(command)
 
     def trials_are_there(self) -> None:
-        """Carry out what was asked of trials before there were any."""
+        """Carry out commands on trials that came before there were any."""
         self._trials_there = True
         self._queue.try_again()
 

@@ -49,8 +49,8 @@ _STATES = {
     "unreachable": "can't be reached",
 }
 _REMEDY = {
-    "paused_billing": "settle it with the provider; the run goes on by itself then",
-    "unreachable": "start it again, or mend the connection; the run goes on by itself then",
+    "paused_billing": "settle it with the provider; the run then resumes automatically",
+    "unreachable": "start it again, or repair the connection; the run then resumes automatically",
 }
 _AT_ONCE = " (`P`, or `tbtui ctl run resume`, tries at once)"
 
@@ -257,7 +257,8 @@ class Completions:
             text = f"{name} {_STATES[state]}{why}"
         else:
             text = f"{name} answers no request ({self._why})"
-        return OutageCause(text, _REMEDY.get(state, "the run goes on by itself then") + _AT_ONCE)
+        remedy = _REMEDY.get(state, "the run then resumes automatically")
+        return OutageCause(text, remedy + _AT_ONCE)
 
     def _hold(self, pending: _Pending) -> None:
         """Stop a request's time-out while the server has paused its queue, not while it is gone."""

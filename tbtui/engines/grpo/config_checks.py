@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def grpo_problems(config: RunConfig) -> list[Problem]:
-    """What is wrong with the settings by themselves."""
+    """Problems of the settings that can be seen before the policy starts."""
     return [
         *_without_prime_rl(config),
         *policy_problems(config),

@@ -195,7 +195,7 @@ class UnusableTasks:
         return sum(task in self._reasons for task in tasks)
 
     def tried(self, task: str) -> None:
-        """Note that a trial of the task has ended, whatever its outcome."""
+        """Record that a trial of the task has ended, with any outcome."""
         self._tried.add(task)
 
     def setup_failed(self, task: str, reason: str, said: str) -> None:

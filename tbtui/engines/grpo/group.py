@@ -39,7 +39,7 @@ class BatchRules:
 
 @dataclass(slots=True, eq=False)
 class GroupPlace(Place[TrialPlan]):
-    """A place in a group: with the work on it, and whether the group needs what comes of that."""
+    """A place in a group, the task that runs its trial, and whether the group needs the result."""
 
     task: asyncio.Task[Rollout] = field(init=False)
     surplus: bool = False
@@ -80,7 +80,7 @@ class BatchGroup:
         return [place for place in self.places if self.counts(place)]
 
     def missing(self) -> int:
-        """How many members it lacks; those that still run are not missing."""
+        """How many members the group lacks; those that still run are not missing."""
         return self.rules.group_size - len(self.scored()) - len(self.running())
 
     def fill(self) -> tuple[list[GroupPlace], bool]:
@@ -125,7 +125,7 @@ class Decisions:
 
     @property
     def decided(self) -> Collection[str]:
-        """Trials that people or rules have decided upon."""
+        """The trials on which people or rules have decided."""
         return self._decided
 
     def reward(self, rollout: Rollout) -> float | None:

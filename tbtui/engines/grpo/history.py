@@ -200,14 +200,14 @@ class _HistoryFold:
                 pass
 
     def _decided(self, batch: RecordedBatch, attempt: RecordedAttempt) -> None:
-        """Note that a decision was carried out; its command may never have been answered."""
+        """Record that a decision was carried out; its command may never have been answered."""
         batch.review.decided.add(attempt.trial)
         asked = self._being_done("exclude", attempt.trial)
         if asked and is_rule(asked.actor) and asked.arguments.get("refill"):
             batch.review.to_refill.setdefault(attempt.group, asked.actor)
 
     def _being_done(self, verb: CommandVerb, target: str) -> CommandView | None:
-        """The command that led to the event at hand."""
+        """The command that caused the current event."""
         for command in reversed(self.run.pending.values()):
             if command.verb == verb and command.target == target:
                 return command

@@ -138,11 +138,11 @@ class LearningStep:
         self._ends = _ends(groups, recipe.substeps)
         self._on_scored = on_scored
         self.rollouts: list[Rollout] = []
-        """Of all groups so far."""
+        """The rollouts of all groups added so far."""
         self._waiting: list[Sequence[Rollout]] = []
         self._substeps = [_Substep()]
         self.scored: list[ScoredGroup[Rollout]] = []
-        """All groups so far."""
+        """All groups scored so far."""
 
     async def add(self, rollouts: Sequence[Rollout]) -> None:
         self.rollouts += rollouts

@@ -1,4 +1,4 @@
-"""What is measured of a step, of an evaluation and of a run's cost, in numbers.
+"""Metrics of a step, of an evaluation and of a run's cost.
 
 Names are those that tinker-cookbook made customary.
 """
@@ -129,7 +129,7 @@ def summarize(
 
 
 def summary_line(steps: int, before: EvalFinished | None, after: EvalFinished | None) -> str:
-    """What a run has done, from its first evaluation to its last, in one line for a person."""
+    """A summary of the run, from its first evaluation to its last, in one line for a person."""
     done = f"{steps} step{'' if steps == 1 else 's'}"
     if before is None or after is None:
         return f"{done}; nothing was evaluated"

@@ -47,7 +47,7 @@ class Pause:
 
 
 async def unpaused(seconds: float, goes_on: Callable[[], bool]) -> None:
-    """Wait for so long; seconds in which the run does not go on don't count.
+    """Sleep for so many seconds; time in which the run is paused doesn't count.
 
     However short that is, it is over only while the run goes on.
     """
@@ -61,7 +61,7 @@ async def unpaused(seconds: float, goes_on: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutageCause:
-    """What is out of order and where; what a person can do, and what comes by itself. One line
+    """What failed and where; what a person can do, and what is retried automatically. One line
     each."""
 
     text: str
@@ -72,7 +72,7 @@ class OutageCause:
 
 
 class Pausable(Protocol):
-    """The run, as far as outages steer it."""
+    """A run that outages can pause."""
 
     def pause_for_outage(self, reason: str) -> None:
         """Pause unless the run is paused already."""
@@ -111,7 +111,7 @@ class Outages:
 
     @property
     def on(self) -> bool:
-        """Whether something is out of order: a failure now says nothing about the run."""
+        """Whether there is an outage, during which a failure says nothing about the run."""
         return bool(self._outages)
 
     def has(self, what: OutageKind) -> bool:
@@ -148,7 +148,7 @@ class Outages:
             self._none.set()
 
     async def over(self) -> None:
-        """Wait until everything is in order."""
+        """Wait until there is no outage."""
         await self._none.wait()
 
     def on_lift(self, call: Callable[[], None]) -> None:

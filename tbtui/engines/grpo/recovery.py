@@ -1,7 +1,7 @@
 """Takes up an interrupted run: the newest checkpoint, and the rest from its journal alone.
 
 A step that was trained after the checkpoint is trained again on the rollouts that the journal has
-of it. Of a batch that was not trained yet, finished trials keep their outcome, and trials that were
+of it. In a batch that was not trained yet, finished trials keep their outcome, and trials that were
 under way start again from the same seed. So no finished trial is lost, none counts twice, and with
 a policy that computes the same from the same the run goes on as if nothing had happened.
 """

@@ -1,4 +1,4 @@
-"""The gate between a batch's trials and its training, where people or rules have a last look.
+"""The review between a batch's trials and its training, by people or rules.
 
 Once all trials of a batch are over, suspects are looked for, rules decide, and what they leave
 undecided waits for a person. Every decision is a command that is journalled and carried out like a
@@ -101,7 +101,7 @@ class ReviewGate:
 
 
 class Review:
-    """The review of one batch. It looks again each time that fresh trials are over."""
+    """The review of one batch, repeated each time that fresh trials are over."""
 
     def __init__(self, gate: ReviewGate, step: int, recorded: RecordedBatch) -> None:
         self._gate = gate
@@ -152,7 +152,7 @@ class Review:
             self.passed = True
 
     def changed(self, batch: UnderReview) -> None:
-        """Take up that a trial was decided upon, or that fresh trials are asked for."""
+        """Update the review after a decision on a trial, or a request for fresh trials."""
         if self.progress.closed:
             return
         if batch.running:
@@ -308,7 +308,7 @@ def _command(decision: RuleDecision, trial: str) -> Command:
 
 
 def suspicions(groups: Sequence[BatchGroup]) -> dict[str, tuple[Suspicion, ...]]:
-    """Trial -> what is odd about it, by its verdict; what was decided since has no part in it."""
+    """Trial -> its suspicions, by its verdict; later decisions are not considered."""
     return {
         trial: tuple(Suspicion(suspect=suspect, why=why) for suspect, why in found)
         for group in groups

@@ -56,6 +56,8 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
             "model_name: name the model that Prime-RL trains, such as Qwen/Qwen3-8B, or its"
             " directory"
         )
+    if config.lora_rank == 0:
+        yield error("lora_rank=0: tbtui has Prime-RL train an adapter; give a rank of at least 1")
     if config.lora_rank > LARGEST_RANK:
         yield error(
             f"lora_rank={config.lora_rank}: vLLM serves adapters of rank {LARGEST_RANK} at most"

@@ -18,13 +18,13 @@ class Slot:
         self._left = False
 
     def make_room(self) -> None:
-        """Let another trial start: this one only tears down."""
+        """Let another trial start, because this one only tears down."""
         if not self._yielded:
             self._yielded = True
             self._on_yield()
 
     def leave(self) -> None:
-        """Give the slot back: the trial is gone."""
+        """Release the slot, because the trial has ended."""
         self.make_room()
         if not self._left:
             self._left = True

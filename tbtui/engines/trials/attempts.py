@@ -17,7 +17,7 @@ from tbtui.rollout.outcome import Decision
 
 
 class Planned(Protocol):
-    """What a place's trial is, as far as steering needs it."""
+    """The facts about a place's trial that steering needs."""
 
     @property
     def label(self) -> str:

@@ -125,7 +125,7 @@ class TakingOver:
         self._journal = journal
 
     def begin(self, attempt: Attempt, command: Command) -> None:
-        """Take it over at the end of its turn; at once if it stands there."""
+        """Take the trial over at the end of its turn; at once if it is paused there."""
         if attempt.taken:
             self._waiting.done(command, f"{attempt.trial} is yours already")
             return
@@ -144,7 +144,7 @@ class TakingOver:
         self._pool.type_keys(TypeKeys(attempt.trial, command.id, parts))
 
     def end(self, attempt: Attempt, command: Command) -> None:
-        """Give it back; it stays paused."""
+        """Give the trial back; it stays paused."""
         if attempt.taken:
             self._waiting.add(command)
         else:
@@ -230,13 +230,13 @@ class Steering:
         await self._attempts.at_rest()
 
     def withdraw(self, place: Place[Any], reason: str) -> None:
-        """End whatever fills this place, without verdict and for good."""
+        """End the attempt that fills this place, without verification or another attempt."""
         place.final.set()
         if place.attempt is not None:
             self._cancel(place.attempt, reason)
 
     def expire(self, place: Place[Any], reason: str) -> None:
-        """End it now, with a verdict; one that is held, when it is resumed.
+        """End the trial now and verify it; one that is held, when it is resumed.
 
         One that has not begun is withdrawn.
         """
@@ -361,7 +361,7 @@ class Steering:
                 self._pool.control(attempt.trial, verb, "the whole run")
 
     def release(self) -> None:
-        """Go on, with all trials but those that somebody holds one by one."""
+        """Resume all trials except those that are held one by one."""
         self._admission.open()
         for attempt in self._attempts:
             if attempt.slot is not None and not attempt.held:

@@ -7,18 +7,14 @@ one batch; while a batch is being computed the next one gathers by itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
-import signal
-import subprocess
 import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from tbtui.ipc import Channel, ChannelClosedError, exit_words, spawn, wait_for_exit
 from tbtui.policies.base import (
     Activity,
     Datum,
@@ -28,7 +24,6 @@ from tbtui.policies.base import (
     OptimSettings,
     PolicyError,
     PolicyInfo,
-    PolicyLostError,
     PolicyStatus,
     Sample,
     SampleRequest,
@@ -37,129 +32,27 @@ from tbtui.policies.base import (
 from tbtui.policies.local.messages import (
     Accumulate,
     Apply,
-    Call,
-    Done,
-    Failed,
-    FromProcess,
     Load,
     Order,
     Publish,
-    Ready,
     Result,
     SampleBatch,
     Save,
     Score,
     Scored,
-    ToProcess,
     Weights,
 )
 from tbtui.policies.local.model import Array
 from tbtui.policies.local.renderer import LocalRenderer, check_installed_harbor
 from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
+from tbtui.policies.policy_process import PolicyProcess
 from tbtui.policies.work import Startable, Work, fitted
 
 _MODULE = "tbtui.policies.local.process"
-_EXIT_SECONDS = 10.0
-
-
-class PolicyProcess:
-    """A running policy process. Once it has failed, every call fails with the same reason."""
-
-    def __init__(
-        self, process: subprocess.Popen[bytes], channel: Channel[ToProcess, FromProcess]
-    ) -> None:
-        self._process = process
-        self._channel = channel
-        self._calls: dict[int, asyncio.Future[Result]] = {}
-        self._number = 0
-        self._failure: PolicyError | None = None
-        self._ready: asyncio.Future[PolicyInfo] = asyncio.get_running_loop().create_future()
-        self._receiver = asyncio.create_task(self._receive())
-
-    @classmethod
-    async def start(
-        cls, checkpoint: Path, tokenizer: Path, threads: int, log: IO[bytes] | None
-    ) -> tuple[PolicyProcess, PolicyInfo]:
-        """Raises `PolicyError` when the process can't start or refuses the checkpoint."""
-        arguments = (str(checkpoint), str(tokenizer), str(threads))
-        try:
-            process, sock = spawn(_MODULE, arguments, log=log)
-        except OSError as error:
-            raise PolicyError(f"can't start the policy's process: {error.strerror}") from error
-        running = cls(process, await Channel.over(sock))
-        try:
-            return running, await running._ready
-        except BaseException:
-            await running.close()
-            raise
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    async def call(self, order: Order) -> Result:
-        """Have `order` done. Raises `PolicyError` when it fails or the process is gone."""
-        if self._failure is not None:
-            raise self._failure
-        self._number += 1
-        number = self._number
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._calls[number] = future
-        try:
-            await self._channel.send(Call(number, order))
-            return await future
-        except ChannelClosedError as error:
-            raise self._failure or PolicyLostError("the policy's process is gone") from error
-        finally:
-            self._calls.pop(number, None)
-
-    async def close(self) -> None:
-        """End the process; calls in flight fail."""
-        self._fail(PolicyError("the policy has been closed"))
-        self._receiver.cancel()
-        await asyncio.gather(self._receiver, return_exceptions=True)
-        await self._channel.close()
-        if await wait_for_exit(self._process, _EXIT_SECONDS) is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await asyncio.to_thread(self._process.wait)
-
-    async def _receive(self) -> None:
-        async for message in self._channel:
-            match message:
-                case Ready(info):
-                    self._ready.set_result(info)
-                case Failed(None, reason):
-                    self._ready.set_exception(PolicyError(reason))
-                case Done(number, result):
-                    if number in self._calls and not self._calls[number].done():
-                        self._calls[number].set_result(result)
-                case Failed(number, reason):
-                    if number in self._calls and not self._calls[number].done():
-                        self._calls[number].set_exception(PolicyError(reason))
-        reason = _ending(await wait_for_exit(self._process, _EXIT_SECONDS))
-        # One that has never been ready would fail again.
-        self._fail(PolicyLostError(reason) if self._ready.done() else PolicyError(reason))
-
-    def _fail(self, failure: PolicyError) -> None:
-        self._failure = self._failure or failure
-        if not self._ready.done():
-            self._ready.set_exception(failure)
-        for future in self._calls.values():
-            if not future.done():
-                future.set_exception(failure)
-
-
-def _ending(status: int | None) -> str:
-    if status is None:
-        return "the policy's process closed its channel and hangs"
-    if status < 0:
-        hint = " (out of memory?)" if -status == signal.SIGKILL else ""
-        return f"the policy's process was {exit_words(status)}{hint}"
-    return f"the policy's process {exit_words(status)}; see the run's log"
 
 
 Asked = tuple[SampleRequest, asyncio.Future[Sample]]
+LocalProcess = PolicyProcess[Order, Result, PolicyInfo]
 
 
 class LocalPolicy(Startable[LocalRenderer]):
@@ -192,7 +85,7 @@ class LocalPolicy(Startable[LocalRenderer]):
         self._linger = linger
         self._max_rows = max_rows
         self._log = log
-        self._process: PolicyProcess | None = None
+        self._process: LocalProcess | None = None
         self._batcher: asyncio.Task[None] | None = None
         self._waiting: deque[Asked] = deque()
         self._unanswered: set[asyncio.Future[Sample]] = set()
@@ -205,9 +98,8 @@ class LocalPolicy(Startable[LocalRenderer]):
         or when the process doesn't come up."""
         tokenizer = LocalTokenizer(TOKENIZER)
         check_installed_harbor(max(tokenizer.fixed_texts, key=len))
-        self._process, info = await PolicyProcess.start(
-            self._checkpoint, TOKENIZER, self._threads, self._log
-        )
+        arguments = (str(self._checkpoint), str(TOKENIZER), str(self._threads))
+        self._process, info = await LocalProcess.start(_MODULE, arguments, self._log)
         self._info = dataclasses.replace(
             info, model_name=self._model_name, tokenizer=tokenizer.digest
         )
@@ -288,7 +180,7 @@ class LocalPolicy(Startable[LocalRenderer]):
             await self._process.close()
             self._process = None
 
-    async def _send_batches(self, process: PolicyProcess) -> None:
+    async def _send_batches(self, process: LocalProcess) -> None:
         while True:
             await self._wake.wait()
             await asyncio.sleep(self._linger)
@@ -301,7 +193,7 @@ class LocalPolicy(Startable[LocalRenderer]):
                     await self._send(process, batch)
             self._wake.clear()
 
-    async def _send(self, process: PolicyProcess, batch: Sequence[Asked]) -> None:
+    async def _send(self, process: LocalProcess, batch: Sequence[Asked]) -> None:
         self._running = len(batch)
         try:
             samples = await process.call(SampleBatch(tuple(request for request, _ in batch)))

@@ -11,7 +11,6 @@ from tbtui.policies.base import (
     GradientResult,
     LossSettings,
     OptimSettings,
-    PolicyInfo,
     Sample,
     SampleRequest,
     StepResult,
@@ -65,38 +64,3 @@ class Scored:
 
 Order = SampleBatch | Accumulate | Apply | Score | Publish | Save | Load
 Result = tuple[Sample, ...] | GradientResult | StepResult | Scored | int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Client to process: do `order`, and answer under this number."""
-
-    number: int
-    order: Order
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Process to client, once: the checkpoint is loaded."""
-
-    info: PolicyInfo
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Process to client: call `number` is done."""
-
-    number: int
-    result: Result
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Process to client: call `number` failed (None: the process could not start)."""
-
-    number: int | None
-    reason: str
-
-
-ToProcess = Call
-FromProcess = Ready | Done | Failed

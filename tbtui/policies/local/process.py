@@ -19,28 +19,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
-from tbtui.ipc import Channel, ChannelClosedError, parent_socket
+from tbtui.ipc import Channel, parent_socket
 from tbtui.policies.base import LossName, PolicyError, PolicyInfo
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.messages import (
     Accumulate,
     Apply,
-    Call,
-    Done,
-    Failed,
-    FromProcess,
     Load,
     Order,
     Publish,
-    Ready,
     Result,
     SampleBatch,
     Save,
     Score,
     Scored,
-    ToProcess,
 )
 from tbtui.policies.local.tokenizer import LocalTokenizer
+from tbtui.policies.policy_process import Call, Failed, FromProcess, Ready, serve_calls
 
 HONOURED = frozenset({"checkpoint", "grad_clip", "importance_cap", "kl_penalty_coef"})
 """Settings that depend on the policy."""
@@ -65,42 +60,9 @@ def _perform(learner: Learner, order: Order) -> Result:
     return None
 
 
-def _answer(learner: Learner, call: Call) -> FromProcess:
-    try:
-        return Done(call.number, _perform(learner, call.order))
-    except PolicyError as error:
-        return Failed(call.number, str(error))
-    except MemoryError:
-        return Failed(call.number, "the policy's process has no memory left for this request")
-
-
-async def _serve(channel: Channel[FromProcess, ToProcess], learner: Learner) -> None:
-    loop = asyncio.get_running_loop()
-    sampler = ThreadPoolExecutor(1, "sample")
-    trainer = ThreadPoolExecutor(1, "train")
-
-    def reply(finished: asyncio.Future[FromProcess]) -> None:
-        if finished.cancelled():
-            return
-        error = finished.exception()
-        if error is not None:
-            # A defect of ours: nothing here can go on from it, and the parent sees the exit.
-            loop.call_exception_handler({"message": "policy call failed", "exception": error})
-            os._exit(70)
-        try:
-            channel.post(finished.result())
-        except ChannelClosedError:
-            return  # the parent left; the loop below sees it too
-
-    async for call in channel:
-        executor = sampler if isinstance(call.order, SampleBatch) else trainer
-        loop.run_in_executor(executor, _answer, learner, call).add_done_callback(reply)
-    sampler.shutdown(cancel_futures=True)
-    trainer.shutdown(cancel_futures=True)
-
-
 async def _main(arguments: list[str]) -> None:
-    channel: Channel[FromProcess, ToProcess] = await Channel.over(parent_socket(arguments))
+    sock = parent_socket(arguments)
+    channel: Channel[FromProcess[PolicyInfo, Result], Call[Order]] = await Channel.over(sock)
     checkpoint, tokenizer_path, threads = Path(arguments[2]), Path(arguments[3]), int(arguments[4])
     try:
         tokenizer = LocalTokenizer(tokenizer_path)
@@ -119,7 +81,14 @@ async def _main(arguments: list[str]) -> None:
         honours=HONOURED,
     )
     await channel.send(Ready(info))
-    await _serve(channel, learner)
+    sampler, trainer = ThreadPoolExecutor(1, "sample"), ThreadPoolExecutor(1, "train")
+    await serve_calls(
+        channel,
+        lambda order: _perform(learner, order),
+        lambda order: sampler if isinstance(order, SampleBatch) else trainer,
+    )
+    sampler.shutdown(cancel_futures=True)
+    trainer.shutdown(cancel_futures=True)
     await channel.close()
 
 

@@ -45,6 +45,8 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
             "tinker_base_url: leave user and password out of it, which the SDK would write into"
             " logs; a server's key is TINKER_API_KEY"
         )
+    if config.lora_rank == 0:
+        yield error("lora_rank=0: a Tinker server trains an adapter; give a rank of at least 1")
     # Another server may well serve the embedded model, whose name need not be given.
     if "model_name" not in config.given and config.tinker_base_url is None:
         yield error("model_name: name a model of the Tinker server, such as Qwen/Qwen3-8B")

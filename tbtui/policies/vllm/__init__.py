@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies import Backend
+from tbtui.policies import Backend, lost_password
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
@@ -32,7 +32,6 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
 
 def _problems(config: RunConfig) -> Iterator[Problem]:
     from tbtui.config.problems import error, warning
-    from tbtui.config.values import lacks_password
 
     if config.step_limit != 0:
         yield error(
@@ -41,11 +40,7 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
         )
     if "model_name" not in config.given:
         yield error("model_name: give the name under which the vLLM server serves the model")
-    if lacks_password(config.vllm_base_url):
-        yield error(
-            "vllm_base_url: passwords are not written down; give it again:"
-            f" vllm_base_url={config.vllm_base_url} with the password in place of ***"
-        )
+    yield from lost_password(config)
     if config.checkpoint is not None:
         yield error(
             f"checkpoint={config.checkpoint}: a vLLM server has the weights that it was started"

@@ -51,11 +51,12 @@ PROBE = (Message("user", "List the files of /tmp, please."),)
 class Connection:
     """HTTP to one server. What fails is a `PolicyError`; every method names what is `doing`."""
 
-    def __init__(self, base_url: str | None, meter: RequestMeter) -> None:
+    def __init__(self, base_url: str | None, meter: RequestMeter, key: str | None = None) -> None:
         """
         Args:
             base_url: None: `OPENAI_BASE_URL`, else `DEFAULT_URL`.
             meter: gets the connection's state, and requests sent again.
+            key: that the server wants; None: `OPENAI_API_KEY`, if there is one.
 
         Raises:
             PolicyRefusedError: it is no address, or `OPENAI_API_KEY` no key.
@@ -78,7 +79,7 @@ class Connection:
             )
         self._meter = meter
         self._client = httpx.AsyncClient(
-            headers=_authorization(),
+            headers={"Authorization": f"Bearer {key}"} if key else _authorization(),
             auth=httpx.BasicAuth(parts.username, parts.password) if parts.userinfo else None,
             timeout=httpx.Timeout(_QUESTION_SEC, connect=_CONNECT_SEC, pool=None),
             limits=httpx.Limits(max_connections=None, keepalive_expiry=_IDLE_SEC),
@@ -93,6 +94,10 @@ class Connection:
     ) -> Any:
         """Content of the JSON answer. `patient`: the caller limits how long it may take."""
         return _content(await self._ask("POST", path, doing, body, patient=patient), doing)
+
+    async def order(self, path: str, body: Mapping[str, Any], doing: str) -> None:
+        """Have something done that is answered in words, or not at all. May take long."""
+        await self._ask("POST", path, doing, body, patient=True, again=False)
 
     async def text(self, path: str, doing: str) -> str:
         """Content of an answer; asked for once."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +38,7 @@ from tbtui.policies.vllm.connection import (
     tokenizer_notes,
     tokenizer_of,
 )
-from tbtui.policies.vllm.metrics import InferenceStatus, InferenceWindow, read_metrics
+from tbtui.policies.vllm.watch import ServerWatch
 from tbtui.policies.work import (
     ServerSettings,
     Startable,
@@ -48,10 +47,6 @@ from tbtui.policies.work import (
     fitted,
     unless_closed,
 )
-
-_BETWEEN_LOOKS_SEC = 1.0
-_LATELY_SEC = 10.0
-"""What the server said longer ago says nothing of now."""
 
 PATH = "/v1/completions"
 _SEEDS = 2**63
@@ -78,15 +73,9 @@ class VllmPolicy(Startable[ChatRenderer]):
         self._meter = meter or RequestMeter()
         self._resources = contextlib.ExitStack()
         self._connection: Connection | None = None
-        self._looking: asyncio.Task[None] | None = None
-        self._running: int | None = None
-        """Requests of all its clients that the server computed when it was last looked at."""
-        self._inference: InferenceStatus | None = None
-        self._looked_at = -math.inf
+        self._watch: ServerWatch | None = None
         self._closed = False
         self._unanswered: set[asyncio.Task[Any]] = set()
-        self._asked = asyncio.Event()
-        """There are some."""
         self._work = Work()
 
     async def start(self, resume: Path | None = None) -> None:
@@ -118,7 +107,7 @@ class VllmPolicy(Startable[ChatRenderer]):
             notes=(*renderer.notes, *notes),
             address=connection.address,
         )
-        self._looking = asyncio.create_task(self._look(connection))
+        self._watch = ServerWatch(connection, self._meter)
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Raises `ContextOverflowError` when not one token fits behind the prompt. A completion
@@ -157,22 +146,19 @@ class VllmPolicy(Startable[ChatRenderer]):
 
     def status(self) -> PolicyStatus:
         in_flight = len(self._unanswered)
-        # The server counts everybody's requests, and ours are no more than that.
-        running = in_flight if self._running is None else min(in_flight, self._running)
-        server = self._meter.status()
-        if self._inference and time.monotonic() - self._looked_at < _LATELY_SEC:
-            server = self._inference.added_to(server)
-        return self._work.status(in_flight, running, server=server)
+        if self._watch is None:
+            return self._work.status(in_flight, in_flight, server=self._meter.status())
+        return self._work.status(
+            in_flight, self._watch.running(in_flight), server=self._watch.status()
+        )
 
     async def close(self, ended: Ended = "success") -> None:
         self._closed = True
-        looking, self._looking = self._looking, None
-        for task in (looking, *self._unanswered):
-            if task is not None:
-                task.cancel()
-        if looking is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await looking
+        watch, self._watch = self._watch, None
+        for task in self._unanswered:
+            task.cancel()
+        if watch is not None:
+            await watch.close()
         connection, self._connection = self._connection, None
         try:
             if connection is not None:
@@ -188,34 +174,17 @@ class VllmPolicy(Startable[ChatRenderer]):
         with self._meter.request("sample"):
             answer = asyncio.create_task(connection.post(PATH, body, "sampling", patient=True))
             self._unanswered.add(answer)
-            self._asked.set()
+            self._count()
             try:
                 content = await unless_closed(answer, "sampling: the policy has been closed")
             finally:
                 self._unanswered.discard(answer)
-                if not self._unanswered:
-                    self._asked.clear()
-                    self._running = None
+                self._count()
             return read_completion(content, request)
 
-    async def _look(self, connection: Connection) -> None:
-        """At what the server counts itself, as long as there are requests."""
-        window = InferenceWindow()
-        while True:
-            await self._asked.wait()
-            try:
-                metrics = read_metrics(await connection.text("/metrics", "reading metrics"))
-            except PolicyRefusedError:
-                return
-            except (PolicyError, ValueError):
-                # Something else answers there, or the requests themselves show what is wrong.
-                self._running = None
-            else:
-                self._running = metrics.gauge("num_requests_running")
-                if metrics.values:
-                    self._looked_at = time.monotonic()
-                    self._inference = window.look(self._looked_at, [metrics])
-            await asyncio.sleep(_BETWEEN_LOOKS_SEC)
+    def _count(self) -> None:
+        if self._watch is not None:
+            self._watch.in_flight(len(self._unanswered))
 
     def _refuse(self, what: str) -> NoReturn:
         raise PolicyError(

@@ -15,7 +15,7 @@ from tbtui.rollout.environments.commands import ScriptEnd
 
 @runtime_checkable
 class Freezable(Protocol):
-    """An environment that knows a better way than signals."""
+    """An environment that can freeze its processes better than by signals."""
 
     async def freeze(self) -> None:
         """Stop every process; nothing happens if they are stopped."""

@@ -281,11 +281,11 @@ class Box:
         writes outside `target`.
 
         Args:
-            path: Of a file or directory in the box.
+            path: A file or directory in the box.
             target: Where it goes on the host.
             overwrite: Whether files that the host has already are replaced.
             note: Called with a line where there were too many files.
-            longest: Of a file of more bytes only the beginning and the end are copied; 0: all.
+            longest: Most bytes of a file; a larger one is cut in its middle. 0: no limit.
             timeout_sec: For all of it. Something in the box may have stopped the sender.
 
         Raises:

@@ -44,7 +44,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 
 # audit_write, setfcap.
 _KEPT_CAPABILITIES = frozenset([0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31])
 _STAGE = "/tmp"  # any directory that always exists: the tmpfs goes over it, in our mounts only
-# Of the host's kernel, not of the box; a container hides these too.
+# Files about the host's kernel, not about the box; a container hides these too.
 HIDDEN_PROC = ("cmdline", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "timer_list")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1

@@ -71,7 +71,7 @@ def is_busy() -> bool:
 
 
 def pids() -> list[int]:
-    """All of the box's but process 1."""
+    """Process ids of the box, without process 1."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 

@@ -175,7 +175,7 @@ class _Builder:
             raise DockerfileError(step.line, f"{step.keyword} before FROM")
         if step.keyword in _NO_EFFECT:
             return
-        # Of the base image's variables only this one is ever built upon: ENV PATH=...:$PATH.
+        # PATH is the only variable of a base image that is ever built upon: ENV PATH=...:$PATH.
         inherited = {"PATH": self._base["PATH"]}
         variables = {**inherited, **self._arguments, **self.image.environment}
         match step.keyword:

@@ -83,6 +83,17 @@ class _TarFrames(io.RawIOBase):
                     yield chunk
 
 
+def _copying(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    """The engine's client, writing a tar archive to its standard output."""
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=client_environment(os.environ),
+    )
+
+
 def download(
     source: Source,
     target: Path,
@@ -104,16 +115,7 @@ def download(
     path = f"{source.path.rstrip('/')}/." if directory else source.path
     asked = Source(source.engine, source.container, path)
     top = None if directory else PurePosixPath(path).name
-    with (
-        subprocess.Popen(
-            asked.argv(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=client_environment(os.environ),
-        ) as client,
-        contextlib.ExitStack() as stack,
-    ):
+    with _copying(asked.argv()) as client, contextlib.ExitStack() as stack:
         stack.callback(client.kill)  # a refused download: the engine is not heard to the end
         assert client.stdout is not None and client.stderr is not None
         try:
@@ -143,16 +145,7 @@ def first_entry(source: Source) -> str | None:
     Raises:
         SandboxError: there is no such directory, or the engine failed.
     """
-    with (
-        subprocess.Popen(
-            source.argv(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=client_environment(os.environ),
-        ) as client,
-        contextlib.ExitStack() as stack,
-    ):
+    with _copying(source.argv()) as client, contextlib.ExitStack() as stack:
         stack.callback(client.kill)  # one entry is enough
         assert client.stdout is not None and client.stderr is not None
         try:

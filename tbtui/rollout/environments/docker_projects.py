@@ -62,7 +62,7 @@ class ComposeProject:
         self.directory.mkdir(mode=0o700, exist_ok=True)
 
     def keep(self) -> None:
-        """The project stays: it is a person's now."""
+        """Keep the project for a person: forget its record."""
         self._ledger.forget(self._record)
 
     async def remove(self, *, images: bool = True) -> None:

@@ -207,7 +207,7 @@ class RunningProject:
         return Source(self.engine, container, path)
 
     async def check(self) -> None:
-        """Is the container still there?
+        """Check that the container still runs.
 
         Raises:
             SandboxLostError: no; says why.

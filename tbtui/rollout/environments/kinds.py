@@ -90,7 +90,7 @@ def require_extra(name: str, extra: str) -> None:
 
 
 def missing_import(name: str, problem: ImportError) -> EnvironmentUnavailable:
-    """What to say of a class that can't be imported."""
+    """The message for a class that can't be imported."""
     extra = _extra_with((problem.name or "").partition(".")[0])
     line = f"environment_type={name}: {one_line(problem)}"
     if extra is None:
@@ -196,5 +196,5 @@ def _harbor_version() -> str:
 
 
 def one_line(problem: BaseException) -> str:
-    """Its message, without line breaks or a full stop."""
+    """An exception's message, without line breaks or a full stop."""
     return " ".join(str(problem).split()).rstrip(".")

@@ -28,7 +28,7 @@ class ProcessId(msgspec.Struct, frozen=True):
     """Clock ticks after boot (field 22 of /proc/<pid>/stat)."""
 
     def alive(self) -> bool:
-        """The very same process still runs (a zombie does not)."""
+        """Whether the very same process still runs (a zombie does not)."""
         return started(self.pid) == self.started
 
 
@@ -93,7 +93,7 @@ class Ledger:
         partial.replace(self.directory / f"{box}.json")
 
     def forget(self, box: str) -> None:
-        """The box has ended and left nothing."""
+        """Remove the entry of a box that has ended and left nothing."""
         (self.directory / f"{box}.json").unlink(missing_ok=True)
 
 

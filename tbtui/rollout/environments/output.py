@@ -78,11 +78,11 @@ class OutputReader:
 
     @property
     def closed(self) -> bool:
-        """Nothing more will be read."""
+        """Whether reading has ended."""
         return self._descriptor < 0
 
     def finish(self) -> None:
-        """The command has ended: take what is in the pipe now, don't wait for daemons' EOF.
+        """Read what is in the pipe now, because the command has ended; don't wait for daemons' EOF.
 
         The pipe stays open for them, or a server started in the background would die of the
         first line it logs; what they write is thrown away.
@@ -96,7 +96,7 @@ class OutputReader:
         self._lingering = 0
 
     def close(self) -> None:
-        """Idempotent."""
+        """Stop reading. Idempotent."""
         if not self.closed:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)

@@ -33,6 +33,50 @@ class Series:
     band_style: Style | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """Lines drawn into cells: a cursor is laid over them at a cost that no line adds to."""
+
+    rows: tuple[tuple[Span, ...], ...]
+    taken: tuple[tuple[bool, ...], ...]
+    """Cells with a line or a mark, which hide the cursor."""
+    first_x: float
+    last_x: float
+
+    def with_cursor(self, cursor: tuple[float, Style] | None) -> list[list[Span]]:
+        """The rows, with a vertical line at `cursor`, its x and style."""
+        rows = [list(spans) for spans in self.rows]
+        if cursor is None or not self.taken:
+            return rows
+        last = len(self.taken[0]) * 2 - 1
+        at = _column(cursor[0], self.first_x, self.last_x, last) // 2
+        if not 0 <= at < len(self.taken[0]):
+            return rows
+        return [
+            spans if taken[at] else _replaced(spans, at, ("│", cursor[1]))
+            for spans, taken in zip(rows, self.taken, strict=True)
+        ]
+
+
+def _column(x: float, first_x: float, last_x: float, last: int) -> int:
+    size = last_x - first_x
+    return round((x - first_x) / size * last) if size else 0
+
+
+def _replaced(spans: Sequence[Span], at: int, cell: Span) -> list[Span]:
+    """Spans of one cell a character, with another cell at `at`."""
+    result: list[Span] = []
+    start = 0
+    for text, style in spans:
+        place = at - start
+        if 0 <= place < len(text):
+            result += [(text[:place], style), cell, (text[place + 1 :], style)]
+        else:
+            result.append((text, style))
+        start += len(text)
+    return _merge([span for span in result if span[0]])
+
+
 def curve(
     series: Sequence[Series],
     width: int,
@@ -40,23 +84,26 @@ def curve(
     last_x: float,
     first_x: float = 0.0,
     cursor: tuple[float, Style] | None = None,
-) -> list[list[tuple[str, Style | None]]]:
+) -> list[list[Span]]:
+    """`raster` with a cursor: x and style of a vertical line."""
+    return raster(series, width, height, last_x, first_x).with_cursor(cursor)
+
+
+def raster(
+    series: Sequence[Series], width: int, height: int, last_x: float, first_x: float = 0.0
+) -> Raster:
     """Lines through the points, `width` x `height` cells of 2 x 4 dots; later series on top.
 
     What is outside of the window from `first_x` to `last_x` is left out, but for lines that lead
-    there. `cursor`: x and style of a vertical line.
+    there.
     """
     bits = [[0] * width for _ in range(height)]
     styles: list[list[Style | None]] = [[None] * width for _ in range(height)]
     marks: dict[tuple[int, int], Style] = {}
     across, down = width * 2 - 1, height * 4 - 1
-    size = last_x - first_x
-
-    def column(x: float) -> int:
-        return round((x - first_x) / size * across) if size else 0
 
     def place(x: float, y: float) -> tuple[int, int]:
-        return column(x), round((1 - min(1.0, max(0.0, y))) * down)
+        return _column(x, first_x, last_x, across), round((1 - min(1.0, max(0.0, y))) * down)
 
     for line in series:
         _shade(line, bits, styles, place)
@@ -65,7 +112,7 @@ def curve(
         dots = [place(x, y) for x, y in line.points]
         for (x0, y0), (x1, y1) in pairwise(dots):
             steps = max(abs(x1 - x0), abs(y1 - y0), 1)
-            # Of a line from far away only what is in sight is walked along.
+            # A line that begins far outside is only followed where it is in sight.
             first, last = 0, steps
             if steps > 4 * (across + down) and x1 > x0:
                 first = max(0, -x0 * steps // (x1 - x0))
@@ -83,21 +130,21 @@ def curve(
             elif len(dots) == 1:
                 drawn[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
                 styles[y // 4][x // 2] = line.style
-    at = column(cursor[0]) // 2 if cursor is not None else -1
     rows = []
     for r in range(height):
-        spans: list[tuple[str, Style | None]] = []
+        spans: list[Span] = []
         for c in range(width):
             # Where there is a line its band would make it thick.
             dots_here = drawn[r][c] or bits[r][c]
             if mark := marks.get((r, c)):
                 spans.append(("•", mark))
-            elif c == at and cursor is not None and not drawn[r][c]:
-                spans.append(("│", cursor[1]))
             else:
                 spans.append((chr(0x2800 + dots_here) if dots_here else " ", styles[r][c]))
-        rows.append(_merge(spans))
-    return rows
+        rows.append(tuple(_merge(spans)))
+    taken = tuple(
+        tuple(bool(drawn[r][c]) or (r, c) in marks for c in range(width)) for r in range(height)
+    )
+    return Raster(tuple(rows), taken, first_x, last_x)
 
 
 def _shade(
@@ -303,7 +350,24 @@ def axes(
 
     `series` have y in the unit of `y_range`. Two of the `height` rows are the x axis.
     """
-    return plot(series, width, height, Axis(0.0, last_x), Axis(*y_range), style)
+    return plot(series, width, height, Axis(0.0, last_x), Axis(*y_range), style).rows()
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Drawn lines with their axes."""
+
+    left: tuple[tuple[Span, ...], ...]
+    """The y axis, one entry a row."""
+    lines: Raster
+    below: tuple[Span, ...]
+    """Rows of the x axis."""
+
+    def rows(self, cursor: tuple[float, Style] | None = None) -> list[list[Span]]:
+        """All rows, with a vertical line at `cursor`, its x and style."""
+        drawn = self.lines.with_cursor(cursor)
+        framed = [[*left, *spans] for left, spans in zip(self.left, drawn, strict=True)]
+        return framed + [[span] for span in self.below]
 
 
 def plot(
@@ -315,15 +379,13 @@ def plot(
     style: Style,
     *,
     margin: int = 0,
-    cursor: tuple[float, Style] | None = None,
     below: bool = True,
-) -> list[list[Span]]:
-    """`curve` with axes; `series` have x and y in the units of these.
+) -> Plot:
+    """`raster` with axes; `series` have x and y in the units of these.
 
     Args:
         margin: cells for the labels on the left at least, so that charts lie exactly below each
             other.
-        cursor: x and style of a vertical line.
         below: two of the `height` rows are the x axis.
     """
     rows = max(1, height - 2 * below)
@@ -333,7 +395,7 @@ def plot(
     }
     margin = max(margin, *map(len, marks.values()), 0) + 1
     across = max(1, width - margin - 2)
-    lines = curve(
+    lines = raster(
         [
             replace(
                 line,
@@ -346,18 +408,13 @@ def plot(
         rows,
         x_axis.high,
         x_axis.low,
-        cursor,
     )
-    framed: list[list[Span]] = [
-        [
-            (f"{marks.get(y, ''):>{margin}}", style),
-            ("┤" if y in marks else "│", style),
-            *spans,
-        ]
-        for y, spans in enumerate(lines)
-    ]
+    left = tuple(
+        ((f"{marks.get(y, ''):>{margin}}", style), ("┤" if y in marks else "│", style))
+        for y in range(rows)
+    )
     if not below:
-        return framed
+        return Plot(left, lines, ())
     rule, text = ["─"] * across, [" "] * (across + 1)
     for value, words in x_axis.marks(max(2, across // 8)):
         if value != round(value):
@@ -369,6 +426,11 @@ def plot(
         if x < across and all(char == " " for char in text[max(0, start - 1) : start + len(words)]):
             rule[x] = "┬"
             text[start : start + len(words)] = words
-    framed.append([(" " * margin + "└" + "".join(rule), style)])
-    framed.append([(" " * (margin + 1) + "".join(text), style)])
-    return framed
+    return Plot(
+        left,
+        lines,
+        (
+            (" " * margin + "└" + "".join(rule), style),
+            (" " * (margin + 1) + "".join(text), style),
+        ),
+    )

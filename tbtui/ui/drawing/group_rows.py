@@ -31,7 +31,7 @@ Sibling = tuple[Span, Span]
 
 
 def sibling_of(trial: TrialView, palette: Palette) -> Sibling:
-    """How a trial stands, and what a person has decided on it."""
+    """A trial's glyph, and the mark of a person's decision on it."""
     glyph = trial_glyph(trial, palette)
     mark: Span = (" ", None)
     if trial.excluded:
@@ -57,9 +57,9 @@ class SiblingStrip:
     """The siblings that a row has room for."""
 
     cells: int
-    """Of the row, for all of them."""
+    """Cells of the row that all siblings share."""
     each: int
-    """Of one of them: its glyph and its mark, or one for both."""
+    """Cells per sibling: 2 for glyph and mark, or 1 for both."""
 
     def window(self, count: int, chosen: int | None) -> tuple[int, int]:
         """The first of `count` siblings that is shown and the one after the last, the chosen one
@@ -249,7 +249,7 @@ def name_cell(name: str, width: int) -> str:
 
 
 def signal_words(group: TrialGroup, palette: Palette) -> Span:
-    """What the group has to teach: its advantages; or that it has nothing, and so far."""
+    """The group's signal in words: its advantages, or that it has none so far."""
     match group.disposition:
         case "constant":
             return "no signal", palette.attention
@@ -267,7 +267,7 @@ def signal_words(group: TrialGroup, palette: Palette) -> Span:
 
 
 def _slowest(group: TrialGroup, palette: Palette, now: float) -> list[Span]:
-    """Who holds the group up: its member, what it does, and for how long it has been at work."""
+    """The member that holds the group up: what it does, and for how long it has been at work."""
     trial = group.slowest
     if trial is None:
         if wait := retry_wait_of(group, now):

@@ -137,7 +137,7 @@ _EIGHTHS = "▁▂▃▄▅▆▇█"
 
 
 def level(value: float) -> str:
-    """One block whose height shows a value from 0 to 1."""
+    """A block character whose height shows a value from 0 to 1."""
     return _EIGHTHS[min(7, max(0, int(value * 7.999)))]
 
 

@@ -20,7 +20,7 @@ REVIEW = "review"
 CONTROLS = "take-controls"
 """Id of the key that is in the bar only while another client has the controls."""
 
-_ONLY_LOOKS = "Not available here: you only watch this run."
+_ONLY_LOOKS = "Not available here: this run is read-only."
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def tour_lines(table: KeyTable, abilities: Abilities) -> tuple[str, ...]:
         _acting(shown, abilities),
         f"{shown['pane-1']} to {shown['pane-6']} enlarge one pane, {shown['all-panes']} shows all",
         f"{shown['palette']} finds commands, {shown['help']} lists keys and glyphs",
-        f"{shown['quit']} leaves; {shown['tour']} shows this again",
+        f"{shown['quit']} quits; {shown['tour']} shows this again",
     )
 
 

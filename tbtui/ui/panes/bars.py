@@ -31,15 +31,23 @@ from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.needs import Need, NeedKind, needs
 from tbtui.view.tasks import dataset_name
 from tbtui.view.times import in_words, step_wait
-from tbtui.view.waiting import doing, duration, retry_wait, stage, verb_words, waiting_for
+from tbtui.view.waiting import (
+    RUN_PAUSED,
+    doing,
+    duration,
+    retry_wait,
+    stage,
+    verb_words,
+    waiting_for,
+)
 
 _KEYS: dict[NeedKind, str] = {"review": "review", "trial": "pause", "paused": "pause-run"}
-"""Ids of the keys that meet a need."""
+"""Ids of the keys that answer a need."""
 
 
 def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -> list[Span]:
     """`review waits · V`, with the key that opens it; `said` are the needs that the line shows
-    elsewhere. The review's own screen tells of it."""
+    elsewhere. The review's own screen shows it without this."""
     from tbtui.ui.context import ScopedScreen
 
     if frame.state.status is not None:
@@ -56,8 +64,8 @@ def notice(frame: Frame, screen: Screen[object], *, said: frozenset[NeedKind]) -
 
 
 def with_key(need: Need, frame: Frame) -> str:
-    """` · V`, ` · z resumes`: the key that meets the need; empty where nothing can be asked of the
-    run."""
+    """` · V`, ` · z resumes`: the key that answers the need; empty where the run takes no
+    commands."""
     id = "freeze" if need.held == "frozen" else _KEYS.get(need.kind)
     if id is None or (frame.run.replay is not None and need.kind != "review"):
         return ""
@@ -118,12 +126,7 @@ class StatusLine(Line):
         elif frame.run.behind:
             left += [dot, (reading_on(frame), palette.muted)]
         elif state.status is None:
-            waiting = waiting_for(frame.outlook)
-            left += [dot]
-            if width >= 110:
-                left.append(("waiting for ", palette.muted))
-            called = any(need.kind in _WAITED_FOR for need in needs(frame.outlook))
-            left.append((waiting, palette.attention if called else palette.text))
+            left += [dot, *self._waiting(frame, width)]
             wait = step_wait(frame.outlook)
             if width >= 150 and wait is not None and wait.live and (words := in_words(wait)):
                 left += [dot, (words, palette.muted)]
@@ -140,6 +143,17 @@ class StatusLine(Line):
         if state.started_at is not None:
             right.append((f"{duration(state.seconds(frame.now))} ", palette.text))
         return [split_row(width, left, right, palette.on_surface)]
+
+    def _waiting(self, frame: Frame, width: int) -> list[Span]:
+        """What the run waits for, and the key that resumes what a person holds."""
+        palette, waiting = frame.palette, waiting_for(frame.outlook)
+        waited_for = [need for need in needs(frame.outlook) if need.kind in _WAITED_FOR]
+        style = palette.attention if waited_for else palette.text
+        key = "".join(with_key(need, frame) for need in waited_for[:1])
+        if key and waiting == RUN_PAUSED:
+            return [(key.removeprefix(" · "), style)]  # what is left of it says "paused"
+        words: list[Span] = [("waiting for ", palette.muted)] if width >= 110 else []
+        return [*words, (waiting + key, style)]
 
     def _policy(self, frame: Frame) -> Span:
         palette, state = frame.palette, frame.state
@@ -331,7 +345,7 @@ class TrialHead(Line):
         return [split_row(width, left, right, palette.on_surface)]
 
     def _missing(self, frame: Frame) -> str:
-        """Say why the trial is unknown."""
+        """The reason why the trial is unknown."""
         run = frame.run
         if run.behind or not run.opened:
             return reading_on(frame)
@@ -343,5 +357,5 @@ class TrialHead(Line):
 
 
 def reading_on(frame: Frame) -> str:
-    """Say how far the journal has been read."""
+    """How far the journal has been read, in words."""
     return f"reading the journal, {frame.run.progress():.0%}"

@@ -10,7 +10,7 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.ui.drawing.charts import Axis, Series, plot
+from tbtui.ui.drawing.charts import Axis, Plot, Series, plot
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name
 from tbtui.ui.input.keys import bindings
@@ -179,6 +179,10 @@ class ChartPane(Pane):
         """On the x axis; None: values are the last ones."""
         self._plot = (0, 1)
         """First column of the plot, and its columns."""
+        self._drawn: tuple[Chart | None, Hashable, list[Plot]] = (None, None, [])
+        """A chart, how it was drawn, and its panels: the cursor moves over them."""
+        self._xs: tuple[Chart | None, list[float]] = (None, [])
+        """Where a chart's drawn points are on the x axis, in order."""
 
     def title(self, frame: Frame) -> str:
         if self.chart is None:
@@ -200,35 +204,41 @@ class ChartPane(Pane):
         return rows
 
     def _panels(self, chart: Chart, palette: Palette, width: int, height: int) -> list[Strip]:
+        cursor = None if self.cursor is None else (self.cursor, palette.faint)
+        how = palette, width, height
+        if self._drawn[0] is not chart or self._drawn[1] != how:
+            self._drawn = chart, how, self._plots(chart, palette, width, height)
+        rows: list[Strip] = []
+        for panel, drawn in zip(chart.panels, self._drawn[2], strict=True):
+            rows.append(self._head(chart, panel, palette, width))
+            rows += [row(width, *spans) for spans in drawn.rows(cursor)]
+            if not any(line.shown for line in panel.lines):
+                rows[-(_each(chart, height) // 2)] = row(
+                    width, ("       nothing recorded of this metric yet", palette.faint)
+                )
+        return rows
+
+    def _plots(self, chart: Chart, palette: Palette, width: int, height: int) -> list[Plot]:
         x_axis = Axis(chart.low, chart.high, label=lambda x: x_in_words(chart.request.axis, x))
-        each = max(3, (height - 2) // len(chart.panels))
+        each = _each(chart, height)
         axes = [Axis(panel.low, panel.high, panel.log) for panel in chart.panels]
         plotted = max(2, (each - 1) // 3)
         margin = max(len(label) for axis in axes for _, label in axis.marks(plotted) or [(0, "")])
         self._plot = margin + 2, max(1, width - margin - 4)
-        rows: list[Strip] = []
-        for place, (panel, y_axis) in enumerate(zip(chart.panels, axes, strict=True)):
-            last = place == len(chart.panels) - 1
-            rows.append(self._head(chart, panel, palette, width))
-            rows += [
-                row(width, *spans)
-                for spans in plot(
-                    _series(chart, panel, palette),
-                    width - 1,
-                    height - len(rows) if last else each - 1,
-                    x_axis,
-                    y_axis,
-                    palette.muted,
-                    margin=margin,
-                    cursor=None if self.cursor is None else (self.cursor, palette.faint),
-                    below=last,
-                )
-            ]
-            if not any(line.shown for line in panel.lines):
-                rows[-(each // 2)] = row(
-                    width, ("       nothing recorded of this metric yet", palette.faint)
-                )
-        return rows
+        last = len(chart.panels) - 1
+        return [
+            plot(
+                _series(chart, panel, palette),
+                width - 1,
+                height - last * each - 1 if place == last else each - 1,
+                x_axis,
+                y_axis,
+                palette.muted,
+                margin=margin,
+                below=place == last,
+            )
+            for place, (panel, y_axis) in enumerate(zip(chart.panels, axes, strict=True))
+        ]
 
     def _head(self, chart: Chart, panel: Panel, palette: Palette, width: int) -> Strip:
         """The metric, its values at the cursor, and what is out of sight."""
@@ -255,8 +265,10 @@ class ChartPane(Pane):
         """Move the cursor over so many drawn points; says whether it has left the window."""
         if self.chart is None:
             return False
-        drawn = [line.drawn for panel in self.chart.panels for line in panel.lines]
-        xs = sorted({point.x for line in drawn for point in line})
+        if self._xs[0] is not self.chart:
+            drawn = [line.drawn for panel in self.chart.panels for line in panel.lines]
+            self._xs = self.chart, sorted({point.x for line in drawn for point in line})
+        xs = self._xs[1]
         if not xs:
             return False
         if self.cursor is None:
@@ -291,6 +303,11 @@ class ChartPane(Pane):
             return None
         share = (at.x - first) / max(1, columns - 1)
         return self.chart.low + share * (self.chart.high - self.chart.low)
+
+
+def _each(chart: Chart, height: int) -> int:
+    """Rows of a panel, its heading included; the last one has what is left."""
+    return max(3, (height - 2) // len(chart.panels))
 
 
 def _series(chart: Chart, panel: Panel, palette: Palette) -> list[Series]:

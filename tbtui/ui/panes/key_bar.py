@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from textual import events
@@ -45,7 +46,7 @@ def filter_line(words: str, placeholder: str) -> WordsLine:
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """How to leave a screen's text box and discard its text."""
+    """How a screen closes its text box and discards its text."""
 
     key: str
     """Id of the screen's own key for it."""
@@ -114,17 +115,33 @@ def key_row(
     room = width - len(more) - len(last.shown) - 3
     if sum(map(_cells, keys)) > room:
         keys = _grouped(keys)
-    chosen = _that_fit(keys, room)
+    fitting = _that_fit(keys, room)
+    chosen = [key for key in keys if key.id in fitting]
+    breaks = sum(_group(one) != _group(other) for one, other in pairwise(chosen))
+    apart = sum(map(_cells, chosen)) + breaks * len(_APART) <= room
     spans: list[Span] = []
     places: list[KeyPlace] = []
     x = 0
-    for key in keys:
-        if key.id in chosen:
-            spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
-            places.append((x, x + _cells(key), key))
-            x += _cells(key)
+    group = _group(chosen[0]) if chosen else ""
+    for key in chosen:
+        if apart and _group(key) != group:
+            group = _group(key)
+            spans.append((_APART, palette.faint))
+            x += len(_APART)
+        spans += [(f" {key.shown}", palette.accent), (f" {key.label} ", palette.muted)]
+        places.append((x, x + _cells(key), key))
+        x += _cells(key)
     places.append((width - len(more) - len(last.shown) - 2, width, last))
     return split_row(width, spans, right, palette.on_surface), places
+
+
+_APART = " │"
+"""Between groups of keys, where there is room."""
+
+
+def _group(key: Key) -> str:
+    """What its group is about: the screen, a replay's clock, or the app."""
+    return key.scope if key.scope in ("replay", "everywhere") else "screen"
 
 
 def _cells(key: Key) -> int:
@@ -134,7 +151,7 @@ def _cells(key: Key) -> int:
 def _that_fit(keys: list[Key], room: int) -> set[str]:
     """Return the ids of the keys that fit, by rank."""
     chosen: set[str] = set()
-    # Of one rank, a screen's own go before those that every screen has.
+    # Among keys of one rank, a screen's own come before those that every screen has.
     for key in sorted(keys, key=lambda key: (key.bar, key.scope == "everywhere")):
         if _cells(key) <= room:
             chosen.add(key.id)

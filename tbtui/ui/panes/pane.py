@@ -29,7 +29,7 @@ is drawn at the same beats everywhere, and so tells of the same moment."""
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Everything that panes draw from, at one moment."""
+    """All that panes draw, at one moment."""
 
     run: LiveRun
     outlook: Outlook
@@ -116,7 +116,7 @@ class Pane(RowsView, can_focus=True):
         self.replace(self.build(frame, size.width, size.height), size.width)
 
     def ground(self, palette: Palette) -> Style:
-        """What lies under the rows."""
+        """The background below the rows."""
         return palette.ground
 
     def lay_ground(self, palette: Palette) -> None:
@@ -194,7 +194,7 @@ class Pane(RowsView, can_focus=True):
 
 
 class GrowingPane(Pane):
-    """A pane that follows its end: what comes is in sight at once.
+    """A pane that follows its end, so that new content is visible at once.
 
     Scrolled away from there it stays where it is, and its title counts what has come since. Back
     at the end, by whatever way, it follows again.

@@ -100,7 +100,7 @@ class ReviewGroups(Pane):
         task = distinct_width(names, 23 if width >= 110 else _TASK) + 1
         self._glyphs_at = task + 2
         heads = [("task", task), ("rewards", self._strip.cells + 1), ("mean", 5), ("spread", 7)]
-        heads += [("advantages", 15), ("of step", 8)]
+        heads += [("advantages", 15), ("gradient", 9)]
         rows = [
             row(
                 width,
@@ -129,9 +129,9 @@ class ReviewGroups(Pane):
         if (ends := group.advantages) is not None:
             low, high = ends
             spans.append((f"{f'{low:+.2f} … {high:+.2f}':<15}", palette.text))
-            spans.append((f"{f'{group.share:.0%}':<8}", palette.strong))
+            spans.append((f"{f'{group.share:.0%}':<9}", palette.strong))
         else:
-            spans.append((f"{_NOTHING.get(group.disposition, 'nothing'):<23}", palette.muted))
+            spans.append((f"{_NOTHING.get(group.disposition, 'nothing'):<24}", palette.muted))
         spans += _suspects(group, palette)
         return row(width, *spans, base=palette.on_raised if chosen else None)
 
@@ -274,7 +274,7 @@ class ReviewedTrials(Pane):
         self._trials_at = []
         if group is None:
             return []
-        columns = ("reward", "advantage", "turns", "tokens", "of step")
+        columns = ("reward", "advantage", "turns", "tokens", "gradient")
         heads = f"     {'trial':<{_LABEL}}{'outcome':<{_OUTCOME}}"
         heads += "".join(f"{name:>{len(name) + 2}}" for name in columns)
         rows = [row(width, (heads, palette.faint))]
@@ -347,7 +347,7 @@ def _figures(each: ReviewedTrial, palette: Palette, chosen: bool) -> list[Span]:
     spans.append((f"{turns:>7}", palette.text))
     spans.append((f"{'–' if score is None else f'{score.tokens:,}':>8}", palette.text))
     share = "–" if each.share is None else f"{each.share:.1%}"
-    spans.append((f"{share:>9}", palette.muted if each.share is None else palette.strong))
+    spans.append((f"{share:>10}", palette.muted if each.share is None else palette.strong))
     return spans
 
 

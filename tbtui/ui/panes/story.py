@@ -58,12 +58,12 @@ def story_rows(frame: Frame, trial: TrialView, width: int, rows: int) -> list[St
     """The trial's story in so many rows, in a column that is narrow."""
     # A row that is broken at a space is not filled.
     spans = story_spans(frame, trial, (width - 2) * rows - (rows - 1) * _NAME)
-    told = "".join(text for text, _ in spans)
-    end = len(told) - len(spans[-1][0]) if len(spans) > 1 else len(told)
+    story = "".join(text for text, _ in spans)
+    end = len(story) - len(spans[-1][0]) if len(spans) > 1 else len(story)
     lines: list[Strip] = []
     place = 0
-    for part in list(wrap(told, width - 2))[:rows]:
-        place = told.index(part, place)
+    for part in list(wrap(story, width - 2))[:rows]:
+        place = story.index(part, place)
         split = min(len(part), max(0, end - place))
         lines.append(
             row(width, (" ", None), (part[:split], spans[0][1]), (part[split:], spans[-1][1]))

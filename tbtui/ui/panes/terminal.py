@@ -43,9 +43,6 @@ class TerminalPane(Pane):
             super().__init__()
             self.direction = direction
 
-    names_trial = True
-    """The title says which trial it is; not where another line does."""
-
     scrub: Scrub | None = None
     """The recording for looking back, where that can be done."""
     at: float | None = None
@@ -53,6 +50,11 @@ class TerminalPane(Pane):
     _screen: Emulator | None = None
     _titled, _said = "", ""
     """The trial that the title named last, and what it was."""
+
+    def __init__(self, id: str, *, names_trial: bool = True) -> None:
+        """`names_trial`: the title says which trial it is; not where another line does."""
+        super().__init__(id)
+        self.names_trial = names_trial
 
     def on_unmount(self) -> None:
         if self.scrub is not None:
@@ -100,11 +102,10 @@ class TerminalPane(Pane):
             size = f"terminal {screen.columns}x{screen.rows}" if screen else "terminal"
             if self.at is None or trial.started_at is None:
                 return size
-            # In the past: how far into the trial, as the clock on the wall went.
-            now = frame.now if trial.finished_at is None else trial.finished_at
+            # How far into the trial, as the clock on the wall went.
             return (
-                f"{size} · back at {elapsed(self.at - trial.started_at)}"
-                f" · {elapsed(now - self.at)} behind · {frame.keys.name_of('scrub-now')} to now"
+                f"{size} · rewound to {elapsed(self.at - trial.started_at)}"
+                f" · {frame.keys.name_of('scrub-now')} {'live' if trial.live else 'to the end'}"
             )
         if not frame.of_moment and trial.trial == self._titled:
             # What the trial does is said at the moment at which its tile says it.
@@ -143,8 +144,8 @@ class TerminalPane(Pane):
         if not self.names_trial or height < _CAPTIONED:
             return [], []
         ground = frame.palette.on_surface
-        asked, told = asks_row(frame, trial, width), story_row(frame, trial, width)
-        return [asked.apply_style(ground)], [told.apply_style(ground)]
+        task, story = asks_row(frame, trial, width), story_row(frame, trial, width)
+        return [task.apply_style(ground)], [story.apply_style(ground)]
 
     def _body(self, frame: Frame, trial: TrialView, width: int, height: int) -> list[Strip]:
         palette, screen = frame.palette, self._screen

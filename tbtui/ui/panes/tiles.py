@@ -161,7 +161,11 @@ def _heading(trial: TrialView, frame: Frame, width: int, alone: bool, selected: 
         (label, palette.text if trial.live and trial.phase != "queued" else dim),
     ]
     right: list[Span] = []
-    if trial.pending:
+    if trial.armed:
+        words = f"{doing(trial)} "
+        fits = cell_len(label) + len(words) < width - GLYPH
+        right.append((words if fits else "pauses ", palette.attention))
+    elif trial.pending:
         right.append((f"{verb_words(trial.pending)}… ", palette.attention))
     if trial.turn:
         right.append((f"t{trial.turn} ", dim))
@@ -206,7 +210,7 @@ def _body(trial: TrialView, frame: Frame, width: int, height: int) -> list[Strip
         ] * (height - len(lines))
     screen = frame.run.recordings.screen(trial.trial)
     if screen is None:
-        words = doing(trial) if trial.phase != "queued" else "queued"
+        words = doing(trial) if trial.armed or trial.phase != "queued" else "queued"
         if trial.live and trial.phase == "setup":
             words = "creating the sandbox"
         first = row(width, (f" {words}", palette.faint), base=palette.on_surface)

@@ -82,8 +82,11 @@ def unlikely_tokens(tokens: Sequence[Token]) -> list[int]:
 
 
 class TokenPane(GrowingPane):
-    """Shows the completion it is given; in the cockpit the newest of the selected trial, or the
-    least likely one once that has ended, until it is scrolled or the cursor is put on a token."""
+    """Shows a completion's tokens, coloured by negative log-probability.
+
+    Where it follows the selection, it shows the newest completion of the selected trial, or the
+    least likely one once the trial has ended, until it is scrolled or the cursor is put on a token.
+    """
 
     BINDINGS = bindings("tokens")
     EVERY = 1
@@ -91,8 +94,9 @@ class TokenPane(GrowingPane):
     class Pointed(Message):
         """The cursor was put on a token."""
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, *, follows_selection: bool = True) -> None:
         super().__init__(id)
+        self.follows_selection = follows_selection
         self.tokens: list[Token] = []
         self.cursor: int | None = None
         """The token that a person has jumped to."""
@@ -218,8 +222,6 @@ class TokenPane(GrowingPane):
                 self.of_least_likely = True
                 return sample
         return trial.samples[-1]
-
-    follows_selection = True
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette

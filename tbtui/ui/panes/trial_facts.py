@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from rich.cells import cell_len
 from textual.strip import Strip
 
+from tbtui.outcomes import Outcome
 from tbtui.ui.drawing.charts import stacked
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import clock_time, elapsed, number, visible_lines, wrap
@@ -51,7 +52,7 @@ def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
         (f" {elapsed(active_seconds(trial, frame.now))}", palette.strong),
         # Zero: the engine reports no budget.
         (
-            f" of at most {clock_time(trial.budget_sec)} at work" * (trial.budget_sec > 0),
+            f" of {clock_time(trial.budget_sec)} agent time" * (trial.budget_sec > 0),
             palette.muted,
         ),
     ]
@@ -128,7 +129,9 @@ def _group(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
         text = f"relabelled: {trial.relabel_reason}"
         rows += _wrapped(text, palette, width, RELABELLED_MARK)
     elif trial.left_out == "masked":
-        rows += _wrapped(f"masked: {doing(trial)} is not trained on", palette, width, LEFT_OUT_MARK)
+        touched = trial.outcome is Outcome.HUMAN_TOUCHED
+        why = "a person typed here" if touched else doing(trial)
+        rows += _wrapped(f"{why}: not trained on", palette, width, LEFT_OUT_MARK)
     return rows
 
 

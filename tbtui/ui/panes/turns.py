@@ -169,7 +169,7 @@ class TurnPane(GrowingPane):
             turn.thinking.strip(),
             turn.analysis or ("" if turn.plan or turn.commands else turn.text),
             turn.plan,
-            f"can't be read: {turn.error}\n\n{turn.text}" if turn.error else "",
+            f"parse error: {turn.error}\n\n{turn.text}" if turn.error else "",
             "\n".join(keys),
             turn.observation.strip("\n"),
         ]
@@ -251,7 +251,7 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
         (f" {mark} {name} ", palette.accent if chosen else palette.muted),
     ]
     if turn.error:
-        left.append(("can't be read ", palette.bad))
+        left.append(("parse error ", palette.bad))
     left.append((said.split("\n", 1)[0], palette.strong if chosen else palette.text))
     return split_row(width, left, right, palette.on_raised if chosen else None)
 

@@ -14,8 +14,8 @@ from textual.widgets import Static
 
 from tbtui.ui.context import ScopedScreen, run_app_of
 from tbtui.ui.input.keys import CLOCKED
+from tbtui.ui.panes.clock import TransportLine
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane, Redraw
-from tbtui.ui.panes.timeline import TransportLine
 from tbtui.ui.textual_seam import Ground, Rows
 
 if TYPE_CHECKING:

@@ -118,6 +118,16 @@ class ChartScreen(LiveScreen):
         metrics.take(chart.names, chart.request.metrics)
         self.post_message(Redraw())
 
+    def draw(self, metric: str) -> None:
+        """Draw this metric above, in place of what is drawn there; empty: leave it as it is."""
+        if metric:
+            below = self.request.metrics[1:]
+            self._draw((metric, *(name for name in below if name != metric)))
+
+    def _draw(self, metrics: tuple[str, ...]) -> None:
+        axis: ChartAxis = "step" if self.request.axis == "position" else self.request.axis
+        self._ask(replace(self.request, metrics=metrics, axis=axis))
+
     def _ask(self, request: ChartRequest) -> None:
         """Draw something else, or otherwise."""
         self.request = request
@@ -130,13 +140,11 @@ class ChartScreen(LiveScreen):
     def on_metric_list_chosen(self, event: MetricList.Chosen) -> None:
         drawn = self.request.metrics
         if event.metric in drawn and len(drawn) > 1:
-            metrics = tuple(name for name in drawn if name != event.metric)
+            self._draw(tuple(name for name in drawn if name != event.metric))
         elif event.below:
-            metrics = tuple(dict.fromkeys((drawn[0], event.metric)))
+            self._draw(tuple(dict.fromkeys((drawn[0], event.metric))))
         else:
-            metrics = (event.metric, *(name for name in drawn[1:] if name != event.metric))
-        axis: ChartAxis = "step" if self.request.axis == "position" else self.request.axis
-        self._ask(replace(self.request, metrics=metrics, axis=axis))
+            self.draw(event.metric)
         if self.full == 1:
             self.action_full(0)
 

@@ -49,7 +49,7 @@ class CommandPane(GrowingPane):
         palette, state = frame.palette, frame.state
         if not state.commands:
             verbs = " ".join(frame.keys.name_of(id) for id in _ON_A_TRIAL)
-            hint = f" {verbs} on a trial, {frame.keys.name_of('pause-run')} for the whole run"
+            hint = f" {verbs} steer a trial, {frame.keys.name_of('pause-run')} pauses the run"
             return [
                 row(width, (" no commands yet", palette.muted)),
                 row(width, (hint, palette.faint)),

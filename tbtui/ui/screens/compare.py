@@ -1,4 +1,4 @@
-"""Two runs compared."""
+"""The comparison of two runs: curves, tasks, settings."""
 
 from __future__ import annotations
 

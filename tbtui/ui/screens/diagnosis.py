@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import asyncio
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -12,7 +13,9 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.strip import Strip
 
+from tbtui.errors import UserError
 from tbtui.journal.commands import RUN
+from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.context import run_app_of
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import clip, clip_name, number, sparkline, wrap
@@ -22,6 +25,7 @@ from tbtui.ui.panes.key_bar import KeyBar
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane, Redraw
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.dialogs import ConfirmDialog
+from tbtui.ui.services import RunSettings
 from tbtui.ui.textual_seam import Rows
 from tbtui.ui.theme.glyphs import trial_glyph
 from tbtui.ui.theme.palette import Palette
@@ -86,6 +90,32 @@ class FindingCursor:
         return self.findings[self._place] if self.findings else None
 
 
+ESTIMATED = "estimated from the run's figures: recorded rollouts can't be recomputed with it"
+
+
+@dataclass(slots=True)
+class SettingPreview:
+    """What the proposed setting would have made of the last recorded step."""
+
+    of: Hashable = None
+    """The proposed setting, and the step at which it was computed."""
+    lines: tuple[str, ...] = ()
+    """By the what-if, or `ESTIMATED`; none before they are computed."""
+
+
+def preview_lines(
+    make: Callable[[], RunSettings], run: RunDirectory, remedy: Remedy
+) -> tuple[str, ...]:
+    """The what-if of a proposed setting, or that there is none; slow."""
+    book = make()
+    if not any(entry.tried for entry in book.entries if entry.name == remedy.setting):
+        return (ESTIMATED,)
+    try:
+        return tuple(book.effect(run, remedy.setting, remedy.text.partition("=")[2]))
+    except UserError as error:
+        return (f"not computed: {error}",)
+
+
 class FindingList(Pane):
     """A row for each finding, the most important first."""
 
@@ -143,9 +173,9 @@ class FindingDetail(Pane):
 
     EVERY = MOMENT
 
-    def __init__(self, id: str, cursor: FindingCursor) -> None:
+    def __init__(self, id: str, cursor: FindingCursor, preview: SettingPreview) -> None:
         super().__init__(id)
-        self._cursor = cursor
+        self._cursor, self._preview = cursor, preview
 
     def title(self, frame: Frame) -> str:
         chosen = self._cursor.chosen
@@ -154,7 +184,7 @@ class FindingDetail(Pane):
     def key(self, frame: Frame) -> Hashable:
         finding, known = self._cursor.chosen, frame.state.trials
         behind = () if finding is None else [doing(known[e]) for e in finding.trials if e in known]
-        return finding, frame.state.status, tuple(behind)
+        return finding, frame.state.status, tuple(behind), self._preview.lines
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, finding = frame.palette, self._cursor.chosen
@@ -189,6 +219,10 @@ class FindingDetail(Pane):
         when = f"{key} sets it now; {effect}" if effect else f"for the next run; {key} copies it"
         rows = _part("setting", remedy.text, palette.accent, palette, width)
         rows += _part("leads to", remedy.preview, palette.text, palette, width)
+        head = "" if self._preview.lines == (ESTIMATED,) else "what-if"
+        for line in self._preview.lines:
+            rows += _part(head, line, palette.muted if not head else palette.text, palette, width)
+            head = " " if head else ""
         return rows + _part("", when, palette.muted, palette, width)
 
 
@@ -261,12 +295,13 @@ class DiagnosisScreen(LiveScreen):
         super().__init__()
         self._diagnosis = Diagnosis()
         self._cursor = FindingCursor()
+        self._preview = SettingPreview()
 
     def compose_panes(self) -> ComposeResult:
         yield StatusLine("status")
         with Rows(id="diagnosed"):
             yield FindingList("findings", self._cursor)
-            yield FindingDetail("finding", self._cursor)
+            yield FindingDetail("finding", self._cursor, self._preview)
         yield KeyBar("keys", *self.SCOPES)
 
     def show(self, frame: Frame, beat: int) -> None:
@@ -276,7 +311,30 @@ class DiagnosisScreen(LiveScreen):
             # No taller than what it shows.
             edges = 2 if self.roomy else 1
             self.query_one(FindingList).styles.height = max(1, len(found)) + edges
+        self._look_ahead(frame)
         super().show(frame, beat)
+
+    def _look_ahead(self, frame: Frame) -> None:
+        """Compute what the chosen finding's setting leads to, once a step."""
+        remedy = self._cursor.chosen.remedy if self._cursor.chosen is not None else None
+        of = remedy and (remedy.text, frame.run.directory, frame.state.step)
+        if of == self._preview.of:
+            return
+        self._preview.of, self._preview.lines = of, ()
+        make = run_app_of(self).services.settings
+        if remedy is not None and make is not None:
+            self.run_worker(
+                self._compute(make, frame.run.directory, remedy), name="what-if", exclusive=True
+            )
+
+    async def _compute(
+        self, make: Callable[[], RunSettings], run: RunDirectory, remedy: Remedy
+    ) -> None:
+        of = self._preview.of
+        lines = await asyncio.to_thread(preview_lines, make, run, remedy)
+        if of == self._preview.of:
+            self._preview.lines = lines
+            self.post_message(Redraw())
 
     def action_back(self) -> None:
         self.dismiss()
@@ -292,7 +350,7 @@ class DiagnosisScreen(LiveScreen):
         known = run_app_of(self).live_run.state.trials
         behind = frozenset(name for name in finding.trials if name in known) if finding else ()
         if finding is None or not behind:
-            self.notify("No single trials are behind it.", markup=False, timeout=3)
+            self.notify("This finding is not about single trials.", markup=False, timeout=3)
             return
         self.post_message(self.Wanted(TrialSet(finding.title, frozenset(behind))))
 
@@ -300,7 +358,7 @@ class DiagnosisScreen(LiveScreen):
         """Change the proposed setting now, or copy it for the next run."""
         finding = self._cursor.chosen
         if finding is None or (remedy := finding.remedy) is None:
-            self.notify("No setting helps here.", markup=False, timeout=3)
+            self.notify("There is no setting to change for this finding.", markup=False, timeout=3)
             return
         goes_on = run_app_of(self).live_run.state.status is None
         effect = effect_now(self.query_one(FindingList), remedy, goes_on)
@@ -320,9 +378,10 @@ class DiagnosisScreen(LiveScreen):
                 )
 
         shown = Remedy(remedy.setting, before, "").text.partition("=")[2]
+        preview = "; ".join((remedy.preview, *self._preview.lines))
         dialog = ConfirmDialog(
             f"Set {remedy.text} (now {shown})?",
-            f"{remedy.preview[:1].upper()}{remedy.preview[1:]}. When: {effect}.",
+            f"{preview[:1].upper()}{preview[1:]}. When: {effect}.",
             "set it",
             "go back",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, override
+from typing import ClassVar, Literal, override
 
 from rich.cells import cell_len
 from textual import events
@@ -121,29 +121,78 @@ class ConfirmDialog(Dialog[bool]):
         self.dismiss(yes)
 
 
-class LeaveDialog(ConfirmDialog):
-    """Asks whether to stop the run; True means yes. It says how many trials run now, and goes when
-    the run has ended: nothing is left to stop."""
+Leaving = Literal["stop", "detach", "stay"]
+"""What becomes of a run, and of the app, when a person wants to leave."""
+
+
+class LeaveDialog(Dialog[Leaving]):
+    """Asks whether to stop the run, or to leave it running; `enter` means neither. It says how many
+    trials run now, and goes when the run has ended: nothing is left to stop."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer('stop')", "stop"),
+        Binding("d", "answer('detach')", "detach"),
+        Binding("n,escape,q", "answer('stay')", "stay"),
+        Binding("left,up", "app.focus_previous", "choose", show=False),
+        Binding("right,down,tab", "app.focus_next", "choose", show=False),
+    ]
+    AUTO_FOCUS = "#stay"
 
     def __init__(
-        self, running: Callable[[], int], ended: Callable[[], bool], instead: str = ""
+        self,
+        running: Callable[[], int],
+        ended: Callable[[], bool],
+        detachable: Callable[[], bool] = lambda: False,
+        instead: Callable[[], str] = str,
     ) -> None:
-        """`instead`: what else a person can do, in a sentence."""
-        self._count, self._over, self._instead = running, ended, instead
-        super().__init__(
-            "Stop the run and clean up?", self._consequence(), "stop and leave", "stay"
-        )
+        """
+        Args:
+            detachable: whether the run can go on without the app.
+            instead: what else a person can do, in a sentence; may be empty.
+        """
+        super().__init__()
+        self._count, self._over = running, ended
+        self._detachable, self._instead = detachable, instead
+        self._detail = self._consequence()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog"):
+            yield Static("Stop the run and clean up?", id="question")
+            yield Static(Content(self._detail), id="detail")
+            yield Button("y  stop and leave", id="stop", variant="warning", compact=True)
+            yield Button("d  detach and keep it running", id="detach", compact=True)
+            yield Button("n  stay", id="stay", variant="primary", compact=True)
+
+    def on_mount(self) -> None:
+        self._show_whether_detachable()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return parameters != ("detach",) or self._detachable()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        match event.button.id:
+            case "stop" | "detach" | "stay" as answer:
+                self.action_answer(answer)
+
+    def action_answer(self, answer: Leaving) -> None:
+        self.dismiss(answer)
 
     def _consequence(self) -> str:
-        return " ".join(filter(None, (_cancelled(self._count()), self._instead)))
+        return " ".join(filter(None, (_cancelled(self._count()), self._instead())))
 
     @override
     def run_went_on(self) -> None:
         if self._over():
             self.dismiss(None)
-        elif self.is_mounted and (now := self._consequence()) != self._detail:
-            self._detail = now
-            self.query_one("#detail", Static).update(Content(now))
+        elif self.is_mounted:
+            self._show_whether_detachable()
+            if (now := self._consequence()) != self._detail:
+                self._detail = now
+                self.query_one("#detail", Static).update(Content(now))
+
+    def _show_whether_detachable(self) -> None:
+        # A run may begin while the question stands.
+        self.query_one("#detach").display = self._detachable()
 
 
 def _cancelled(running: int) -> str:

@@ -1,4 +1,4 @@
-"""What a run has come to, shown when it ends, and what can be done with it next."""
+"""The summary of a finished run, and what can be done with it next."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HEADS = {
 
 @dataclass(frozen=True, slots=True)
 class Finale:
-    """What is said of a run that has finished."""
+    """The summary of a finished run."""
 
     title: str
     lines: Sequence[Line]
@@ -41,7 +41,7 @@ class Finale:
 
 
 def finale(ending: Ending, outlook: Outlook) -> Finale | None:
-    """What to say of a finished run; None: it has taken no steps."""
+    """The summary of a finished run; None: it has taken no steps."""
     state = outlook.state
     if not ending.trains:
         return None
@@ -63,7 +63,7 @@ def _consumed(totals: dict[str, float]) -> str:
 
 
 class FinaleDialog(Dialog[Next | None]):
-    """Shows it; None: the person looks around in the run."""
+    """Shows the summary; None: the person goes on looking at the run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter", "dismiss(None)", "look around"),

@@ -75,7 +75,7 @@ class GroupHead(Line):
         if share is not None:
             step = state.step_view(one.step)
             so_far = " so far" if step is not None and step.finished_at is None else ""
-            words = f" of the step's gradient{so_far} " if width >= 110 else " of step "
+            words = f" of the step's gradient{so_far} " if width >= 110 else " of gradient "
             right += [(f"{share:.0%}", palette.strong), (words, palette.muted)]
         return [split_row(width, left, right, palette.on_surface)]
 
@@ -202,14 +202,14 @@ class SiblingFoot(_Columns):
         step = state.step_view(trial.step)
         so_far = step is not None and step.finished_at is None
         largest = max((gradient_share(t, state) or 0.0 for t in siblings(trial, state)), default=0)
-        room = max(1, width - (18 if so_far else 16))
+        room = max(1, width - (18 if so_far else 20))
         style = palette.good if trial.advantage > 0 else palette.bad
         pulls = split_row(
             width,
             [(" ", None), (bar(share / largest if largest else 0.0, room), style)],
             [
                 (f"{share:.1%}", palette.strong),
-                (" so far" if so_far else " of step", palette.muted),
+                (" so far" if so_far else " of gradient", palette.muted),
             ],
         )
         if trial.advantage == 0:

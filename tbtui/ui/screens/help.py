@@ -20,7 +20,7 @@ from tbtui.ui.drawing.text import wrap
 from tbtui.ui.input.keys import SCOPE_TITLES, Key, Scope
 from tbtui.ui.screens.dialogs import Dialog
 from tbtui.ui.textual_seam import Ground, Painted
-from tbtui.ui.theme.glyphs import LEGEND
+from tbtui.ui.theme.glyphs import CLOCK_LEGEND, LEGEND
 
 _HELP_WIDTH = 54
 """Cells of an explanation: what a dialog has in 80 columns."""
@@ -39,7 +39,7 @@ _MOUSE = (
     (
         "keys",
         "Those in the last row can be clicked, and those at the foot of a dialog; a click"
-        " beside a dialog leaves it",
+        " outside a dialog closes it",
     ),
     ("wheel", "Scrolls what is under the pointer; over a trial's terminal it goes back in time"),
     ("drag", "Drag along the clock of a replayed run to any moment of it"),
@@ -186,6 +186,8 @@ def help_sections(
         for scope in dict.fromkeys((*here, *SCOPE_TITLES))
     ]
     sections += [("the mouse", _MOUSE), ("what the glyphs mean", LEGEND)]
+    if any(key.scope == "replay" for key in keys):
+        sections.append(("on the clock", CLOCK_LEGEND))
     found = False
     for heading, entries in sections:
         wanted = [each for each in entries if _has(f"{heading} {' '.join(each)}", words)]

@@ -1,4 +1,4 @@
-"""One box that finds everything by name, and goes there."""
+"""A box that finds everything by its name, and opens it."""
 
 from __future__ import annotations
 

@@ -178,12 +178,12 @@ def _instruction(part: PromptPart) -> range:
 
 
 def _heading(part: PromptPart, palette: Palette, width: int) -> Strip:
-    whose = "the policy" if part.origin == "sampled" else "given"
+    whose = "completion" if part.origin == "sampled" else "input"
     style = palette.accent if part.origin == "sampled" else palette.strong
     count = len(part.ids)
     right: list[Span] = [(f"{count:,} token{'s' * (count != 1)} ", palette.muted)]
     if part.pieces is None:
-        right.insert(0, ("its text as the agent wrote it · ", palette.attention))
+        right.insert(0, ("text as sent, tokens unknown · ", palette.attention))
     return split_row(width, [(f" turn {part.turn} · {whose}", style)], right, palette.on_raised)
 
 
@@ -262,7 +262,7 @@ class PromptScreen(LiveScreen):
             whole = await asyncio.to_thread(tools.prompt, frame.run.directory, parts)
         except UserError as error:
             self.notify(
-                f"{error}. Each turn's new text is shown as the agent wrote it.",
+                f"{error}. Each turn's new input is shown as the text that the agent sent.",
                 title="Not token by token",
                 severity="warning",
                 markup=False,

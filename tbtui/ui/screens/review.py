@@ -60,9 +60,7 @@ class ReviewScreen(LiveScreen):
         yield ReviewedTrials("review-trials", self._cursor)
         yield TrialLines("lines")
         with Columns(id="preview"):
-            terminal = TerminalPane("terminal")
-            terminal.names_trial = False
-            yield terminal
+            yield TerminalPane("terminal", names_trial=False)
             yield VerdictPane("verdict")
             yield InstructionPane("task")
         yield KeyBar("keys", *self.SCOPES)
@@ -314,7 +312,7 @@ class RuleDialog(Dialog[Rule | None]):
         )
 
     def action_task(self) -> None:
-        """Toggle the rule between this task alone and every task."""
+        """Make the rule match this task alone, or every task."""
         when = self._rule.when
         self._use(replace(when, task=() if when.task else self._narrow.when.task))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -18,13 +19,14 @@ from textual.widgets import Input
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.search import MOST, Hit, search
-from tbtui.ui.drawing.rows import Span, row
-from tbtui.ui.drawing.text import clip_name, visible
+from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.text import clip, clip_name, visible
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import StatusLine
 from tbtui.ui.panes.key_bar import KeyBar, WayBack, WordsLine
 from tbtui.ui.panes.pane import Frame, Pane, Redraw
 from tbtui.ui.screens.base import LiveScreen
+from tbtui.ui.stories import story_lines
 from tbtui.ui.textual_seam import Rows
 from tbtui.ui.theme.palette import Palette
 
@@ -49,8 +51,12 @@ class HitsPane(Pane):
         """The share of the runs that has been searched."""
         self.troubles: list[str] = []
         """Why runs can't be looked through."""
+        self.stories: dict[tuple[RunDirectory, str], str] = {}
+        """Run and trial -> the trial's story, once it has been read."""
         self._by_run: Counter[RunDirectory] = Counter()
         self._chosen = 0
+        self._story_below = False
+        """The chosen hit's story is in a row of its own."""
 
     def begin(self, text: str) -> None:
         """Begin a new search."""
@@ -77,7 +83,8 @@ class HitsPane(Pane):
         return f"found {count}{looking}"
 
     def key(self, frame: Frame) -> Hashable:
-        return self.text_sought, len(self.hits), self.share, self._chosen, len(self.troubles)
+        found = len(self.hits), len(self.stories), len(self.troubles)
+        return self.text_sought, self.share, self._chosen, found
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
@@ -98,10 +105,27 @@ class HitsPane(Pane):
             return [row(width, (text, palette.faint)), *troubles]
         run_width = 0 if self._one_run else min(20, max(len(h.run.name) for h in self.hits) + 1)
         label_width = min(24, max(len(hit.label) for hit in self.hits) + 1)
-        return [
-            _row(hit, palette, width, run_width, label_width, chosen=index == self._chosen)
-            for index, hit in enumerate(self.hits)
-        ] + troubles
+        beside = width >= _STORY_BESIDE
+        rows: list[Strip] = []
+        for index, hit in enumerate(self.hits):
+            story = self.stories.get((hit.run, hit.trial), "")
+            rows.append(
+                _row(
+                    hit,
+                    palette,
+                    width,
+                    run_width,
+                    label_width,
+                    story if beside else "",
+                    chosen=index == self._chosen,
+                )
+            )
+            if index == self._chosen:
+                self._story_below = bool(story) and not beside
+                if self._story_below:
+                    line = clip(story, width - _INDENT - 1)
+                    rows.append(row(width, (" " * _INDENT + line, palette.muted)))
+        return rows + troubles
 
     def action_move(self, rows: int) -> None:
         if self.hits:
@@ -121,16 +145,32 @@ class HitsPane(Pane):
 
     def on_click(self, event: events.Click) -> None:
         at = self.place_of(event)
-        if at is not None and at.y < len(self.hits):
-            again = at.y == self._chosen
-            self._chosen = at.y
+        if at is None:
+            return
+        below = self._story_below and at.y > self._chosen
+        if (place := at.y - below) < len(self.hits):
+            again = place == self._chosen
+            self._chosen = place
             if again:
                 self.action_open()
             self.redraw()
 
 
+_STORY_BESIDE = 105
+"""Columns from which on each hit has its trial's story beside it; in fewer the chosen one has it
+below."""
+_INDENT = 4
+
+
 def _row(
-    hit: Hit, palette: Palette, width: int, run_width: int, label_width: int, *, chosen: bool
+    hit: Hit,
+    palette: Palette,
+    width: int,
+    run_width: int,
+    label_width: int,
+    story: str,
+    *,
+    chosen: bool,
 ) -> Strip:
     turn = "verdict" if hit.turn is None else f"t{hit.turn} {hit.where}"
     spans: list[Span] = [(" ", None)]
@@ -142,6 +182,13 @@ def _row(
         (f"{turn:<12}", palette.muted),
     ]
     room = width - sum(len(text) for text, _ in spans)
+    right: list[Span] = []
+    if story:
+        cells = room * 2 // 5
+        # Each begins in one column.
+        line = clip(story, cells - 3)
+        right = [(f"  {line}{' ' * (cells - 2 - cell_len(line))}", palette.muted)]
+        room -= cells
     before, found, after = (
         visible(part.replace("\n", " ").replace("\r", ""))
         for part in (hit.before, hit.found, hit.after)
@@ -153,7 +200,7 @@ def _row(
         (found, palette.attention),
         (after, palette.muted),
     ]
-    return row(width, *spans, base=palette.on_raised if chosen else None)
+    return split_row(width, spans, right, palette.on_raised if chosen else None)
 
 
 _PAUSE_SEC = 0.25
@@ -221,6 +268,16 @@ class SearchScreen(LiveScreen):
         await asyncio.to_thread(_search_all, self._runs, text, tell, stop)
         self.post_message(Redraw())
 
+        def told(run: RunDirectory, trial: str, story: str) -> None:
+            loop.call_soon_threadsafe(pane.stories.__setitem__, (run, trial), story)
+
+        trials: dict[RunDirectory, list[str]] = {}
+        for run, trial in dict.fromkeys((hit.run, hit.trial) for hit in pane.hits):
+            if (run, trial) not in pane.stories:
+                trials.setdefault(run, []).append(trial)
+        await asyncio.to_thread(_read_stories, trials, told, stop)
+        self.post_message(Redraw())
+
     def on_hits_pane_opened(self, event: HitsPane.Opened) -> None:
         self.post_message(self.Wanted(event.hit))
 
@@ -229,6 +286,21 @@ class SearchScreen(LiveScreen):
 
     def action_edit(self) -> None:
         self.query_one("#filter").focus()
+
+
+def _read_stories(
+    trials: Mapping[RunDirectory, Sequence[str]],
+    show_story: Callable[[RunDirectory, str, str], None],
+    stop: threading.Event,
+) -> None:
+    """Call `show_story` with each trial's run, id and story until all are read or `stop` is set."""
+    for run, names in trials.items():
+        # The search has said already what can't be read.
+        with contextlib.suppress(JournalError):
+            for trial, story in story_lines(run, names):
+                if stop.is_set():
+                    return
+                show_story(run, trial, story)
 
 
 def _search_all(

@@ -128,11 +128,11 @@ class SetBrowser(Protocol):
         ...
 
     def say(self) -> None:
-        """Show what is selected."""
+        """Show the selection."""
         ...
 
     def selection_changed(self, name: str = "") -> None:
-        """What is selected has changed, to the set `name` if it has one."""
+        """Handle a change of the selection, to the set `name` if it is one."""
         ...
 
     def notify(

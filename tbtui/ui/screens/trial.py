@@ -83,14 +83,10 @@ class TrialScreen(LiveScreen):
         yield TrialHead("head")
         yield TrialLines("lines")
         with Columns(id="upper"):
-            terminal = TerminalPane("terminal")
-            terminal.names_trial = False
-            yield terminal
+            yield TerminalPane("terminal", names_trial=False)
             yield TurnPane("turns")
         with Columns(id="lower"):
-            tokens = TokenPane("tokens")
-            tokens.follows_selection = False
-            yield tokens
+            yield TokenPane("tokens", follows_selection=False)
             yield TrialFactsPane("facts")
             yield VerdictPane("verdict")
             yield InstructionPane("task")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 
@@ -10,6 +11,9 @@ from tbtui.journal.vocabulary import TrialPhase
 from tbtui.server_status import ServerStatus
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.state import Spending, TrialView
+
+if TYPE_CHECKING:
+    from tbtui.journal.marks import MarkKind
 
 HELD_OUT_MARK = "◇"
 UNFIT_MARK = "∅"
@@ -38,7 +42,7 @@ LEGEND: tuple[tuple[str, str], ...] = (
     (SETUP_MARK, "setting up"),
     ("…", "waiting for the model"),
     ("▶", "acting"),
-    ("‖", "paused at the end of a turn"),
+    ("‖", "paused at the end of a turn; faint: queued, and pauses at its first turn"),
     (TYPIST_MARK, "a person types, or has typed, in its terminal"),
     ("❄", "frozen within a turn, its processes stopped"),
     (VERIFYING_MARK, "being verified"),
@@ -53,6 +57,23 @@ LEGEND: tuple[tuple[str, str], ...] = (
     (HELD_OUT_MARK, "held out: never trained on"),
     (UNFIT_MARK, "can't be used in this environment"),
     (ALARM_MARK, "an alarm: training looks wrong; the notes say why"),
+)
+
+CLOCK_MARKS: dict[MarkKind, str] = {
+    "step": "┼",
+    "evaluation": HELD_OUT_MARK,
+    "failure": "✗",
+    "broken": "!",
+    "command": "▲",
+}
+"""On the clock of a replayed run; distinct without colour too."""
+
+CLOCK_LEGEND: tuple[tuple[str, str], ...] = (
+    (CLOCK_MARKS["step"], "the end of a step; of many steps every second, fifth, tenth, ..."),
+    (CLOCK_MARKS["evaluation"], "the end of an evaluation"),
+    (CLOCK_MARKS["failure"], "a failed trial, where they are few"),
+    (CLOCK_MARKS["broken"], "a trial that infrastructure broke"),
+    (CLOCK_MARKS["command"], "a command that a person or a script gave"),
 )
 
 _PHASE_GLYPHS = {
@@ -92,6 +113,8 @@ def trial_glyph(trial: TrialView, palette: Palette) -> Glyph:
         return Glyph("❄", palette.frozen)
     if trial.paused:
         return Glyph("‖", palette.attention)
+    if trial.armed:
+        return Glyph("‖", palette.faint)
     char = _PHASE_GLYPHS[trial.phase]
     match trial.phase:
         case TrialPhase.QUEUED:

@@ -142,7 +142,7 @@ class Palette:
 
     @cached_property
     def ground(self) -> Style:
-        """What lies under everything."""
+        """The background below everything."""
         return _style(self.file.colors.foreground, on=self.file.colors.background)
 
     @cached_property
@@ -191,7 +191,7 @@ class Palette:
 
     @cached_property
     def spending(self) -> dict[Spending, Style]:
-        """What a trial's time goes to."""
+        """The colours of what a trial's time goes to."""
         colours = zip(SPENDINGS, self.file.colors.spending, strict=True)
         return {name: _style(colour) for name, colour in colours}
 
@@ -209,7 +209,7 @@ class Palette:
 
     @cached_property
     def badge(self) -> Style:
-        """Important, but nothing has to be done about it."""
+        """The style of what is important, but needs no action."""
         colors = self.file.colors
         return _style(colors.background, on=colors.attention)
 

@@ -1,4 +1,4 @@
-"""What a rule of the diagnosis returns."""
+"""A finding of the diagnosis, and its remedy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Finding:
     """One thing that is wrong with a run."""
 
     name: str
-    """Of the rule, for scripts: `context_overflow`."""
+    """The rule's name, for scripts: `context_overflow`."""
     severity: Severity
     share: float
     """Part of the trials, groups or time that it concerns, from 0 to 1; 1: the whole run."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean, median
 
 from tbtui.journal.vocabulary import AlarmName
-from tbtui.limits import MISMATCH_KL, MISMATCH_KL_STALE, NO_SURPRISE
+from tbtui.outcomes import ADVICE, Outcome
 from tbtui.view.diagnosis.finding import Finding, Remedy, share_of
 from tbtui.view.diagnosis.snapshot import Snapshot
+from tbtui.vocabulary import COLLAPSED_NEGATIVE_LOGPROB, MISMATCH_KL, MISMATCH_KL_STALE
 
 _WINDOW = 5
 """Steps over which groups are counted: one step has few."""
@@ -17,6 +19,9 @@ _EQUAL = 0.5
 _FAR = 0.5
 """Nats per token from the starting policy: some steps of PPO's usual .01 to .05 each make it.
 Chosen, not measured."""
+_CLIPPING = ("ppo", "cispo", "gspo")
+_CLIP_HIGH = 0.28
+"""DAPO's."""
 _GROUPS = "env/all/by_group/frac_"
 
 
@@ -31,19 +36,33 @@ def no_signal_groups(run: Snapshot) -> Iterator[Finding]:
         return
     bad = fmean(run.trend(f"{_GROUPS}all_bad")[-_WINDOW:])
     all_failing = bad >= share / 2
+    cause = _common_cause(run) if all_failing else None
     which = "mostly all failing: easier tasks" if all_failing else "mostly all solved: harder tasks"
+    advice = f"{which}, or larger groups"
+    if cause is not None:
+        advice = f"mostly all ending by {cause.replace('_', ' ')}: {ADVICE[cause]}"
     yield Finding(
         "no_signal_groups",
         "costs" if share < 1 else "blocks",
         share,
-        f"{share:.0%} of the groups of {len(recent)} steps",
+        f"{share:.0%} of the groups of {len(recent)} step{'s' * (len(recent) != 1)}",
         f"{_EQUAL:.0%} of the groups",
         "equal rewards have no advantage: what was sampled for them trains nothing",
-        f"{which}, or larger groups",
+        advice,
         tuple(share_of(each, 1) for each in trend),
         tuple(each.trial for each in run.members if each.constant),
-        _larger_groups(run),
+        None if cause is not None else _larger_groups(run),
     )
+
+
+def _common_cause(run: Snapshot) -> Outcome | None:
+    """How at least half of the trials without signal end, if there is something to do about it:
+    easier tasks or larger groups would end in the same way."""
+    outcomes = Counter(trial.outcome for trial in run.members if trial.constant)
+    for outcome, count in outcomes.most_common(1):
+        if outcome in ADVICE and 2 * count >= outcomes.total():
+            return outcome
+    return None
 
 
 def _larger_groups(run: Snapshot) -> Remedy | None:
@@ -123,18 +142,32 @@ def entropy_collapse(run: Snapshot) -> Iterator[Finding]:
     if len(trend) < 3:
         return
     now = median(trend[-3:])
-    if now >= NO_SURPRISE:
+    if now >= COLLAPSED_NEGATIVE_LOGPROB:
         return
     yield Finding(
         "entropy_collapse",
         "costs",
-        share_of(NO_SURPRISE - now, NO_SURPRISE),
+        share_of(COLLAPSED_NEGATIVE_LOGPROB - now, COLLAPSED_NEGATIVE_LOGPROB),
         f"-log p {now:.4f} nats a token",
-        f"{NO_SURPRISE:g} nats a token",
+        f"{COLLAPSED_NEGATIVE_LOGPROB:g} nats a token",
         "where every token is certain all trials of a group are the same",
         "end the run, or lower the learning rate from an earlier checkpoint",
         trend,
-        remedy=_slower(run),
+        remedy=_clip_higher(run) or _slower(run),
+    )
+
+
+def _clip_higher(run: Snapshot) -> Remedy | None:
+    """A higher upper clip bound, where tokens are clipped by a lower one: DAPO's "Clip-Higher"
+    (Yu et al. 2025, section 3.1)."""
+    clipped = run.steps[-1].metric("optim/clip_fraction") if run.steps else 0.0
+    bound = run.number("clip_high", _CLIP_HIGH)
+    if run.settings.get("loss_fn") not in _CLIPPING or not clipped > 0 or bound >= _CLIP_HIGH:
+        return None
+    return Remedy(
+        "clip_high",
+        _CLIP_HIGH,
+        f"unlikely tokens may become likelier by a ratio of {1 + _CLIP_HIGH:g}, not {1 + bound:g}",
     )
 
 

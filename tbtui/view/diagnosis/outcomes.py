@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tbtui.outcomes import Outcome
-from tbtui.view.diagnosis.advice import ADVICE
+from tbtui.outcomes import ADVICE, Outcome
 from tbtui.view.diagnosis.finding import Finding, Remedy, Severity, part_of, share_of
 from tbtui.view.diagnosis.snapshot import Snapshot, TrialFacts
 
@@ -89,7 +88,8 @@ def rare_outcomes(run: Snapshot) -> Iterator[Finding]:
 
 
 def _trend(run: Snapshot, outcome: Outcome) -> tuple[float, ...]:
-    """Of what infrastructure breaks, all lost attempts: a retried one is in no step's metrics."""
+    """The outcome's share of each step's trials; for an infrastructure failure the share of lost
+    attempts, because a retried attempt is in no step's metrics."""
     if outcome.infrastructure:
         return tuple(share_of(step.lost, step.ended) for step in run.steps if step.ended)
     return run.trend(f"env/all/outcome/{outcome}", of=_EPISODES)
@@ -170,7 +170,7 @@ def parse_errors(run: Snapshot) -> Iterator[Finding]:
 
 
 def _unreadable_trend(run: Snapshot) -> tuple[float, ...]:
-    """Of the steps whose trials are in memory."""
+    """Unreadable answers per trial, for each step whose trials are in memory."""
     trials: Counter[int] = Counter()
     errors: Counter[int] = Counter()
     for trial in run.members:

@@ -123,7 +123,7 @@ class Snapshot:
 
 
 def take(outlook: Outlook) -> Snapshot:
-    """The run of an outlook, frozen."""
+    """A frozen snapshot of an outlook's run."""
     state, now = outlook.state, outlook.now
     times = {each.step: each.seconds for each in step_times(state.timeline, now, MOST_TREND + 2)}
     finished = [step for step in islice(reversed(state.steps), MOST_TREND + 8) if step.metrics]

@@ -49,7 +49,7 @@ def checkpoint(model: Any, config: Any, step: int) -> None:
 
 
 def log_probabilities(model: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each token under the model, and the entropy where it was drawn."""
+    """Each token's log-probability under the model, and the entropy where it was drawn."""
     pieces, entropies, at = [], [], 0
     for length in batch["sequence_lengths"]:
         ids = batch["input_ids"][:, at : at + length]

@@ -58,7 +58,7 @@ PLANS = {
     "nested": "I will make the directory and the file.",
 }
 HABIT_SHARE = 0.75
-"""Of the flawed demonstrations' mistakes, how many are the kind's bad habit."""
+"""Share of the flawed demonstrations' mistakes that are the kind's bad habit."""
 _UNREADABLE_FEEDBACK = "No valid JSON found in response\nWARNINGS: - No valid JSON object found"
 _COMMANDS = ("echo", "mkdir", "cp", "mv", "rm", "touch", "cat", "ls")
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -106,9 +107,9 @@ async def heard(server: EnvironmentServer, command: Command) -> None:
         await asyncio.sleep(0.02)  # a file announces nothing
 
 
-def arrived(steered: Steered, episode: object, step: int) -> None:
+def arrived(steered: Steered, episode: Any, step: int) -> None:
     """Written as Prime-RL's orchestrator does, once it has said whose it is."""
-    record = json.loads(episode.model_dump_json(exclude_none=True))  # type: ignore[attr-defined]
+    record = json.loads(episode.model_dump_json(exclude_none=True))
     record["group"] = {"id": f"group-{step}"}
     record["run"] = {"type": "train", "id": "r", "work": {"type": "train", "step": step}}
     append(steered.run.path / "rollouts" / f"step_{step}" / "train/all/traces.jsonl", record)
@@ -215,7 +216,7 @@ async def test_what_is_trained_on_is_prime_rls_to_say(
     await asking.wait()
     exclude = await steered.ask("exclude", await queued(steered, "held"))
     ok, said = await steered.answer(exclude)
-    assert (ok, said) == (False, "what is trained on is Prime-RL's to say: cancel it instead")
+    assert (ok, said) == (False, "Prime-RL decides what is trained on: cancel it instead")
     model.gate.set()
     await rollout
 

@@ -318,7 +318,7 @@ def test_trials_that_are_all_paused_say_so(watching: Watching, tmp_path: Path) -
     watching.read()
     watching.now += 200
     watching.read()
-    assert "because somebody holds all trials that have begun: 1 paused" in stalls(watching)[0]
+    assert "because all trials that have begun are held: 1 paused" in stalls(watching)[0]
 
 
 def test_a_paused_run_says_who_paused_it(watching: Watching, tmp_path: Path) -> None:

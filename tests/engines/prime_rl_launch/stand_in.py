@@ -113,7 +113,7 @@ def write_file(path: Path, toml: dict[str, Any]) -> Path:
 
 
 def living(pids: Path) -> list[int]:
-    """Of those that the stand-in wrote down."""
+    """The processes that still run, among those that the stand-in wrote down."""
     if not pids.exists():
         return []
     found = []

@@ -27,7 +27,7 @@ from .stand_in import a_file, git, make_checkout, program, write_file
 
 
 def refusal(place: Place, *settings: str) -> str:
-    """Of a run that leaves no directory."""
+    """The refusal of a launch, which leaves no run directory behind."""
     with pytest.raises(UserError) as caught:
         prepare(request_run(place.config(*settings)))
     assert not place.run.exists()

@@ -128,7 +128,7 @@ def test_what_was_trained_on_is_scored_as_prime_rl_did(recorded: Recorded) -> No
 
 
 def advantage_of(trace: dict[str, Any]) -> float:
-    """Of all its tokens: Prime-RL gives each that was drawn the same."""
+    """The advantage of all its tokens: Prime-RL gives each sampled token the same."""
     (advantage,) = {each for node in trace["nodes"] for each in node.get("advantages") or ()}
     return float(advantage)
 

@@ -183,7 +183,7 @@ def test_the_end_of_a_turn_is_put_in_once(make: Make, name: str) -> None:
 @pytest.mark.parametrize("thinking", ["keep", "strip"])
 @pytest.mark.parametrize("name", ["hybrid", "headers", "opened", "spelt"])
 def test_a_long_conversation_keeps_every_token(make: Make, name: str, thinking: str) -> None:
-    """Of answers spelt letter by letter, which no re-encoding would give back."""
+    """Its answers are spelt letter by letter, which no re-encoding would give back."""
     renderer = make(name, thinking)
     spelt = [id for letter in "terminal" for id in renderer._vocabulary.encode(letter)]
     history: tuple[int, ...] = ()

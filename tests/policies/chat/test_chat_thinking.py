@@ -1,4 +1,4 @@
-"""Thinking kept, left out, switched off and told apart from the answer; and a trial's calls with
+"""Thinking kept, left out, switched off and split from the answer; and a trial's calls with
 it. The models are imitations: `chat_models.py`."""
 
 from __future__ import annotations

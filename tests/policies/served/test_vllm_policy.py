@@ -22,7 +22,7 @@ from tbtui.policies.base import (
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
 from tbtui.policies.local.tokenizer import SHIPPED
-from tbtui.policies.vllm import policy as policy_module
+from tbtui.policies.vllm import watch as watch_module
 from tbtui.policies.vllm.metrics import read_metrics
 from tbtui.policies.vllm.policy import VllmPolicy
 from tbtui.server_status import ServerStatus
@@ -189,7 +189,7 @@ async def test_the_servers_own_count_says_how_many_are_computed(
 async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
     make_policy: MakePolicy, vllm_server: VllmServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_module, "_BETWEEN_LOOKS_SEC", 0.01)
+    monkeypatch.setattr(watch_module, "_BETWEEN_LOOKS_SEC", 0.01)
     policy = await make_policy()
     assert of_inference(policy) is None
     vllm_server.hold()
@@ -207,7 +207,7 @@ async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
     vllm_server.release()
     await asked
     assert of_inference(policy) is not None
-    monkeypatch.setattr(policy_module, "_LATELY_SEC", 0.0)
+    monkeypatch.setattr(watch_module, "_LATELY_SEC", 0.0)
     assert of_inference(policy) is None
 
 

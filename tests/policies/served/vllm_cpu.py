@@ -37,7 +37,7 @@ OVERRIDES = ("torch==2.13.0",)
 """It asks for a build of PyTorch that PyPI doesn't have; PyPI's own runs without a GPU, too."""
 MODEL = "starter"
 LARGEST_DIFFERENCE = 1e-3
-"""Of a log-probability at the server and here; both compute in 32 bits."""
+"""Between a log-probability at the server and here; both compute in 32 bits."""
 _READY_SEC = 600.0
 _STOP_SEC = 15.0
 

@@ -26,7 +26,7 @@ from tests.tinker_server.server import TinkerServer, serving
 
 
 class TellingMeter(RequestMeter):
-    """Sets an event whenever it is told something."""
+    """Sets an event at each report."""
 
     def __init__(self) -> None:
         super().__init__()

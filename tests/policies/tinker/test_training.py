@@ -383,7 +383,7 @@ def test_data_on_the_wire() -> None:
 
 
 async def sampled_data(local: LocalPolicy) -> list[Datum]:
-    """Of the embedded policy, compared with weights that are not quite its own."""
+    """Data sampled by the embedded policy, with log-probabilities of slightly other weights."""
     random = np.random.default_rng(5)
     prompts = [local.renderer.render([Message("user", f"Say {i}")]) for i in range(4)]
     samples = await asyncio.gather(

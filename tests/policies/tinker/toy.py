@@ -3,7 +3,7 @@
 It has what `Training` asks of a `tinker.TrainingClient`. `sums` reduces a loss as Tinker's hosted
 service does. `averages` is SkyRL's JAX engine (0.4.0): each sequence's loss is divided by its
 positions (for cross-entropy: by the sum of its weights, no less than 1e-9), a gradient by the
-number of sequences in it, and only the losses of tokens are told.
+number of sequences in it, and only the losses of tokens are reported.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def log_softmax(logits: Array) -> Array:
 def token_losses(
     loss_fn: str, new: Array, inputs: Mapping[str, Array], config: Mapping[str, float]
 ) -> tuple[Array, Array]:
-    """Of each token, and its derivative: as Tinker's documentation defines them."""
+    """Each token's loss, and its derivative: as Tinker's documentation defines them."""
     if loss_fn == "cross_entropy":
         return -inputs["weights"] * new, -inputs["weights"]
     advantages = inputs["advantages"]

@@ -76,7 +76,7 @@ def processes_of(box: Box) -> list[int]:
 
 
 def family(init_pid: int) -> list[psutil.Process]:
-    """A box's first process and all that descend from it: whoever loses its parent becomes the
-    first one's child. (An ordinary user may not ask for another's pid namespace.)"""
+    """A box's first process and all that descend from it: an orphan becomes the first one's
+    child. (An ordinary user may not ask for another's pid namespace.)"""
     init = psutil.Process(init_pid)
     return [init, *init.children(recursive=True)]

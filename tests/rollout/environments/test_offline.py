@@ -100,7 +100,7 @@ def _task(directory: Path, image: str = "ubuntu:24.04", more: str = "") -> Path:
 
 
 async def _rewards(directory: Path, **kwargs: Any) -> list[float | None]:
-    """Of the solution, and of an agent that does nothing."""
+    """Rewards of the solution and of an agent that does nothing."""
     task, rewards = _task(directory), []
     for agent in ("oracle", "nop"):
         result = await run_trial(task, agent, directory / "trials", **kwargs)

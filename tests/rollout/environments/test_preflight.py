@@ -173,7 +173,7 @@ def test_engines_that_harbor_does_not_check(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("kind", harbor_kinds())
 def test_every_kind_of_harbors_is_known(kind: str) -> None:
-    """Each has a class or a line, its extra exists, and what its class takes can be told."""
+    """Each has a class or a line, its extra exists, and its class's arguments are known."""
     extra = extra_of(kind)
     assert extra is None or extra in (
         importlib.metadata.metadata("harbor").get_all("Provides-Extra") or []

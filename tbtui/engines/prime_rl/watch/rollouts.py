@@ -76,7 +76,7 @@ class RolloutReader:
             if effective and (file.kind == "eval" or self._steps.is_finished(file.step)):
                 # Nothing that is not journalled already.
                 continue
-            # Of a step that isn't over, a watcher that starts again needs the whole batch.
+            # A watcher that starts again needs the whole batch of a step that isn't over.
             lines, behind = self._tails.read(file.path, remember=not effective)
             read += sum(map(len, lines))
             for episode in self._records(Episode, lines):

@@ -31,7 +31,7 @@ SAVEPOINT = "watch.json"
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
     once: bool = False
-    """Read what is there and leave."""
+    """Read what is there and exit."""
     stall_sec: float = 120.0
     """Warn, and say why, when there has been no progress for so long."""
     server_urls: tuple[str, ...] = ()

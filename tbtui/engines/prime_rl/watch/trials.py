@@ -63,7 +63,7 @@ class _Trial:
 
 
 class Trials:
-    """Journals every rollout once, however often and wherever its record is met."""
+    """Journals every rollout once, however often its record is read, and from which file."""
 
     def __init__(self, recorder: Recorder, plugin_trials: PluginTrials) -> None:
         """`plugin_trials`: those that tbtui's plugin logs live."""

@@ -215,7 +215,7 @@ class Watcher:
         # So are these markers.
         self._broadcasts = self._source.broadcasts()
         horizon = self._rollouts.read(now)
-        # Of a rollout that begins, Prime-RL says first where it belongs.
+        # Prime-RL says where a new rollout belongs before the plugin logs it.
         self._plugin_trials.read(now)
         if self._tokens is not None and (problem := self._tokens.problem()):
             self._recorder.record(Noted(level="info", text=f"tokens stay ids: {problem}"))
@@ -364,7 +364,7 @@ class Watcher:
             return f"the run is paused by {who}: resume it"
         trials = self._plugin_trials.waiting(now)
         if self._plugin_trials.all_held:
-            return f"somebody holds all trials that have begun: {trials}"
+            return f"all trials that have begun are held: {trials}"
         of_trials = f"; live trials: {trials}" if trials else ""
         return f"{self._pipeline.waiting_for(self._files())}{of_trials}{server_words(self._server)}"
 

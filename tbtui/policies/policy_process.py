@@ -1,0 +1,193 @@
+"""A process that computes for a policy: calls to it, and how it serves them.
+
+Both policies that compute on this machine have one (`local`, `torch`). Each has its own orders and
+results; here is what carries them. Messages are pickled: both ends are this program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import IO
+
+from tbtui.ipc import Channel, ChannelClosedError, exit_words, spawn, wait_for_exit
+from tbtui.policies.base import PolicyError, PolicyLostError, PolicyRefusedError
+
+_EXIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call[Order]:
+    """Client to process: do `order`, and answer under this number."""
+
+    number: int
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Ready[Loaded]:
+    """Process to client, once: the model is loaded, and what is known of it."""
+
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Done[Result]:
+    """Process to client: call `number` is done."""
+
+    number: int
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Process to client: call `number` failed (None: the process could not start)."""
+
+    number: int | None
+    reason: str
+    refused: bool = False
+    """What the settings ask for can't be had."""
+
+    def error(self) -> PolicyError:
+        return PolicyRefusedError(self.reason) if self.refused else PolicyError(self.reason)
+
+
+type FromProcess[Loaded, Result] = Ready[Loaded] | Done[Result] | Failed
+
+
+class PolicyProcess[Order, Result, Loaded]:
+    """A running policy process. Once it has failed, every call fails with the same reason."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        channel: Channel[Call[Order], FromProcess[Loaded, Result]],
+    ) -> None:
+        self._process = process
+        self._channel = channel
+        self._calls: dict[int, asyncio.Future[Result]] = {}
+        self._number = 0
+        self._failure: PolicyError | None = None
+        self._ready: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
+        self._receiver = asyncio.create_task(self._receive())
+
+    @classmethod
+    async def start(
+        cls, module: str, arguments: Sequence[str], log: IO[bytes] | None
+    ) -> tuple[PolicyProcess[Order, Result, Loaded], Loaded]:
+        """Raises `PolicyError` when the process can't start or refuses what it is to load."""
+        try:
+            process, sock = spawn(module, arguments, log=log)
+        except OSError as error:
+            raise PolicyError(f"can't start the policy's process: {error.strerror}") from error
+        running = cls(process, await Channel.over(sock))
+        try:
+            return running, await running._ready
+        except BaseException:
+            await running.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def call(self, order: Order) -> Result:
+        """Have `order` done. Raises `PolicyError` when it fails or the process is gone."""
+        if self._failure is not None:
+            raise self._failure
+        self._number += 1
+        number = self._number
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._calls[number] = future
+        try:
+            await self._channel.send(Call(number, order))
+            return await future
+        except ChannelClosedError as error:
+            raise self._failure or PolicyLostError("the policy's process is gone") from error
+        finally:
+            self._calls.pop(number, None)
+
+    async def close(self) -> None:
+        """End the process; calls in flight fail."""
+        self._fail(PolicyError("the policy has been closed"))
+        self._receiver.cancel()
+        await asyncio.gather(self._receiver, return_exceptions=True)
+        await self._channel.close()
+        if await wait_for_exit(self._process, _EXIT_SECONDS) is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+
+    async def _receive(self) -> None:
+        async for message in self._channel:
+            match message:
+                case Ready(loaded):
+                    self._ready.set_result(loaded)
+                case Failed(None):
+                    self._ready.set_exception(message.error())
+                case Done(number, result):
+                    if number in self._calls and not self._calls[number].done():
+                        self._calls[number].set_result(result)
+                case Failed(int() as number):
+                    if number in self._calls and not self._calls[number].done():
+                        self._calls[number].set_exception(message.error())
+        reason = _ending(await wait_for_exit(self._process, _EXIT_SECONDS))
+        # One that has never been ready would fail again.
+        self._fail(PolicyLostError(reason) if self._ready.done() else PolicyError(reason))
+
+    def _fail(self, failure: PolicyError) -> None:
+        self._failure = self._failure or failure
+        if not self._ready.done():
+            self._ready.set_exception(failure)
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(failure)
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "the policy's process closed its channel and hangs"
+    if status < 0:
+        hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+        return f"the policy's process was {exit_words(status)}{hint}"
+    return f"the policy's process {exit_words(status)}; see the run's log"
+
+
+async def serve_calls[Order, Result, Loaded](
+    channel: Channel[FromProcess[Loaded, Result], Call[Order]],
+    perform: Callable[[Order], Result],
+    executor_of: Callable[[Order], Executor],
+) -> None:
+    """In the process: do what is asked for until the client leaves, each order in its executor."""
+    loop = asyncio.get_running_loop()
+
+    def answer(call: Call[Order]) -> FromProcess[Loaded, Result]:
+        try:
+            return Done(call.number, perform(call.order))
+        except PolicyError as error:
+            return Failed(call.number, str(error), isinstance(error, PolicyRefusedError))
+        except MemoryError:
+            return Failed(call.number, "the policy's process has no memory left for this request")
+
+    def reply(finished: asyncio.Future[FromProcess[Loaded, Result]]) -> None:
+        if finished.cancelled():
+            return
+        error = finished.exception()
+        if error is not None:
+            # A defect of ours: nothing here can go on from it, and the parent sees the exit.
+            loop.call_exception_handler({"message": "policy call failed", "exception": error})
+            os._exit(70)
+        try:
+            channel.post(finished.result())
+        except ChannelClosedError:
+            return  # the parent left; the loop below sees it too
+
+    async for call in channel:
+        executor = executor_of(call.order)
+        loop.run_in_executor(executor, answer, call).add_done_callback(reply)

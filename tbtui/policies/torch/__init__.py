@@ -1,0 +1,85 @@
+"""A Hugging Face model, trained and sampled on this machine with PyTorch (the extra `torch`).
+
+client                      TorchPolicy, the Policy that engines use: owns a trainer's process and
+                            a sampling engine, and carries weights from one to the other
+trainer_process             the child process around a Trainer
+trainer                     micro-batches, gradients, optimiser steps, scores; memory that runs out
+logprobs                    log-probabilities and entropies in chunks, without whole logits
+losses                      the losses of `algorithm/losses.py` in PyTorch
+optimizer                   AdamW on fp32 weights
+checkpoint_file             one file that training goes on from; what samplers are given
+loading                     a model, its adapter, device and precision; every reason against one
+sampling                    what a sampling engine does
+
+Nothing here imports torch before it is used: the extra may be missing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tbtui.policies import Backend, lost_password, off_policy_temperature
+
+if TYPE_CHECKING:
+    from tbtui.config import RunConfig
+    from tbtui.config.problems import Problem
+    from tbtui.policies.base import Policy
+
+INSTALL = "uv run --extra torch tbtui ..."
+
+
+def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
+    from tbtui.policies.torch.client import TorchPolicy
+    from tbtui.policies.torch.settings import TorchSettings
+
+    return TorchPolicy(
+        TorchSettings(
+            model_name=config.model_name,
+            checkpoint=Path(config.checkpoint) if config.checkpoint else None,
+            lora_rank=config.lora_rank,
+            lora_alpha=config.lora_alpha,
+            lora_targets=config.lora_targets,
+            dtype=config.dtype,
+            train_device=config.train_device,
+            micro_batch_tokens=config.micro_batch_tokens,
+            gradient_checkpointing=config.gradient_checkpointing,
+            sampler=config.sampler,
+            vllm_devices=config.vllm_devices,
+            vllm_base_url=config.vllm_base_url,
+            max_rows=config.n_parallel_envs,
+            seed=config.seed,
+            context_limit=config.context_limit,
+            tokenizer=config.tokenizer,
+            renderer=config.renderer,
+            thinking=config.thinking,
+        ),
+        log_file,
+    )
+
+
+def _problems(config: RunConfig) -> Iterator[Problem]:
+    from tbtui.config.problems import error
+
+    missing = [name for name in ("torch", "peft") if importlib.util.find_spec(name) is None]
+    if missing:
+        yield error(
+            f"policy=torch: {' and '.join(missing)} not installed; run it as {INSTALL} (the extra"
+            " brings them)"
+        )
+    if "model_name" not in config.given:
+        yield error(
+            "model_name: name the model to train: a directory, or a name on the Hugging Face hub"
+            " such as Qwen/Qwen3-0.6B"
+        )
+    if config.lora_rank == 0:
+        for name, default in (("lora_alpha", 32.0), ("lora_targets", ())):
+            if getattr(config, name) != default:
+                yield error(f"{name}: lora_rank=0 trains all weights, no adapter; leave it out")
+    yield from lost_password(config)
+    yield from off_policy_temperature(config, "a model trained here")
+
+
+BACKEND = Backend(_make, _problems, takes_address="vllm_base_url")

@@ -1,0 +1,231 @@
+"""A Hugging Face model on this machine, as engines see it.
+
+A process trains it, a sampling engine draws from it. Weights go from one to the other through a
+directory of our own, so that the engine may be on another device, or be another program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from tbtui.policies.base import (
+    Activity,
+    ChatRenderer,
+    Datum,
+    Ended,
+    GradientResult,
+    LossSettings,
+    OptimSettings,
+    PolicyError,
+    PolicyRefusedError,
+    PolicyStatus,
+    Sample,
+    SampleRequest,
+    StepResult,
+)
+from tbtui.policies.chat.make import load_renderer
+from tbtui.policies.policy_process import PolicyProcess
+from tbtui.policies.torch.messages import (
+    Accumulate,
+    Apply,
+    Array,
+    Load,
+    Loaded,
+    Order,
+    Publish,
+    Published,
+    Result,
+    Save,
+    Score,
+    Scored,
+    Weights,
+)
+from tbtui.policies.torch.sampler_choice import make_sampler
+from tbtui.policies.torch.sampling import SamplerSettings, SamplingEngine
+from tbtui.policies.torch.settings import TorchSettings, TrainerSettings
+from tbtui.policies.torch.vllm_sampler import VllmSettings
+from tbtui.policies.work import Startable, Work, fitted, unless_closed
+
+_MODULE = "tbtui.policies.torch.trainer_process"
+_CLOSED = "the policy has been closed"
+
+TrainerProcess = PolicyProcess[Order, Result, Loaded]
+
+
+class TorchPolicy(Startable[ChatRenderer]):
+    """Implements `tbtui.policies.base.Policy`."""
+
+    def __init__(self, settings: TorchSettings, log: IO[bytes] | None = None) -> None:
+        """`log`: where the output of both processes goes."""
+        self._settings = settings
+        self._log = log
+        self._trainer: TrainerProcess | None = None
+        self._sampler: SamplingEngine | None = None
+        self._weights: Path | None = None
+        """Directory of the directories that samplers read."""
+        self._publishing = asyncio.Lock()
+        self._unread: Published | None = None
+        """What the sampler has not read yet: it is tried again where that failed."""
+        self._unanswered: set[asyncio.Task[Sample]] = set()
+        self._work = Work()
+
+    async def start(self, resume: Path | None = None) -> None:
+        """Load the tokenizer, the model into the trainer, then into the sampler.
+
+        Raises `PolicyError` when one of them can't be had, or they don't belong together."""
+        settings = self._settings
+        renderer = await load_renderer(
+            settings.renderer, settings.tokenizer or settings.model_name, settings.thinking
+        )
+        self._trainer, loaded = await TrainerProcess.start(
+            _MODULE, (_as_json(settings),), self._log
+        )
+        if renderer.vocab_size is not None and renderer.vocab_size > loaded.vocab_size:
+            raise PolicyRefusedError(
+                f"tokenizer: it has {renderer.vocab_size} tokens, and {settings.model_name}"
+                f" {loaded.vocab_size}; give the model's own tokenizer"
+            )
+        self._weights = Path(tempfile.mkdtemp(prefix="tbtui-weights-"))
+        sampler, chosen = make_sampler(
+            settings.sampler,
+            _sampler_settings(settings, loaded, renderer.stop_ids),
+            VllmSettings(settings.vllm_base_url, devices=settings.vllm_devices),
+            self._log,
+        )
+        self._sampler = sampler
+        await sampler.start()
+        self._renderer = renderer
+        self._info = dataclasses.replace(
+            loaded.info,
+            tokenizer=renderer.digest,
+            notes=(*renderer.notes, *chosen, *sampler.notes),
+        )
+        await self.publish()
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Raises `ContextOverflowError` when not one token fits behind the prompt. A completion
+        is cut off where the context ends."""
+        asked = fitted(request, self.info.context_limit)
+        if self._sampler is None:
+            raise PolicyError(_CLOSED)
+        started = time.monotonic()
+        answer = asyncio.create_task(self._sampler.sample(asked))
+        self._unanswered.add(answer)
+        try:
+            drawn = await unless_closed(answer, _CLOSED)
+        finally:
+            self._unanswered.discard(answer)
+        self._work.answered(drawn, time.monotonic() - started)
+        return drawn
+
+    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        """Raises `PolicyError` for data that can't be trained on. The gradient then lacks a part,
+        so the next `apply` takes no step either."""
+        result = await self._call_alone("training", Accumulate(tuple(data), loss))
+        assert isinstance(result, GradientResult)
+        return result
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        """Raises `PolicyError` when there is no whole, finite gradient; the weights are then what
+        they were, and the accumulated gradient is zero."""
+        result = await self._call_alone("training", Apply(settings))
+        assert isinstance(result, StepResult)
+        return result
+
+    async def score(self, data: Sequence[Datum], weights: Weights) -> tuple[Array, ...]:
+        result = await self._call_alone("training", Score(tuple(data), weights))
+        assert isinstance(result, Scored)
+        return result.logprobs
+
+    async def publish(self) -> int:
+        root = self._weights
+        if root is None:
+            raise PolicyError(_CLOSED)
+        published = await self._call(Publish(root))
+        assert isinstance(published, Published)
+        if published.directory is not None:
+            self._unread = published
+        async with self._publishing:
+            unread = self._unread
+            if unread is not None and unread.directory is not None:
+                if self._sampler is None:
+                    raise PolicyError(_CLOSED)
+                await self._sampler.publish(unread.version, unread.directory)
+                self._unread = None
+                await asyncio.to_thread(shutil.rmtree, unread.directory, ignore_errors=True)
+        return published.version
+
+    async def save(self, directory: Path) -> None:
+        await self._call_alone("saving", Save(directory))
+
+    async def load(self, directory: Path) -> None:
+        """Go on with the training that `directory` is a checkpoint of: weights (trained and
+        published), optimiser and version become what they were when it was saved."""
+        with self._work.beside_sampling("loading"):
+            await self._call(Load(directory))
+            await self.publish()
+
+    async def forget(self, directory: Path) -> None:
+        """There is nothing of it elsewhere."""
+
+    def status(self) -> PolicyStatus:
+        sampler = self._sampler
+        return self._work.status(
+            in_flight=len(self._unanswered),
+            running=0 if sampler is None else sampler.running(),
+            pid=None if self._trainer is None else self._trainer.pid,
+            server=None if sampler is None else sampler.server,
+        )
+
+    async def close(self, ended: Ended = "success") -> None:
+        """End both processes; what is still in flight fails with `PolicyError`."""
+        sampler, self._sampler = self._sampler, None
+        trainer, self._trainer = self._trainer, None
+        weights, self._weights = self._weights, None
+        for answer in self._unanswered:
+            answer.cancel()
+        if sampler is not None:
+            await sampler.close()
+        if trainer is not None:
+            await trainer.close()
+        if weights is not None:
+            await asyncio.to_thread(shutil.rmtree, weights, ignore_errors=True)
+
+    async def _call_alone(self, activity: Activity, order: Order) -> Result:
+        with self._work.beside_sampling(activity):
+            return await self._call(order)
+
+    async def _call(self, order: Order) -> Result:
+        if self._trainer is None:
+            raise PolicyError("the policy is not running")
+        return await self._trainer.call(order)
+
+
+def _as_json(settings: TorchSettings) -> str:
+    names = [field.name for field in dataclasses.fields(TrainerSettings)]
+    values = {name: getattr(settings, name) for name in names}
+    return msgspec.json.encode(TrainerSettings(**values), enc_hook=str).decode()
+
+
+def _sampler_settings(
+    settings: TorchSettings, loaded: Loaded, stop_ids: tuple[int, ...]
+) -> SamplerSettings:
+    return SamplerSettings(
+        model=settings.model_name,
+        dtype=loaded.dtype,
+        device=loaded.device,
+        context_limit=loaded.info.context_limit,
+        max_rows=settings.max_rows,
+        seed=settings.seed,
+        lora_rank=settings.lora_rank,
+        stop_ids=stop_ids,
+    )

@@ -1,0 +1,126 @@
+"""The sampler's process: `python -m tbtui.policies.torch.sampler_process FD`.
+
+One thread computes; what it is asked for is taken up between two steps of its decoder. The process
+leaves when its channel ends, which is also how it learns of its parent's death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+from tbtui.ipc import Channel, ChannelClosedError, parent_socket
+from tbtui.policies.base import PolicyError, Sample
+from tbtui.policies.torch.batch import Row
+from tbtui.policies.torch.decoder import Decoder
+from tbtui.policies.torch.loading import quiet_libraries
+from tbtui.policies.torch.sampler_messages import (
+    Begin,
+    Cancel,
+    Done,
+    Draw,
+    Failed,
+    FromProcess,
+    Publish,
+    Ready,
+    Running,
+    ToProcess,
+)
+from tbtui.policies.torch.sampling import SamplerSettings
+from tbtui.policies.torch.versions import load_versions
+
+type Say = Callable[[FromProcess], None]
+
+
+class _Worker:
+    """The computing thread's work."""
+
+    def __init__(self, decoder: Decoder, orders: queue.SimpleQueue[ToProcess], say: Say) -> None:
+        self._decoder = decoder
+        self._orders = orders
+        self._say = say
+
+    def work(self) -> None:
+        """Forever."""
+        running = 0
+        while True:
+            self._take_orders()
+            self._decoder.step()
+            if self._decoder.running != running:
+                running = self._decoder.running
+                self._say(Running(running))
+
+    def _take_orders(self) -> None:
+        """All that there are; waits for one when there is nothing else to do."""
+        while self._decoder.idle or not self._orders.empty():
+            order = self._orders.get()
+            match order:
+                case Draw(number, request):
+                    self._decoder.submit(Row.of(number, request))
+                case Cancel(number):
+                    self._decoder.cancel(number)
+                case Publish(number, version, weights):
+                    try:
+                        self._decoder.publish(version, weights)
+                    except PolicyError as error:
+                        self._say(Failed(number, str(error)))
+                    else:
+                        self._say(Done(number, None))
+
+
+def _compute(settings: SamplerSettings, orders: queue.SimpleQueue[ToProcess], say: Say) -> None:
+    """The computing thread."""
+
+    def answered(number: int, result: Sample | PolicyError) -> None:
+        if isinstance(result, PolicyError):
+            say(Failed(number, str(result)))
+        else:
+            say(Done(number, result))
+
+    quiet_libraries()
+    try:
+        try:
+            decoder = Decoder(load_versions(settings), settings, answered)
+        except PolicyError as error:
+            say(Failed(None, str(error)))
+            return
+        say(Ready())
+        _Worker(decoder, orders, say).work()
+    except BaseException:  # noqa: BLE001 - a thread's failure has to end the process
+        # A defect of ours: nothing here can go on from it, and the parent sees the exit.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(70)
+
+
+async def _main(arguments: list[str]) -> None:
+    channel: Channel[FromProcess, ToProcess] = await Channel.over(parent_socket(arguments))
+    loop = asyncio.get_running_loop()
+    orders: queue.SimpleQueue[ToProcess] = queue.SimpleQueue()
+
+    def post(message: FromProcess) -> None:
+        try:
+            channel.post(message)
+        except ChannelClosedError:
+            return  # the parent left; the loop below sees it too
+
+    def say(message: FromProcess) -> None:
+        loop.call_soon_threadsafe(post, message)
+
+    async for message in channel:
+        if isinstance(message, Begin):
+            arguments_of_thread = (message.settings, orders, say)
+            threading.Thread(target=_compute, args=arguments_of_thread, daemon=True).start()
+        else:
+            orders.put(message)
+    # A step under way may take seconds, and nobody waits for it.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv))

@@ -1,0 +1,134 @@
+"""The trainer's process: `python -m tbtui.policies.torch.trainer_process FD SETTINGS`.
+
+SETTINGS are a `TrainerSettings` as JSON. Everything is done in one thread, in the order in which it
+was asked for. The process leaves when its channel ends, which is also how it learns of its
+parent's death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, get_args
+
+import msgspec
+
+from tbtui.ipc import Channel, parent_socket
+from tbtui.policies.base import LossName, PolicyError, PolicyInfo, PolicyRefusedError
+from tbtui.policies.policy_process import Call, Failed, FromProcess, Ready, serve_calls
+from tbtui.policies.torch.loading import quiet_libraries, require_torch
+from tbtui.policies.torch.messages import (
+    Accumulate,
+    Apply,
+    Load,
+    Loaded,
+    Order,
+    Publish,
+    Published,
+    Result,
+    Save,
+    Score,
+    Scored,
+)
+from tbtui.policies.torch.settings import TrainerSettings
+
+if TYPE_CHECKING:
+    from tbtui.policies.torch.trainer import Trainer
+
+HONOURED = frozenset(
+    {
+        "checkpoint",
+        "dtype",
+        "grad_clip",
+        "gradient_checkpointing",
+        "importance_cap",
+        "kl_penalty_coef",
+        "lora_alpha",
+        "lora_rank",
+        "lora_targets",
+        "micro_batch_tokens",
+        "renderer",
+        "sampler",
+        "thinking",
+        "tokenizer",
+        "train_device",
+        "vllm_base_url",
+        "vllm_devices",
+    }
+)
+"""Settings that depend on the policy."""
+
+
+def _start(settings: TrainerSettings) -> Trainer:
+    require_torch()
+    quiet_libraries()
+    import torch
+
+    from tbtui.policies.torch.trainer import Trainer
+
+    try:
+        trainer = Trainer(settings)
+    except torch.OutOfMemoryError as error:
+        raise PolicyRefusedError(
+            f"model_name={settings.model_name}: with its optimiser it doesn't fit the memory of the"
+            " device that trains; give lora_rank for an adapter alone, take a smaller model, or"
+            " train_device=cpu"
+        ) from error
+    # The process's output is the run's log.
+    sys.stderr.write(f"trainer: {trainer.description}\n")
+    return trainer
+
+
+def _loaded(settings: TrainerSettings, trainer: Trainer) -> Loaded:
+    info = PolicyInfo(
+        name="torch",
+        model_name=settings.model_name,
+        parameters=trainer.size,
+        context_limit=trainer.context_limit,
+        losses=get_args(LossName),
+        honours=HONOURED,
+    )
+    return Loaded(info, trainer.device, trainer.dtype, trainer.vocab_size)
+
+
+def _perform(trainer: Trainer, order: Order) -> Result:
+    match order:
+        case Accumulate(data, loss):
+            return trainer.accumulate(data, loss)
+        case Apply(settings):
+            return trainer.apply(settings)
+        case Score(data, weights):
+            return Scored(trainer.score(data, weights))
+        case Publish(root):
+            return Published(*trainer.publish(root))
+        case Save(directory):
+            trainer.save(directory)
+        case Load(directory):
+            trainer.load(directory)
+    return None
+
+
+async def _main(arguments: list[str]) -> None:
+    sock = parent_socket(arguments)
+    channel: Channel[FromProcess[Loaded, Result], Call[Order]] = await Channel.over(sock)
+    settings = msgspec.json.decode(
+        arguments[2], type=TrainerSettings, dec_hook=lambda kind, text: kind(text)
+    )
+    executor = ThreadPoolExecutor(1, "train")
+    loading = asyncio.get_running_loop().run_in_executor(executor, _start, settings)
+    try:
+        trainer = await loading
+    except PolicyError as error:
+        await channel.send(Failed(None, str(error), isinstance(error, PolicyRefusedError)))
+        await channel.close()
+        return
+    await channel.send(Ready(_loaded(settings, trainer)))
+    await serve_calls(channel, lambda order: _perform(trainer, order), lambda _: executor)
+    # What is being computed is for nobody any more, and may take minutes.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv))

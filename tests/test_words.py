@@ -1,0 +1,34 @@
+"""Docstrings say what a thing is or does, in plain words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_UNPLAIN = re.compile(r"Of\b|.*\b(told|whoever|goes round)\b", re.IGNORECASE)
+"""A first line that can't be read without the name above it, or is in words of our own."""
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring, those below fields and constants included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            text = node.value.value
+            if isinstance(text, str):
+                yield node.lineno, text
+
+
+@pytest.mark.parametrize("room", ["tbtui", "tests"])
+def test_docstrings_are_plain_sentences(room: str) -> None:
+    found = []
+    for path in sorted((_ROOT / room).rglob("*.py")):
+        for line, text in _docstrings(ast.parse(path.read_text())):
+            first = text.strip().partition("\n")[0]
+            if _UNPLAIN.match(first):
+                found.append(f"{path.relative_to(_ROOT)}:{line}: {first}")
+    assert not found, "\n".join(found)
