@@ -12,6 +12,7 @@ from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig, defaults_for, to_json
 from tbtui.engines.grpo.outcome_policy import (
     ALARM_MEANINGS,
+    PUBLICATION_ALARM,
     AlarmActions,
     OutcomePolicy,
     alarm_actions,
@@ -181,6 +182,9 @@ def _alarm_lines(config: RunConfig, actions: AlarmActions) -> Iterator[str]:
     yield ""
     yield "  off    nothing"
     yield "  warn   it is shown; pause and halt also pause or end the run"
+    if PUBLICATION_ALARM not in config.on_alarm:
+        yield ""
+        yield f"  {PUBLICATION_ALARM} pauses where published weights don't reach the sampler."
 
 
 def _zeros(config: RunConfig) -> str:
