@@ -20,7 +20,7 @@ from tbtui.server_status import ServerStatus
 class SamplerSettings:
     """What an engine needs to know of the model and of the machine."""
 
-    model: Path | str
+    model: str
     """Directory of a Hugging Face checkpoint, or a name on the hub that is in the cache."""
     dtype: Dtype
     device: str
