@@ -10,6 +10,7 @@ optimizer                   AdamW on fp32 weights
 checkpoint_file             one file that training goes on from; what samplers are given
 loading                     a model, its adapter, device and precision; every reason against one
 sampling                    what a sampling engine does
+sleeping                    an engine on the trainer's GPU sleeps while it trains
 
 Nothing here imports torch before it is used: the extra may be missing.
 """
@@ -49,6 +50,7 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
             sampler=config.sampler,
             vllm_devices=config.vllm_devices,
             vllm_base_url=config.vllm_base_url,
+            vllm_sleeps=not (config.stream or config.max_steps_off_policy),
             max_rows=config.n_parallel_envs,
             seed=config.seed,
             context_limit=config.context_limit,

@@ -30,6 +30,7 @@ class TransformersSampler:
 
     notes = ("sampler=transformers: tbtui's own continuous batching on transformers",)
     server: ServerStatus | None = None
+    sleeps = False
 
     def __init__(self, settings: SamplerSettings, log: IO[bytes] | None = None) -> None:
         """`log`: where the process's output goes."""
@@ -57,6 +58,11 @@ class TransformersSampler:
 
     async def publish(self, version: int, weights: Path) -> None:
         await self._started().call(Publish(version, weights))
+
+    async def sleep(self) -> None:
+        """There is nothing to give back: what it holds it needs for the next completion."""
+
+    async def wake(self) -> None: ...
 
     async def close(self) -> None:
         process, self._process = self._process, None

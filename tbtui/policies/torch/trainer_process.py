@@ -27,6 +27,7 @@ from tbtui.policies.torch.messages import (
     Order,
     Publish,
     Published,
+    Release,
     Result,
     Save,
     Score,
@@ -103,6 +104,8 @@ def _perform(trainer: Trainer, order: Order) -> Result:
             return Scored(trainer.score(data, weights))
         case Publish(root):
             return Published(*trainer.publish(root))
+        case Release():
+            trainer.release()
         case Save(directory):
             trainer.save(directory)
         case Load(directory):

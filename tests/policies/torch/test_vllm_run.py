@@ -1,5 +1,5 @@
-"""The sentinel of a run with `sampler=vllm`, through the command line and a stand-in server that
-computes: publications that fail, what is said, and how a person lets the run go on."""
+"""Runs with `sampler=vllm` through the command line and a stand-in server that computes: the
+sentinel's findings, how a person lets the run go on, and a server that dies at its start."""
 
 from __future__ import annotations
 
@@ -110,3 +110,16 @@ def test_a_run_whose_publications_arrive_is_not_disturbed(model: Path, tmp_path:
     assert not events_of(directory, AlarmRaised)
     assert all(step.metrics["optim/sentinel_gap"] < 1e-3 for step in steps)
     assert steps[-1].metrics["optim/sentinel_sampler_move"] > 0
+
+
+def test_a_server_that_dies_at_start_ends_with_its_last_line_and_the_way_back(
+    model: Path, tmp_path: Path
+) -> None:
+    make_home(tmp_path / "cache/tbtui/vllm", "ValueError: No available memory for the cache")
+    run = start(model, tmp_path)
+    output, _ = run.communicate(timeout=100)
+    assert run.returncode == 2
+    assert "Traceback" not in output
+    last = output.splitlines()[-1]
+    assert "ValueError: No available memory for the cache" in last
+    assert last.endswith("or use sampler=transformers")
