@@ -61,6 +61,7 @@ from tbtui.journal.events import (
     StepStarted,
 )
 from tbtui.journal.figures import dollars
+from tbtui.journal.vocabulary import PUBLISHING
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, PolicyError, PolicyLostError
 
@@ -252,6 +253,7 @@ class GrpoEngine:
         self._enter(RunPhase.TRAINING)
         await learning.finish()
         metrics = learning.metrics(lambda version: step - 1 - self._published.get(version, 0))
+        self._enter(RunPhase.TRAINING, PUBLISHING)
         self._weights_version = await self._policy.publish()
         self._published[self._weights_version] = step
         del self._sampling[step]
@@ -412,12 +414,12 @@ class GrpoEngine:
         reviewing = batch is not None and batch.reviewing
         return RunPhase.REVIEWING if reviewing else RunPhase.SAMPLING
 
-    def _enter(self, phase: RunPhase) -> None:
+    def _enter(self, phase: RunPhase, detail: str = "") -> None:
         now = time.monotonic()
         if self._phase is RunPhase.REVIEWING:
             self._reviewing_sec += now - self._phase_since
         self._phase, self._phase_since = phase, now
-        self._journal.append(RunPhaseChanged(phase=phase, step=self.step))
+        self._journal.append(RunPhaseChanged(phase=phase, step=self.step, detail=detail))
 
     def _change(self, values: Mapping[str, Any]) -> str:
         """Give settings other values from now on; says which. Raises `ConfigError`."""
