@@ -239,4 +239,5 @@ def _cell(of: Slice, works: list[Work]) -> LaneCell | None:
     busy = {work: seconds for work in works if (seconds := of.seconds.get(work, 0.0)) > 0}
     if not busy:
         return LaneCell(None, 0.0)
-    return LaneCell(max(busy, key=lambda work: busy[work]), min(1.0, sum(busy.values()) / of.covered))
+    most = max(busy, key=busy.__getitem__)
+    return LaneCell(most, min(1.0, sum(busy.values()) / of.covered))
