@@ -97,7 +97,7 @@ def farewell(run: RunDirectory, *, goes_on: bool) -> list[str]:
 
 def look_on(run: RunDirectory) -> RunHost:
     """Join another live run, without its controls."""
-    from tbtui.engines.control.attached import AttachedRun
+    from tbtui.engines.control.client import AttachedRun
 
     return AttachedRun(run, take=False)
 

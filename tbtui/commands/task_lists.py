@@ -34,7 +34,7 @@ from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig
 from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
 from tbtui.resources import tasks_dir
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.terminal import visible
 
 
