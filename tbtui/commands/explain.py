@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import typer
 
-from tbtui.catalog.places import find_tasks
+from tbtui.catalog import find_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig, defaults_for, to_json
 from tbtui.engines.grpo.outcome_policy import (

@@ -17,9 +17,8 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from tbtui.catalog import CatalogError
+from tbtui.catalog import CatalogError, find_tasks
 from tbtui.catalog.defects import Defect
-from tbtui.catalog.places import find_tasks
 from tbtui.catalog.report import (
     CheckReport,
     Progress,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbtui.catalog import find_tasks
 from tbtui.catalog.load import Defect
-from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
