@@ -21,6 +21,7 @@ from tbtui.engines.grpo.review_rules import ReviewRules, load_rules
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.task_fitness import choose_for_tasks, offer
 from tbtui.journal.review_rule import rule_line
+from tbtui.policies.registry import policy_preflight
 
 _EXAMPLES = 3
 """Tasks named for each kind of obstacle."""
@@ -39,6 +40,8 @@ def print_explanation(config: RunConfig) -> None:
         typer.echo(line)
     for line in _default_lines(config):
         typer.echo(line)
+    for line in policy_preflight(config):
+        typer.echo(f"{line}\n")
     if (cost := expected_cost(config, None)) is not None:
         typer.echo(f"Cost: {cost}.\n")
     for line in _lines(config, outcome_policy(config.on_outcome)):
