@@ -37,7 +37,7 @@ from tbtui.command_line import (
     say,
 )
 from tbtui.config import RunConfig
-from tbtui.config.secrets import load_secrets
+from tbtui.config.sources import load_secrets
 from tbtui.engines.request import RunRequest, request_run
 from tbtui.errors import UserError
 from tbtui.ipc import exit_words
@@ -165,7 +165,7 @@ def _in_app(
 def _without_app(host: EngineThread) -> int:
     """See a run through whose app has left."""
     from tbtui.console import HumanLines, Printer
-    from tbtui.engines.headless import run_headless
+    from tbtui.engines.host import run_headless
 
     # What came before was on the screen.
     printer = Printer(
@@ -189,7 +189,7 @@ def _in_console(request: RunRequest, view: Lines, raise_if_interrupted: Callable
         typer.echo(f"start   {visible(str(request.directory.path))}")
     from tbtui.console import HumanLines, Printer, end_line, json_line
     from tbtui.engines.control.run import ControlledRun
-    from tbtui.engines.headless import run_headless
+    from tbtui.engines.host import run_headless
 
     gc.enable()
     name = _name(request.directory)

@@ -97,7 +97,7 @@ def farewell(run: RunDirectory, *, goes_on: bool) -> list[str]:
 
 def look_on(run: RunDirectory) -> RunHost:
     """Join another live run, without its controls."""
-    from tbtui.engines.control.attached import AttachedRun
+    from tbtui.engines.control.client import AttachedRun
 
     return AttachedRun(run, take=False)
 
@@ -126,7 +126,7 @@ def tasks_of_run(run: RunDirectory) -> TaskLibrary:
     Raises:
         UserError: they are not on this machine, or it isn't known which they are.
     """
-    from tbtui.catalog.places import find_tasks
+    from tbtui.catalog import find_tasks
     from tbtui.config import parse_settings
     from tbtui.task_library import CatalogLibrary
 

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tbtui.catalog import CatalogError
-from tbtui.catalog.places import find_tasks, named_tasks
+from tbtui.catalog import CatalogError, find_tasks, named_tasks
 from tbtui.catalog.report import summary
 from tbtui.catalog.sets import SET_MARK, TaskSet, delete_set, load_set, save_set, set_names
 from tbtui.catalog.split import Split, split_tasks

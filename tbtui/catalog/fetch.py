@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from tbtui.catalog import CatalogError, nearest
-from tbtui.catalog.places import fetched_tasks
+from tbtui.catalog import CatalogError, fetched_tasks, nearest
 from tbtui.paths import PathError, expanded
 from tbtui.terminal import reason
 

@@ -187,7 +187,7 @@ def export(
 ) -> None:
     """Write a recorded trial, or all of a run, to files that others can read; or its metrics."""
     if format == "svg" or format == "csv":
-        from tbtui.export.charts import export_chart
+        from tbtui.export.files import export_chart
         from tbtui.view.charts import ChartRequest
 
         if trial is not None:

@@ -55,11 +55,32 @@ def guide(
     GuideApp(page, user=User.load(config_dir(), state_dir())).run()
 
 
-def doctor() -> None:
-    """Say what this machine can and can't do, and what to do about it."""
-    from tbtui.commands.doctor import print_report
+def doctor(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[model NAME [SETTING=VALUE]...]",
+            help="Whether a Hugging Face model, by hub name or directory, fits this machine;"
+            " default: the machine itself.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what this machine can and can't do, and what to do about it.
 
-    raise typer.Exit(print_report())
+    Exit status: 0 it works, 1 something is missing or a model doesn't fit, 2 bad input.
+    """
+    if not what:
+        if as_json:
+            refuse("--json is for: tbtui doctor model NAME")
+        from tbtui.commands.doctor import print_report
+
+        raise typer.Exit(print_report())
+    if what[0] != "model" or len(what) < 2:
+        refuse("write tbtui doctor, or tbtui doctor model NAME [SETTING=VALUE]...")
+    from tbtui.commands.doctor_model import print_model
+
+    raise typer.Exit(print_model(what[1], what[2:], as_json=as_json))
 
 
 def whatif(

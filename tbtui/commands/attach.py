@@ -2,7 +2,7 @@
 ssh, or on a recorded one, with a clock.
 
 Leaving a live run leaves it alone. Several people may look at once; one of them has the controls
-(`tbtui.engines.control.controls`).
+(`tbtui.engines.control.server`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from tbtui.config import parse_settings
-from tbtui.engines.control.attached import AttachedRun
+from tbtui.engines.control.client import AttachedRun
 from tbtui.errors import UserError
 from tbtui.journal.database import require_format
 from tbtui.journal.rundir import find_run, writer

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tbtui.config import ConfigError
-from tbtui.config.secrets import load_secrets
+from tbtui.config.sources import load_secrets
+from tbtui.rollout.environments.base import EnvironmentUnavailable, ExtraMissing
 from tbtui.rollout.environments.choose import HostProbe, choose_environment, probe_host
-from tbtui.rollout.environments.errors import EnvironmentUnavailable, ExtraMissing
 
 Verdict = Literal["ok", "missing", "optional"]
 

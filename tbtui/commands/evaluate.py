@@ -21,7 +21,7 @@ from rich.text import Text
 
 from tbtui import launch
 from tbtui.algorithm.evaluation import Rate, TaskAttempts, attempts, pass_rate, pass_rates
-from tbtui.catalog.places import find_tasks
+from tbtui.catalog import find_tasks
 from tbtui.catalog.split import split_tasks
 from tbtui.catalog.tasks import CatalogError, discover
 from tbtui.command_line import EXIT, say

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import typer
 
-from tbtui.catalog.places import find_tasks
+from tbtui.catalog import find_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig, defaults_for, to_json
 from tbtui.engines.grpo.outcome_policy import (
     ALARM_MEANINGS,
+    PUBLICATION_ALARM,
     AlarmActions,
     OutcomePolicy,
     alarm_actions,
@@ -21,6 +22,7 @@ from tbtui.engines.grpo.review_rules import ReviewRules, load_rules
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.task_fitness import choose_for_tasks, offer
 from tbtui.journal.review_rule import rule_line
+from tbtui.policies.registry import policy_preflight
 
 _EXAMPLES = 3
 """Tasks named for each kind of obstacle."""
@@ -39,6 +41,8 @@ def print_explanation(config: RunConfig) -> None:
         typer.echo(line)
     for line in _default_lines(config):
         typer.echo(line)
+    for line in policy_preflight(config):
+        typer.echo(f"{line}\n")
     if (cost := expected_cost(config, None)) is not None:
         typer.echo(f"Cost: {cost}.\n")
     for line in _lines(config, outcome_policy(config.on_outcome)):
@@ -181,6 +185,9 @@ def _alarm_lines(config: RunConfig, actions: AlarmActions) -> Iterator[str]:
     yield ""
     yield "  off    nothing"
     yield "  warn   it is shown; pause and halt also pause or end the run"
+    if PUBLICATION_ALARM not in config.on_alarm:
+        yield ""
+        yield f"  {PUBLICATION_ALARM} pauses where published weights don't reach the sampler."
 
 
 def _zeros(config: RunConfig) -> str:

@@ -49,7 +49,7 @@ def watch(
 
 def _watch(prepared: PreparedWatch, as_json: bool) -> str:
     from tbtui.console import HumanLines, end_line, follow, json_line
-    from tbtui.engines.headless import run_headless
+    from tbtui.engines.host import run_headless
     from tbtui.engines.prime_rl.watch.run import watch as watch_run
     from tbtui.journal.events import RunFinished
     from tbtui.journal.reader import JournalReader

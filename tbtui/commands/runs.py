@@ -16,8 +16,7 @@ from rich.text import Text
 from tbtui.command_line import say
 from tbtui.config import parse_settings
 from tbtui.journal.database import JournalError
-from tbtui.journal.housekeeping import add_note, read_notes, rename_run
-from tbtui.journal.rundir import RunDirectory, find_run
+from tbtui.journal.rundir import RunDirectory, add_note, find_run, read_notes, rename_run
 from tbtui.journal.search import MOST, Hit, search
 from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
 from tbtui.terminal import visible

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from tbtui.catalog import fetched_tasks, find_tasks
 from tbtui.catalog.fetch import Fetched, Registry
 from tbtui.catalog.fetch import Progress as FetchProgress
-from tbtui.catalog.places import fetched_tasks, find_tasks
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.errors import UserError
 from tbtui.rollout.environments.userland import missing_packages

@@ -17,9 +17,8 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from tbtui.catalog import CatalogError
+from tbtui.catalog import CatalogError, find_tasks
 from tbtui.catalog.defects import Defect
-from tbtui.catalog.places import find_tasks
 from tbtui.catalog.report import (
     CheckReport,
     Progress,
@@ -34,7 +33,7 @@ from tbtui.catalog.tasks import discover
 from tbtui.config import RunConfig
 from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
 from tbtui.resources import tasks_dir
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.terminal import visible
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import typer
 
 from tbtui import launch
-from tbtui.catalog import CatalogError, nearest
-from tbtui.catalog.places import DEFAULT, find_tasks, named_tasks
+from tbtui.catalog import DEFAULT, CatalogError, find_tasks, named_tasks, nearest
 from tbtui.catalog.tasks import TaskInfo, discover
 from tbtui.command_line import EXIT, say
 from tbtui.commands.evaluate import prepare_evaluation

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tbtui.console.reviews import ReviewLines
 from tbtui.console.texts import (
+    ReviewLines,
     alarm_line,
     continued_lines,
     end_line,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbtui.catalog import find_tasks
 from tbtui.catalog.load import Defect
-from tbtui.catalog.places import find_tasks
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
@@ -19,6 +19,7 @@ from tbtui.engines.task_fitness import Fitness, choose_for_tasks, offer
 from tbtui.engines.trackers import check_trackers
 from tbtui.errors import UserError
 from tbtui.journal.rundir import RunDirectory
+from tbtui.policies.registry import policy_preflight
 from tbtui.resources import tasks_dir as bundled_tasks
 from tbtui.rollout.environments.choose import SANDBOX_IMPORT_PATH, EnvironmentChoice
 
@@ -41,6 +42,8 @@ class PreparedRun:
     """It goes on from what the directory holds."""
     fitness: Fitness = field(default_factory=lambda: Fitness("", ()))
     """What the environment can serve of the chosen tasks."""
+    preflight: tuple[str, ...] = ()
+    """What the policy needs of this machine, for a person."""
 
     @property
     def unfit(self) -> dict[str, str]:
@@ -117,6 +120,7 @@ def _prepared(request: RunRequest) -> PreparedRun:
         request.directory,
         resumed=isinstance(request, ResumeRequest),
         fitness=fitness,
+        preflight=policy_preflight(config),
     )
     used = split.train if config.step_limit != 0 else split.heldout
     if used and len(prepared.unfit.keys() & {task.name for task in used}) == len(used):

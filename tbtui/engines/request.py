@@ -8,8 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbtui.catalog import CatalogError
-from tbtui.catalog.places import find_tasks
+from tbtui.catalog import CatalogError, find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
 from tbtui.config.problems import Problem, require_no_errors
 from tbtui.config.trust import remember

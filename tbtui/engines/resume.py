@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbtui.algorithm.schedule import total_steps
-from tbtui.catalog import CatalogError
-from tbtui.catalog.places import find_tasks
+from tbtui.catalog import CatalogError, find_tasks
 from tbtui.config import (
     ConfigError,
     RunConfig,

@@ -169,6 +169,9 @@ class Session:
         here = config.policy in ("local", "torch")
         doing = "loading the policy" if here else "connecting to the server"
         self._phase(RunPhase.STARTING, doing)
+        if not after_loss:
+            for text in self._prepared.preflight:
+                self._journal.append(Noted(level="info", text=text))
         # From the start on: a server may let one wait for long.
         monitor = Monitor(self._journal, self.policy.status, self._processes)
         await self._monitored(monitor, "the policy's queue and memory are not measured")

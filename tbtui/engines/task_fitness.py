@@ -18,6 +18,7 @@ import msgspec
 
 from tbtui.config import RunConfig
 from tbtui.paths import cache_dir
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
     PODMAN_IMPORT_PATH,
@@ -26,7 +27,6 @@ from tbtui.rollout.environments.choose import (
     choose_environment,
     probe_host,
 )
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tbtui.rollout.environments.suitability import (
     Obstacle,
     ObstacleKind,

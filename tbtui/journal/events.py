@@ -135,7 +135,8 @@ class RunPhaseChanged(Event, frozen=True, kw_only=True):
 
 class RunPaused(Event, frozen=True, kw_only=True):
     reason: str = ""
-    """What the run waits for, where an outage paused it and no person: the way on included."""
+    """Why it waits, where an outage or an alarm paused it and no person: of an outage the way on
+    included."""
 
 
 class RunResumed(Event, frozen=True, kw_only=True):

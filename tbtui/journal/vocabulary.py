@@ -60,6 +60,9 @@ class RunPhase(StrEnum):
     FINISHED = "finished"
 
 
+PUBLISHING = "publishing"
+"""Detail of the training phase from when the step's weights are handed to the sampler."""
+
 Purpose = Literal["train", "eval"]
 CommandVerb = Literal[
     "pause", "freeze", "resume", "stop", "cancel", "retry", "exclude", "include", "accept",

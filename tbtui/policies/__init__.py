@@ -30,6 +30,9 @@ class Backend:
     called."""
     takes_address: str | None = None
     """The setting of another kind's address that it takes all the same."""
+    preflight: Callable[[RunConfig], tuple[str, ...]] | None = None
+    """Checks what the policy needs of this machine before anything starts, and returns lines for a
+    person; raises `PolicyRefusedError` for what can't work. May read files and ask servers."""
 
 
 def lost_password(config: RunConfig) -> Iterator[Problem]:

@@ -85,6 +85,9 @@ class PolicyInfo:
     """What a person should know of it before it is trained, one line each."""
     address: str | None = None
     """Its server's, without credentials; None: it has none."""
+    sampler_tolerance: float | None = None
+    """Nats a token by which its sampler and its trainer may differ with the same weights: two
+    programs, compared after every publication. None: one program, or nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)

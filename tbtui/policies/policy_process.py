@@ -1,7 +1,8 @@
 """A process that computes for a policy: calls to it, and how it serves them.
 
-Both policies that compute on this machine have one (`local`, `torch`). Each has its own orders and
-results; here is what carries them. Messages are pickled: both ends are this program.
+The policies that compute on this machine have them: `local` one, `torch` one that trains and, with
+`sampler=transformers`, one that samples. Each has its own orders and results; here is what carries
+them. Messages are pickled: both ends are this program.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import IO
@@ -31,10 +32,24 @@ class Call[Order]:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """Client to process: nobody waits for the answer to call `number`, and there need be none."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ready[Loaded]:
     """Process to client, once: the model is loaded, and what is known of it."""
 
     loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Process to client: so many calls are computed at once from now on."""
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +73,8 @@ class Failed:
         return PolicyRefusedError(self.reason) if self.refused else PolicyError(self.reason)
 
 
-type FromProcess[Loaded, Result] = Ready[Loaded] | Done[Result] | Failed
+type ToProcess[Order] = Call[Order] | Dropped
+type FromProcess[Loaded, Result] = Ready[Loaded] | Running | Done[Result] | Failed
 
 
 class PolicyProcess[Order, Result, Loaded]:
@@ -67,10 +83,15 @@ class PolicyProcess[Order, Result, Loaded]:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        channel: Channel[Call[Order], FromProcess[Loaded, Result]],
+        channel: Channel[ToProcess[Order], FromProcess[Loaded, Result]],
+        name: str,
     ) -> None:
+        """`name`: what errors call it."""
         self._process = process
         self._channel = channel
+        self._name = name
+        self.running = 0
+        """Calls that are computed at this moment, as the process says it; not all do."""
         self._calls: dict[int, asyncio.Future[Result]] = {}
         self._number = 0
         self._failure: PolicyError | None = None
@@ -79,14 +100,15 @@ class PolicyProcess[Order, Result, Loaded]:
 
     @classmethod
     async def start(
-        cls, module: str, arguments: Sequence[str], log: IO[bytes] | None
-    ) -> tuple[PolicyProcess[Order, Result, Loaded], Loaded]:
+        cls, module: str, arguments: Sequence[str], log: IO[bytes] | None,
+        *, name: str = "the policy's process", env: Mapping[str, str] | None = None,
+    ) -> tuple[PolicyProcess[Order, Result, Loaded], Loaded]:  # fmt: skip
         """Raises `PolicyError` when the process can't start or refuses what it is to load."""
         try:
-            process, sock = spawn(module, arguments, log=log)
+            process, sock = spawn(module, arguments, log=log, env=env)
         except OSError as error:
-            raise PolicyError(f"can't start the policy's process: {error.strerror}") from error
-        running = cls(process, await Channel.over(sock))
+            raise PolicyError(f"can't start {name}: {error.strerror}") from error
+        running = cls(process, await Channel.over(sock), name)
         try:
             return running, await running._ready
         except BaseException:
@@ -98,7 +120,10 @@ class PolicyProcess[Order, Result, Loaded]:
         return self._process.pid
 
     async def call(self, order: Order) -> Result:
-        """Have `order` done. Raises `PolicyError` when it fails or the process is gone."""
+        """Have `order` done. Raises `PolicyError` when it fails or the process is gone.
+
+        Where the caller is cancelled the process learns that its answer isn't wanted.
+        """
         if self._failure is not None:
             raise self._failure
         self._number += 1
@@ -109,7 +134,12 @@ class PolicyProcess[Order, Result, Loaded]:
             await self._channel.send(Call(number, order))
             return await future
         except ChannelClosedError as error:
-            raise self._failure or PolicyLostError("the policy's process is gone") from error
+            raise self._failure or PolicyLostError(f"{self._name} is gone") from error
+        except asyncio.CancelledError:
+            if self._failure is None:
+                with contextlib.suppress(ChannelClosedError):
+                    self._channel.post(Dropped(number))
+            raise
         finally:
             self._calls.pop(number, None)
 
@@ -129,6 +159,8 @@ class PolicyProcess[Order, Result, Loaded]:
             match message:
                 case Ready(loaded):
                     self._ready.set_result(loaded)
+                case Running(count):
+                    self.running = count
                 case Failed(None):
                     self._ready.set_exception(message.error())
                 case Done(number, result):
@@ -137,12 +169,14 @@ class PolicyProcess[Order, Result, Loaded]:
                 case Failed(int() as number):
                     if number in self._calls and not self._calls[number].done():
                         self._calls[number].set_exception(message.error())
-        reason = _ending(await wait_for_exit(self._process, _EXIT_SECONDS))
+        ending = _ending(await wait_for_exit(self._process, _EXIT_SECONDS))
+        reason = f"{self._name} {ending}"
         # One that has never been ready would fail again.
         self._fail(PolicyLostError(reason) if self._ready.done() else PolicyError(reason))
 
     def _fail(self, failure: PolicyError) -> None:
         self._failure = self._failure or failure
+        self.running = 0
         if not self._ready.done():
             self._ready.set_exception(failure)
         for future in self._calls.values():
@@ -152,19 +186,22 @@ class PolicyProcess[Order, Result, Loaded]:
 
 def _ending(status: int | None) -> str:
     if status is None:
-        return "the policy's process closed its channel and hangs"
+        return "closed its channel and hangs"
     if status < 0:
         hint = " (out of memory?)" if -status == signal.SIGKILL else ""
-        return f"the policy's process was {exit_words(status)}{hint}"
-    return f"the policy's process {exit_words(status)}; see the run's log"
+        return f"was {exit_words(status)}{hint}"
+    return f"{exit_words(status)}; see the run's log"
 
 
 async def serve_calls[Order, Result, Loaded](
-    channel: Channel[FromProcess[Loaded, Result], Call[Order]],
+    channel: Channel[FromProcess[Loaded, Result], ToProcess[Order]],
     perform: Callable[[Order], Result],
     executor_of: Callable[[Order], Executor],
 ) -> None:
-    """In the process: do what is asked for until the client leaves, each order in its executor."""
+    """In the process: do what is asked for until the client leaves, each order in its executor.
+
+    What is dropped is done all the same: the orders behind it may rely on it.
+    """
     loop = asyncio.get_running_loop()
 
     def answer(call: Call[Order]) -> FromProcess[Loaded, Result]:
@@ -188,6 +225,7 @@ async def serve_calls[Order, Result, Loaded](
         except ChannelClosedError:
             return  # the parent left; the loop below sees it too
 
-    async for call in channel:
-        executor = executor_of(call.order)
-        loop.run_in_executor(executor, answer, call).add_done_callback(reply)
+    async for message in channel:
+        if isinstance(message, Call):
+            executor = executor_of(message.order)
+            loop.run_in_executor(executor, answer, message).add_done_callback(reply)

@@ -31,6 +31,16 @@ def make_policy(config: RunConfig, log_file: IO[bytes]) -> Policy:
     return POLICIES[config.policy].make(config, log_file)
 
 
+def policy_preflight(config: RunConfig) -> tuple[str, ...]:
+    """Lines on what the policy needs of this machine.
+
+    Raises:
+        PolicyRefusedError: it can't work here.
+    """
+    check = POLICIES[config.policy].preflight
+    return () if check is None else check(config)
+
+
 def policy_problems(config: RunConfig) -> Iterator[Problem]:
     """What the settings ask for and the policy they name can't do, as far as they show it."""
     from tbtui.config.problems import error

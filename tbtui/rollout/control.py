@@ -29,7 +29,7 @@ from typing import Any, Literal, Protocol
 
 from tbtui.journal.events import TrialPhase
 from tbtui.rollout.budget import Budget, Stopwatch
-from tbtui.rollout.environments.errors import SandboxLostError
+from tbtui.rollout.environments.base import SandboxLostError
 from tbtui.rollout.keyboard import Keyboard
 from tbtui.rollout.messages import (
     ControlRefused,

@@ -13,7 +13,7 @@ import time
 from harbor.environments.base import BaseEnvironment
 
 from tbtui.rollout.control import TimeLeft
-from tbtui.rollout.environments.abilities import Freezable
+from tbtui.rollout.environments.base import Freezable
 from tbtui.rollout.environments.lifetime import extend, lifetime
 
 _TIMEOUT_SECONDS = 60

@@ -17,7 +17,7 @@ from typing import Any
 from tbtui.awake import AwakeLoop
 from tbtui.journal.commands import Typed, as_sent
 from tbtui.journal.events import TrialPhase
-from tbtui.rollout.budget import Budget, Stopwatch
+from tbtui.rollout.budget import Budget, Starvation, Stopwatch
 from tbtui.rollout.control import TrialControl
 from tbtui.rollout.keyboard import Keyboard
 from tbtui.rollout.messages import (
@@ -32,7 +32,6 @@ from tbtui.rollout.messages import (
     TypeKeys,
 )
 from tbtui.rollout.recording import Recorder, Recording
-from tbtui.rollout.starvation import Starvation
 
 _MUCH_SLOWER = 2.0
 """A policy that is alive seldom takes so much longer than it ever did before in a trial."""

@@ -16,11 +16,11 @@ from harbor.models.agent.context import AgentContext
 from harbor.models.trial.paths import TrialPaths
 
 from tbtui.journal.events import TrialPhase
+from tbtui.rollout.budget import MachineStarvedError, Starvation
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK
 from tbtui.rollout.messages import FinishReason
 from tbtui.rollout.recording import Recording
-from tbtui.rollout.starvation import MachineStarvedError, Starvation
 from tbtui.rollout.terminus import PANE_HEIGHT, PANE_WIDTH
 
 IMPORT_PATH = "tbtui.rollout.oracle:LinkedOracle"

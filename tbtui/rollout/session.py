@@ -24,8 +24,7 @@ from harbor.agents.terminus_2.tmux_session import TmuxSession
 from harbor.environments.base import BaseEnvironment, ExecResult
 
 from tbtui.journal.commands import Typed
-from tbtui.rollout.environments.abilities import Terminals
-from tbtui.rollout.environments.commands import direct_argv
+from tbtui.rollout.environments.base import Terminals, direct_argv
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import TrialLink
 

@@ -33,15 +33,14 @@ from harbor.models.trajectories import Step
 from harbor.models.trial.paths import EnvironmentPaths
 
 from tbtui.journal.events import AgentCommand, TrialPhase
-from tbtui.rollout.environments.abilities import NoticesLoss
-from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
+from tbtui.rollout.budget import MachineStarvedError
+from tbtui.rollout.environments.base import NoticesLoss, SandboxError, SandboxLostError
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK, AgentEnded
 from tbtui.rollout.linked_llm import GuardedParser, LinkedLLM
 from tbtui.rollout.messages import FinishReason, TurnSeen, TurnUnderstood
 from tbtui.rollout.recording import Recording
 from tbtui.rollout.session import GatedExec, GatedSession, TerminalStuckError
-from tbtui.rollout.starvation import MachineStarvedError
 
 IMPORT_PATH = "tbtui.rollout.terminus:GatedTerminus"
 PANE_WIDTH = 160

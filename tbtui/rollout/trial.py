@@ -27,10 +27,10 @@ from harbor.trial.trial import Trial
 
 from tbtui.journal.events import TrialPhase
 from tbtui.paths import open_plain
-from tbtui.rollout.budget import is_starved
+from tbtui.rollout.budget import MachineStarvedError, Starvation, is_starved
 from tbtui.rollout.disk import tidy
+from tbtui.rollout.environments.base import SandboxError
 from tbtui.rollout.environments.build import UnbuildableError
-from tbtui.rollout.environments.errors import SandboxError
 from tbtui.rollout.environments.limits import BoxReport
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.link import LINK, TrialLink
@@ -38,7 +38,6 @@ from tbtui.rollout.messages import TrialFacts, TrialSpec
 from tbtui.rollout.oracle import IMPORT_PATH as ORACLE_IMPORT_PATH
 from tbtui.rollout.oracle import NOBODY_IMPORT_PATH
 from tbtui.rollout.outcome import decide
-from tbtui.rollout.starvation import MachineStarvedError, Starvation
 from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
 from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, PROBE_SEC, answers
 from tbtui.rollout.verifier import IMPORT_PATH as VERIFIER_IMPORT_PATH

@@ -36,9 +36,14 @@ from harbor.verifier.verifier import (
 )
 
 from tbtui.journal.vocabulary import MAX_REWARD, is_reward
-from tbtui.rollout.environments.abilities import EndsProcesses, KnowsItsRoom, WatchesScripts
-from tbtui.rollout.environments.commands import ScriptEnd
-from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
+from tbtui.rollout.environments.base import (
+    EndsProcesses,
+    KnowsItsRoom,
+    SandboxError,
+    SandboxLostError,
+    ScriptEnd,
+    WatchesScripts,
+)
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.verifier_fault import VerifierFault, find_fault
 

@@ -16,9 +16,8 @@ from tbtui.ui.terminal.recordings import ReadLimit, Recordings
 from tbtui.view.state import RunState
 
 if TYPE_CHECKING:
-    from tbtui.journal.marks import Marks
     from tbtui.journal.reader import JournalReader
-    from tbtui.journal.timeline import Moment
+    from tbtui.journal.timeline import Marks, Moment
     from tbtui.view.prompt import PromptPart
     from tbtui.view.reading import Reading
     from tbtui.view.transcript import Transcript

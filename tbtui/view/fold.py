@@ -88,6 +88,7 @@ class Fold:
         state.downtime.see(entry)
         state.seq, state.time = entry.seq, entry.time
         state.version = entry.seq
+        state.lanes.see(entry)
         self._apply(entry.event, entry.time)
         if type(entry.event) in _TURNING_POINTS:
             note_activity(state, entry.time)

@@ -15,10 +15,9 @@ from tbtui.journal.events import (
     RunStarted,
     SettingsChanged,
 )
-from tbtui.journal.housekeeping import read_notes
 from tbtui.journal.metrics import Points, read_series
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.rundir import RunDirectory, read_notes
 
 _SETTINGS = (RunStarted.kind, RunContinued.kind, SettingsChanged.kind)
 _NOTES = (Noted.kind, AlarmRaised.kind)

@@ -31,6 +31,7 @@ from tbtui.journal.vocabulary import (
     TrialPhase,
 )
 from tbtui.outcomes import INFRASTRUCTURE, Outcome
+from tbtui.view.lanes import LaneRecord
 from tbtui.view.server import PolicyLostView, PolicyView
 
 MAX_FINISHED_TRIALS = 512
@@ -413,6 +414,8 @@ class RunState:
     steps: deque[StepView] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     timeline: deque[Stretch] = field(default_factory=lambda: deque(maxlen=MAX_STRETCHES))
     """What the run did when, without gaps but those between its processes."""
+    lanes: LaneRecord = field(default_factory=LaneRecord)
+    """What the sampler and the trainer did when."""
     evals: list[EvalView] = field(default_factory=list)
     rewarded: deque[tuple[str, float]] = field(default_factory=lambda: deque(maxlen=RECENT_REWARDS))
     """The latest scored training trials, each with its reward."""

@@ -5,14 +5,14 @@ import pytest
 
 from tbtui.algorithm.advantages import advantages
 from tbtui.algorithm.losses import LossSettings
-from tbtui.algorithm.metrics import (
+from tbtui.algorithm.segments import Call
+from tbtui.algorithm.step import Datum
+from tbtui.engines.grpo.metrics import (
     clip_metrics,
     group_metrics,
     sampler_trainer_metrics,
     staleness_metrics,
 )
-from tbtui.algorithm.segments import Call
-from tbtui.algorithm.step import Datum
 from tbtui.vocabulary import LossName
 
 

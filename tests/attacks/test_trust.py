@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from tbtui.cli import app
 from tbtui.config import RunConfig, parse_settings, settings, to_json, to_toml
-from tbtui.config.secrets import KEYS
+from tbtui.config.sources import KEYS
 from tbtui.engines.request import request_run
 from tbtui.engines.resume import request_resume
 from tbtui.journal.events import SettingsChanged
@@ -263,7 +263,7 @@ HIJACKS = ("PYTHONPATH", "LD_PRELOAD", "OPENAI_BASE_URL", "HTTPS_PROXY",
 def test_a_cloned_dotenv_sets_keys_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
-    from tbtui.config.secrets import load_secrets
+    from tbtui.config.sources import load_secrets
 
     environment: dict[str, str] = {}
     monkeypatch.setattr(os, "environ", environment)

@@ -89,7 +89,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         make_model(arguments.width, arguments.layers, Path(directory))
         settings = SamplerSettings(
-            Path(directory), "float32", arguments.device, 4096, arguments.requests, 0, 0, ()
+            directory, "float32", arguments.device, 4096, arguments.requests, 0, 0, ()
         )
         engine = TransformersSampler(settings)
         await engine.start()

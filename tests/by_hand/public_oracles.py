@@ -21,8 +21,8 @@ from typing import Any
 from tbtui.catalog import CatalogError
 from tbtui.catalog.load import TaskInfo
 from tbtui.catalog.tasks import discover
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.choose import choose_environment
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tbtui.rollout.messages import EnvironmentSpec, FromWorker, TrialDone, TrialFacts, TrialSpec
 from tbtui.rollout.outcome import Decision, decide, lost_with_worker
 from tbtui.rollout.pool import WorkerId, WorkerLostInfo, WorkerPool

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.catalog import CatalogError
+from tbtui.catalog import CatalogError, fetched_tasks, find_tasks
 from tbtui.catalog.fetch import FetchError, Progress, Registry
-from tbtui.catalog.places import fetched_tasks, find_tasks
 from tbtui.catalog.tasks import discover
 from tests.catalog.task_writer import write_task
 

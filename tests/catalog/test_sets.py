@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.catalog import CatalogError
-from tbtui.catalog.places import fetched_tasks, find_tasks
+from tbtui.catalog import CatalogError, fetched_tasks, find_tasks
 from tbtui.catalog.sets import (
     TaskSet,
     choose,

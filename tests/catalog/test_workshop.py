@@ -16,8 +16,8 @@ import pytest
 
 from tbtui.catalog.tasks import discover
 from tbtui.resources import tasks_dir
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.choose import EnvironmentChoice, choose_environment
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
 
 SHORTCUTS = Path(__file__).parent / "shortcuts"
 WORKSHOP = discover(tasks_dir() / "workshop")

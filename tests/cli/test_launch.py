@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tbtui import launch
 from tbtui.cli import app
 from tbtui.config import ConfigError, parse_settings
-from tbtui.engines import headless
+from tbtui.engines import host
 from tbtui.engines.request import request_run
 from tbtui.engines.resume import request_resume
 from tbtui.journal.events import RunFinished
@@ -97,7 +97,7 @@ def test_an_interruption_leaves_a_run_or_nothing(
             JournalWriter(run).close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(headless, "run_headless", interrupted)
+    monkeypatch.setattr(host, "run_headless", interrupted)
     monkeypatch.setattr(logging, "raiseExceptions", True)
     with pytest.raises(KeyboardInterrupt):
         launch.launch(parse_settings(["run_name=r"]), "lines")

@@ -77,9 +77,7 @@ def test_a_replay_and_a_joined_run_import_little_before_the_first_frame() -> Non
 
 
 def test_a_headless_run_never_imports_textual_nor_harbor() -> None:
-    modules = imported_by(
-        "import tbtui.launch, tbtui.engines.headless, tbtui.console, tbtui.view.fold"
-    )
+    modules = imported_by("import tbtui.launch, tbtui.engines.host, tbtui.console, tbtui.view.fold")
     assert "tbtui" in modules
     assert not modules & {"textual", "bittty", "harbor", "litellm", "tinker", "wandb"}
 

@@ -18,7 +18,7 @@ from tbtui.config import (
     to_json,
     to_toml,
 )
-from tbtui.config.secrets import load_secrets
+from tbtui.config.sources import load_secrets
 
 
 def written(path: Path, text: str) -> str:

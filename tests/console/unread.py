@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tbtui.console import Printer, json_line
-from tbtui.engines.headless import run_headless
+from tbtui.engines.host import run_headless
 from tbtui.journal.events import Noted
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter

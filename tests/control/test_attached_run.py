@@ -14,7 +14,7 @@ import pytest
 
 from tbtui.commands.attach import Place, remote_place
 from tbtui.ctl.targets import TargetError
-from tbtui.engines.control.attached import AttachedRun
+from tbtui.engines.control.client import AttachedRun
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued
 from tbtui.journal.rundir import RunDirectory

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from textual.pilot import Pilot
 
-from tbtui.engines.control.attached import AttachedRun
+from tbtui.engines.control.client import AttachedRun
 from tbtui.errors import UserError
 from tbtui.journal.events import CommandIssued
 from tbtui.show_run import look_on, tasks_of_run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tbtui.engines.control.attached import AttachedRun
+from tbtui.engines.control.client import AttachedRun
 from tbtui.journal.commands import Command, Typed, to_arguments
 from tbtui.journal.events import (
     CommandDone,

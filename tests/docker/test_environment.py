@@ -14,13 +14,13 @@ import pytest
 from harbor.environments.base import SandboxBuildFailedError
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
-from tbtui.rollout.environments.docker import DockerEnvironment
-from tbtui.rollout.environments.docker_projects import projects_directory, remove_project
-from tbtui.rollout.environments.errors import (
+from tbtui.rollout.environments.base import (
     ExecTimeoutError,
     SandboxError,
     SandboxLostError,
 )
+from tbtui.rollout.environments.docker import DockerEnvironment
+from tbtui.rollout.environments.docker_projects import projects_directory, remove_project
 from tbtui.rollout.environments.leftovers import reap_leftovers
 from tests.docker.conftest import Starter, docker, in_engine
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
+from tbtui.rollout.environments.base import SandboxError, SandboxLostError
 from tests.docker.conftest import Starter, docker
 from tests.rollout.scripted import eventually
 

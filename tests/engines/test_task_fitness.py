@@ -9,12 +9,12 @@ import pytest
 from tbtui.config import RunConfig
 from tbtui.engines import task_fitness
 from tbtui.engines.task_fitness import choose_for_tasks, examine, in_containers, offer
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
     SANDBOX_IMPORT_PATH,
     EnvironmentChoice,
 )
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
 from tests.rollout.environments.test_suitability import BARE, FILLED, UVX, make
 
 SANDBOX = EnvironmentChoice("sandbox", "asked for", None, SANDBOX_IMPORT_PATH)

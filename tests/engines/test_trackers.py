@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 
 from tbtui.config import ConfigError, RunConfig
-from tbtui.engines.trackers import Tracker, check_trackers, close_all, trackers_for
-from tbtui.engines.trackers.base import Row, RowCounter
-from tbtui.engines.trackers.sinks import line
+from tbtui.engines.trackers import (
+    Row,
+    RowCounter,
+    Tracker,
+    check_trackers,
+    close_all,
+    line,
+    trackers_for,
+)
 from tbtui.journal.events import AnyEvent, Estimate, EvalFinished, StepFinished
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter

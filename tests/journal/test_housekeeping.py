@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.journal.housekeeping import add_note, read_notes, rename_run
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError, RunLock, find_run
+from tbtui.journal.rundir import (
+    RunDirectory,
+    RunDirectoryError,
+    RunLock,
+    add_note,
+    find_run,
+    read_notes,
+    rename_run,
+)
 from tbtui.journal.summaries import find_runs, summarise
 from tbtui.journal.writer import JournalWriter
 from tests.events import run_started

@@ -6,8 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tbtui.journal.events import CommandIssued
-from tbtui.journal.marks import Marks, read_marks
-from tbtui.journal.timeline import Timeline
+from tbtui.journal.timeline import Marks, Timeline, read_marks
 from tbtui.journal.writer import JournalWriter
 from tests.ui.synthetic import write_run
 

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.rollout.budget import Budget
+from tbtui.rollout.budget import Budget, MachineStarvedError, Starvation
+from tbtui.rollout.environments.base import SandboxLostError
 from tbtui.rollout.environments.cgroups import CgroupHost, find_cgroups
-from tbtui.rollout.environments.errors import SandboxLostError
 from tbtui.rollout.messages import SampleWanted
 from tbtui.rollout.outcome import decide
-from tbtui.rollout.starvation import MachineStarvedError, Starvation
 from tests.rollout.scripted import ScriptedEngine, act, make_spec, make_task
 
 STAT = "cpu  {user} 0 0 {idle} 0 0 0 {stolen} 0 0\n"

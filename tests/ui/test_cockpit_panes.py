@@ -87,7 +87,8 @@ async def test_what_is_rare_is_told_truly(opened: Opener, odd_run: RunDirectory)
         assert sandboxes.split() == ["sandboxes", "3◌", "·", "13"]
         timeline = pane(pilot, "timeline").text
         assert " =2 " in timeline
-        assert "= groups without signal 2/3" in timeline
+        # Of both steps in sight: four groups of step 1, three of step 2.
+        assert "= groups without signal 2/7" in timeline
         (kl,) = [row for row in pane(pilot, "curve").text.splitlines() if row.startswith(" KL")]
         assert kl.split()[:2] == ["KL", ".00"]
         assert "◌" in pane(pilot, "trials").text

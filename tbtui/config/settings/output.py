@@ -21,7 +21,10 @@ class Monitoring(Stragglers, frozen=True, kw_only=True):
 
     on_alarm: Annotated[
         dict[str, AlarmAction],
-        About("What an alarm leads to (on_alarm.NAME=ACTION)", "empty: each one warns"),
+        About(
+            "What an alarm leads to (on_alarm.NAME=ACTION)",
+            "empty: each one warns, and weights that don't reach the sampler pause",
+        ),
         remarked("tbtui raises its alarms itself; Prime-RL doesn't get it", {}),
     ] = msgspec.field(default_factory=dict)
     prices: Annotated[

@@ -8,8 +8,7 @@ import logging
 from collections.abc import Iterator
 
 from tbtui.engines.control.address import bind, registered
-from tbtui.engines.control.controls import Client, Controls
-from tbtui.engines.control.server import ControlServer
+from tbtui.engines.control.server import Client, Controls, ControlServer
 from tbtui.engines.make_run import AnyRun
 from tbtui.journal.commands import RUN, Command, RunEnd
 from tbtui.journal.database import JournalError

@@ -4,6 +4,20 @@ No client can hold the engine up: a line is at most 64 KiB, a client's requests 
 the other and at most two hundred a second, and so are clients; an answer that isn't read within
 ten seconds ends the connection, and what is sent to all clients waits for none. Of those that
 connect and say nothing the oldest are let go, so that they take no more descriptors than clients.
+
+Who may command, when several people look at a run: one client at a time.
+
+- Anybody who can reach the run may look at it.
+- At most one client *has the controls*: the app that runs the run (from the start), or a viewer
+  that has joined it. A viewer that joins gets them if nobody has them.
+- Of those who stay (the app, viewers) only the one with the controls may command. Another one
+  takes them when a person says so; the one who had them sees who took them, and may take them back.
+- A script's single command needs no controls, and takes none. It is refused only while the
+  controls are held exclusively.
+- A client that leaves releases the controls.
+
+All of them are the same user (or root), so this keeps people out of each other's way; it is no
+protection from them.
 """
 
 from __future__ import annotations
@@ -18,9 +32,9 @@ import pwd
 import socket
 import struct
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
-from tbtui.engines.control.controls import Client, Controls
 from tbtui.engines.control.protocol import (
     MAX_LINE,
     VERSION,
@@ -42,6 +56,54 @@ from tbtui.engines.control.protocol import (
 )
 from tbtui.journal.commands import RUN, Command, RunEnd, is_person
 from tbtui.journal.database import JournalError
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Client:
+    """The app in the run's process, a viewer, or a script."""
+
+    name: str
+    stays: bool
+    """An app or a viewer; else it sends single commands."""
+
+
+class Controls:
+    """Which client has the controls."""
+
+    def __init__(self) -> None:
+        self._holder: Client | None = None
+        self._exclusive = False
+
+    @property
+    def holder(self) -> str:
+        """Name of the client that has them; empty: none has."""
+        return "" if self._holder is None else self._holder.name
+
+    @property
+    def exclusive(self) -> bool:
+        return self._exclusive
+
+    def held_by(self, client: Client) -> bool:
+        return self._holder is client
+
+    def refusal(self, client: Client) -> str:
+        """Why it may not command now; empty: it may."""
+        if self._holder is client:
+            return ""
+        if client.stays:
+            return f"{self.holder} has the controls" if self._holder else "nobody has the controls"
+        return f"{self.holder} has the controls for itself" if self._exclusive else ""
+
+    def take(self, client: Client, *, exclusive: bool = False) -> None:
+        self._holder, self._exclusive = client, exclusive
+
+    def release(self, client: Client) -> bool:
+        """Take them from a client that leaves; returns whether it had them."""
+        if self._holder is not client:
+            return False
+        self._holder, self._exclusive = None, False
+        return True
+
 
 log = logging.getLogger(__name__)
 

@@ -88,12 +88,12 @@ class RunCommands:
             return False
         return True
 
-    def pause(self, verb: Literal["pause", "freeze"]) -> None:
-        """Pause the whole run."""
+    def pause(self, verb: Literal["pause", "freeze"], reason: str = "") -> None:
+        """Pause the whole run. `reason`: of an alarm that does; a person gives none."""
         self._paused_for_outage = False
         self._pause.begin()
         self._steering.hold(verb)
-        self._journal.append(RunPaused())
+        self._journal.append(RunPaused(reason=reason))
 
     def pause_for_outage(self, reason: str) -> None:
         """Implements `Pausable`."""

@@ -39,6 +39,7 @@ from tbtui.engines.grpo.metrics import (
 )
 from tbtui.engines.grpo.pausing import Pause
 from tbtui.engines.grpo.plan import BatchPlanner
+from tbtui.engines.grpo.publications import Publications
 from tbtui.engines.grpo.recorded import (
     POLICY_LOST_FIRST,
     RUN_ENDED_FIRST,
@@ -100,7 +101,6 @@ class GrpoEngine:
         self._planner = BatchPlanner(config, split, self._start, runner.unusable)
         self.step = self._start.step
         """Batches trained on."""
-        self._weights_version = self._start.weights_version
         self._sampling: dict[int, Batch] = {}
         """Batches whose trials run or wait to be trained on, by step."""
         self._sampling_tasks: set[asyncio.Task[Any]] = set()
@@ -118,8 +118,7 @@ class GrpoEngine:
         self._spending = Spending(
             config, self._start.spent, policy, lambda: self._planner.to_come(self.step)
         )
-        self._published = {self._weights_version: self.step, **self._start.published}
-        """Version of the weights -> the last step that published it."""
+        self._publications = Publications(policy, journal, self._start, config.on_alarm)
         self._learning: LearningStep | None = None
         """The step that is sampled and trained."""
         self._phase, self._phase_since = RunPhase.STARTING, time.monotonic()
@@ -157,6 +156,7 @@ class GrpoEngine:
             self.commands.end(ending)
 
     async def _train(self, sampling: asyncio.TaskGroup) -> str:
+        self._raise(*(await self._publications.look(self.step)).alarms)
         before = after = await self._evaluate(0)
         if self.step:
             # A checkpoint that was saved in a pause may have come before its evaluation.
@@ -251,17 +251,17 @@ class GrpoEngine:
         sampled = time.monotonic()
         self._enter(RunPhase.TRAINING)
         await learning.finish()
-        metrics = learning.metrics(lambda version: step - 1 - self._published.get(version, 0))
-        self._weights_version = await self._policy.publish()
-        self._published[self._weights_version] = step
+        metrics = learning.metrics(lambda version: self._publications.age(version, step))
+        published = await self._publications.publish(step)
         del self._sampling[step]
         self.step, self._learning = step, None
         if recorded.finished:
             # All of it is in the journal, but that it was trained once more.
             self._spending.add(learning.tokens())
+            self._raise(*published.alarms)
             return
         now = time.monotonic()
-        metrics |= step_metrics(learning.scored, config.max_tokens)
+        metrics |= {**step_metrics(learning.scored, config.max_tokens), **published.metrics}
         tokens = batch.tokens() + learning.tokens()
         metrics |= self._spending.step(tokens, useful_groups(learning.scored))
         metrics |= step_times(sampled - started, now - sampled, self._reviewing_sec)
@@ -270,7 +270,8 @@ class GrpoEngine:
             metrics["sampling/asked_again"] = float(asked_again)
         for trial, logprobs in learning.trained_logprobs().items():
             self._journal.add_trained(trial, step, logprobs)
-        self._tell(StepFinished(step=step, weights_version=self._weights_version, metrics=metrics))
+        self._tell(StepFinished(step=step, weights_version=published.version, metrics=metrics))
+        self._raise(*published.alarms)
         if (line := self._spending.forecast_line()) is not None:
             self._journal.append(Noted(level="info", text=line))
 
@@ -307,7 +308,7 @@ class GrpoEngine:
             self._evaluating = None
         rollouts = [rollout for group in finished for rollout in group]
         require_evidence(rollouts, self._unusable)
-        version, not_tried = self._weights_version, len(self._split.heldout) - len(groups)
+        version, not_tried = self._publications.version, len(self._split.heldout) - len(groups)
         summary = summarize(rollouts, step, version, config.eval_temperature, not_tried=not_tried)
         consumed = self._spending.evaluation(batch.tokens())
         self._tell(msgspec.structs.replace(summary, metrics=consumed))
@@ -384,17 +385,20 @@ class GrpoEngine:
         self._enter(self._waiting_phase() if phase in _WAITING else phase)
 
     def _progress(self) -> TrainingProgress:
-        return TrainingProgress(step=self.step, weights_version=self._weights_version)
+        return TrainingProgress(step=self.step, weights_version=self._publications.version)
 
     def _tell(self, event: StepFinished | EvalFinished) -> None:
         """Journal what was measured, and what looks wrong about it."""
         # What is not a number has no place in JSON, nor in a chart; it may be what looks wrong.
         finite = {name: value for name, value in event.metrics.items() if math.isfinite(value)}
         self._journal.append(msgspec.structs.replace(event, metrics=finite))
-        for alarm in self._check_alarms(event):
+        self._raise(*self._check_alarms(event))
+
+    def _raise(self, *alarms: AlarmRaised) -> None:
+        for alarm in alarms:
             self._journal.append(alarm)
             if alarm.action == "pause":
-                self.commands.pause("pause")
+                self.commands.pause("pause", alarm.text)
             elif alarm.action == "halt":
                 raise HaltError(f"{alarm.text} (on_alarm.{alarm.alarm}=halt)")
 

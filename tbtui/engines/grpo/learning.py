@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.losses import LossSettings
-from tbtui.algorithm.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
 from tbtui.algorithm.step import (
     BatchSettings,
     Datum,
@@ -29,6 +28,7 @@ from tbtui.algorithm.step import (
     with_reference_kl,
 )
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.journal.events import GroupScored, TrialScore
 from tbtui.policies.base import GradientResult, OptimSettings, Policy, PolicyInfo, StepResult

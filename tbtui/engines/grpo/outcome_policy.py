@@ -79,6 +79,11 @@ ALARM_MEANINGS: Mapping[AlarmName, str] = MappingProxyType(
     }
 )
 
+PUBLICATION_ALARM: AlarmName = "sampler_mismatch"
+"""Raised, too, where published weights don't reach the sampler (`publications.py`)."""
+PUBLICATION_ACTION: AlarmAction = "pause"
+"""What that leads to unless `on_alarm` has the alarm: every later step would be wrong as well."""
+
 
 def alarm_actions(exceptions: Mapping[str, AlarmAction]) -> AlarmActions:
     """`warn` for every alarm but the `exceptions` (name -> action).

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tbtui.catalog import CatalogError
-from tbtui.catalog.places import find_tasks
+from tbtui.catalog import CatalogError, find_tasks
 from tbtui.catalog.sets import choose, is_name
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig, settings, to_json

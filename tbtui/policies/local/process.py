@@ -35,7 +35,7 @@ from tbtui.policies.local.messages import (
     Scored,
 )
 from tbtui.policies.local.tokenizer import LocalTokenizer
-from tbtui.policies.policy_process import Call, Failed, FromProcess, Ready, serve_calls
+from tbtui.policies.policy_process import Failed, FromProcess, Ready, ToProcess, serve_calls
 
 HONOURED = frozenset({"checkpoint", "grad_clip", "importance_cap", "kl_penalty_coef"})
 """Settings that depend on the policy."""
@@ -62,7 +62,7 @@ def _perform(learner: Learner, order: Order) -> Result:
 
 async def _main(arguments: list[str]) -> None:
     sock = parent_socket(arguments)
-    channel: Channel[FromProcess[PolicyInfo, Result], Call[Order]] = await Channel.over(sock)
+    channel: Channel[FromProcess[PolicyInfo, Result], ToProcess[Order]] = await Channel.over(sock)
     checkpoint, tokenizer_path, threads = Path(arguments[2]), Path(arguments[3]), int(arguments[4])
     try:
         tokenizer = LocalTokenizer(tokenizer_path)

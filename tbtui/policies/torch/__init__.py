@@ -8,8 +8,11 @@ logprobs                    log-probabilities and entropies in chunks, without w
 losses                      the losses of `algorithm/losses.py` in PyTorch
 optimizer                   AdamW on fp32 weights
 checkpoint_file             one file that training goes on from; what samplers are given
+model_files, memory_plan    what a model's files say of it; how much memory it takes, by formulas
+memory_fit, free_memory     whether that is free here, and the setting to change
 loading                     a model, its adapter, device and precision; every reason against one
 sampling                    what a sampling engine does
+sleeping                    an engine on the trainer's GPU sleeps while it trains
 
 Nothing here imports torch before it is used: the extra may be missing.
 """
@@ -27,37 +30,48 @@ if TYPE_CHECKING:
     from tbtui.config import RunConfig
     from tbtui.config.problems import Problem
     from tbtui.policies.base import Policy
+    from tbtui.policies.torch.settings import TorchSettings
 
 INSTALL = "uv run --extra torch tbtui ..."
 
 
 def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
     from tbtui.policies.torch.client import TorchPolicy
+
+    return TorchPolicy(settings_of(config), log_file)
+
+
+def settings_of(config: RunConfig) -> TorchSettings:
+    """What a run's settings say to this policy."""
     from tbtui.policies.torch.settings import TorchSettings
 
-    return TorchPolicy(
-        TorchSettings(
-            model_name=config.model_name,
-            checkpoint=Path(config.checkpoint) if config.checkpoint else None,
-            lora_rank=config.lora_rank,
-            lora_alpha=config.lora_alpha,
-            lora_targets=config.lora_targets,
-            dtype=config.dtype,
-            train_device=config.train_device,
-            micro_batch_tokens=config.micro_batch_tokens,
-            gradient_checkpointing=config.gradient_checkpointing,
-            sampler=config.sampler,
-            vllm_devices=config.vllm_devices,
-            vllm_base_url=config.vllm_base_url,
-            max_rows=config.n_parallel_envs,
-            seed=config.seed,
-            context_limit=config.context_limit,
-            tokenizer=config.tokenizer,
-            renderer=config.renderer,
-            thinking=config.thinking,
-        ),
-        log_file,
+    return TorchSettings(
+        model_name=config.model_name,
+        checkpoint=Path(config.checkpoint) if config.checkpoint else None,
+        lora_rank=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_targets=config.lora_targets,
+        dtype=config.dtype,
+        train_device=config.train_device,
+        micro_batch_tokens=config.micro_batch_tokens,
+        gradient_checkpointing=config.gradient_checkpointing,
+        sampler=config.sampler,
+        vllm_devices=config.vllm_devices,
+        vllm_base_url=config.vllm_base_url,
+        vllm_sleeps=not (config.stream or config.max_steps_off_policy),
+        max_rows=config.n_parallel_envs,
+        seed=config.seed,
+        context_limit=config.context_limit,
+        tokenizer=config.tokenizer,
+        renderer=config.renderer,
+        thinking=config.thinking,
     )
+
+
+def _preflight(config: RunConfig) -> tuple[str, ...]:
+    from tbtui.policies.torch.memory_fit import preflight
+
+    return preflight(settings_of(config))
 
 
 def _problems(config: RunConfig) -> Iterator[Problem]:
@@ -82,4 +96,4 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
     yield from off_policy_temperature(config, "a model trained here")
 
 
-BACKEND = Backend(_make, _problems, takes_address="vllm_base_url")
+BACKEND = Backend(_make, _problems, takes_address="vllm_base_url", preflight=_preflight)

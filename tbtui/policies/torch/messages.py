@@ -56,6 +56,11 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Give the GPU memory that isn't in use to other programs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Save:
     directory: Path
 
@@ -77,5 +82,5 @@ class Published:
     """For the sampler to read; None: it was given this version before."""
 
 
-Order = Accumulate | Apply | Score | Publish | Save | Load
+Order = Accumulate | Apply | Score | Publish | Release | Save | Load
 Result = GradientResult | StepResult | Scored | Published | None

@@ -1,7 +1,8 @@
-"""The sampler's process: `python -m tbtui.policies.torch.sampler_process FD`.
+"""The sampler's process: `python -m tbtui.policies.torch.sampler_process FD SETTINGS`.
 
-One thread computes; what it is asked for is taken up between two steps of its decoder. The process
-leaves when its channel ends, which is also how it learns of its parent's death.
+SETTINGS are a `SamplerSettings` as JSON. One thread computes; what it is asked for is taken up
+between two steps of its decoder. The process leaves when its channel ends, which is also how it
+learns of its parent's death.
 """
 
 from __future__ import annotations
@@ -14,33 +15,35 @@ import threading
 import traceback
 from collections.abc import Callable
 
+import msgspec
+
 from tbtui.ipc import Channel, ChannelClosedError, parent_socket
-from tbtui.policies.base import PolicyError, Sample
-from tbtui.policies.torch.batch import Row
-from tbtui.policies.torch.decoder import Decoder
-from tbtui.policies.torch.loading import quiet_libraries
-from tbtui.policies.torch.sampler_messages import (
-    Begin,
-    Cancel,
+from tbtui.policies.base import PolicyError, PolicyRefusedError, Sample, SampleRequest
+from tbtui.policies.policy_process import (
+    Call,
     Done,
-    Draw,
+    Dropped,
     Failed,
     FromProcess,
-    Publish,
     Ready,
     Running,
     ToProcess,
 )
+from tbtui.policies.torch.batch import Row
+from tbtui.policies.torch.decoder import Decoder
+from tbtui.policies.torch.loading import quiet_libraries
+from tbtui.policies.torch.sampler_messages import Order, Publish, Result
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.versions import load_versions
 
-type Say = Callable[[FromProcess], None]
+type Orders = queue.SimpleQueue[ToProcess[Order]]
+type Say = Callable[[FromProcess[None, Result]], None]
 
 
 class _Worker:
     """The computing thread's work."""
 
-    def __init__(self, decoder: Decoder, orders: queue.SimpleQueue[ToProcess], say: Say) -> None:
+    def __init__(self, decoder: Decoder, orders: Orders, say: Say) -> None:
         self._decoder = decoder
         self._orders = orders
         self._say = say
@@ -58,13 +61,12 @@ class _Worker:
     def _take_orders(self) -> None:
         """All that there are; waits for one when there is nothing else to do."""
         while self._decoder.idle or not self._orders.empty():
-            order = self._orders.get()
-            match order:
-                case Draw(number, request):
+            match self._orders.get():
+                case Call(number, SampleRequest() as request):
                     self._decoder.submit(Row.of(number, request))
-                case Cancel(number):
+                case Dropped(number):
                     self._decoder.cancel(number)
-                case Publish(number, version, weights):
+                case Call(number, Publish(version, weights)):
                     try:
                         self._decoder.publish(version, weights)
                     except PolicyError as error:
@@ -73,7 +75,7 @@ class _Worker:
                         self._say(Done(number, None))
 
 
-def _compute(settings: SamplerSettings, orders: queue.SimpleQueue[ToProcess], say: Say) -> None:
+def _compute(settings: SamplerSettings, orders: Orders, say: Say) -> None:
     """The computing thread."""
 
     def answered(number: int, result: Sample | PolicyError) -> None:
@@ -87,9 +89,9 @@ def _compute(settings: SamplerSettings, orders: queue.SimpleQueue[ToProcess], sa
         try:
             decoder = Decoder(load_versions(settings), settings, answered)
         except PolicyError as error:
-            say(Failed(None, str(error)))
+            say(Failed(None, str(error), isinstance(error, PolicyRefusedError)))
             return
-        say(Ready())
+        say(Ready(None))
         _Worker(decoder, orders, say).work()
     except BaseException:  # noqa: BLE001 - a thread's failure has to end the process
         # A defect of ours: nothing here can go on from it, and the parent sees the exit.
@@ -99,25 +101,24 @@ def _compute(settings: SamplerSettings, orders: queue.SimpleQueue[ToProcess], sa
 
 
 async def _main(arguments: list[str]) -> None:
-    channel: Channel[FromProcess, ToProcess] = await Channel.over(parent_socket(arguments))
+    sock = parent_socket(arguments)
+    channel: Channel[FromProcess[None, Result], ToProcess[Order]] = await Channel.over(sock)
+    settings = msgspec.json.decode(arguments[2], type=SamplerSettings)
     loop = asyncio.get_running_loop()
-    orders: queue.SimpleQueue[ToProcess] = queue.SimpleQueue()
+    orders: Orders = queue.SimpleQueue()
 
-    def post(message: FromProcess) -> None:
+    def post(message: FromProcess[None, Result]) -> None:
         try:
             channel.post(message)
         except ChannelClosedError:
             return  # the parent left; the loop below sees it too
 
-    def say(message: FromProcess) -> None:
+    def say(message: FromProcess[None, Result]) -> None:
         loop.call_soon_threadsafe(post, message)
 
+    threading.Thread(target=_compute, args=(settings, orders, say), daemon=True).start()
     async for message in channel:
-        if isinstance(message, Begin):
-            arguments_of_thread = (message.settings, orders, say)
-            threading.Thread(target=_compute, args=arguments_of_thread, daemon=True).start()
-        else:
-            orders.put(message)
+        orders.put(message)
     # A step under way may take seconds, and nobody waits for it.
     os._exit(0)
 

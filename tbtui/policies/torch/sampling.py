@@ -20,7 +20,7 @@ from tbtui.server_status import ServerStatus
 class SamplerSettings:
     """What an engine needs to know of the model and of the machine."""
 
-    model: Path | str
+    model: str
     """Directory of a Hugging Face checkpoint, or a name on the hub that is in the cache."""
     dtype: Dtype
     device: str
@@ -59,6 +59,11 @@ class SamplingEngine(Protocol):
         """What a person should know of it once it has started, one line each."""
         ...
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether it has memory to give back while the model is trained."""
+        ...
+
     async def start(self) -> None:
         """Load the model: the starting weights are version 0."""
         ...
@@ -79,6 +84,12 @@ class SamplingEngine(Protocol):
         Completions under way are finished with the version that they began with.
         """
         ...
+
+    async def sleep(self) -> None:
+        """Give the GPU's memory back until `wake`; nothing may be under way, nor begin."""
+        ...
+
+    async def wake(self) -> None: ...
 
     def running(self) -> int:
         """Requests that are computed at this moment."""

@@ -41,6 +41,8 @@ class TorchSettings(TrainerSettings):
     vllm_devices: tuple[str, ...] = ()
     vllm_base_url: str | None = None
     """A vLLM server that runs already; None: tbtui starts one where it needs one."""
+    vllm_sleeps: bool = False
+    """Nothing is sampled while a step is trained: vLLM may give its memory back for as long."""
     max_rows: int = 16
     """Most completions that are computed at once."""
     tokenizer: str | None = None

@@ -207,6 +207,12 @@ class Trainer:
         self._published = self._version
         return self._version, directory
 
+    def release(self) -> None:
+        """Give the GPU memory that isn't in use to other programs."""
+        gc.collect()
+        if self.device.startswith("cuda"):
+            torch.cuda.empty_cache()
+
     def save(self, directory: Path) -> None:
         """Write all that training goes on from between two steps: not the accumulated gradient."""
         settings = self._settings
@@ -326,9 +332,7 @@ class Trainer:
             PolicyError: one segment alone doesn't fit.
         """
         self._out_of_memory += 1
-        gc.collect()
-        if self.device.startswith("cuda"):
-            torch.cuda.empty_cache()
+        self.release()
         sizes = [
             len(indices) * len(segments[indices[0]].tokens)
             for indices in micro_batches(segments, self._most_tokens)

@@ -17,7 +17,7 @@ import msgspec
 
 from tbtui.ipc import Channel, parent_socket
 from tbtui.policies.base import LossName, PolicyError, PolicyInfo, PolicyRefusedError
-from tbtui.policies.policy_process import Call, Failed, FromProcess, Ready, serve_calls
+from tbtui.policies.policy_process import Failed, FromProcess, Ready, ToProcess, serve_calls
 from tbtui.policies.torch.loading import quiet_libraries, require_torch
 from tbtui.policies.torch.messages import (
     Accumulate,
@@ -27,6 +27,7 @@ from tbtui.policies.torch.messages import (
     Order,
     Publish,
     Published,
+    Release,
     Result,
     Save,
     Score,
@@ -103,6 +104,8 @@ def _perform(trainer: Trainer, order: Order) -> Result:
             return Scored(trainer.score(data, weights))
         case Publish(root):
             return Published(*trainer.publish(root))
+        case Release():
+            trainer.release()
         case Save(directory):
             trainer.save(directory)
         case Load(directory):
@@ -112,7 +115,7 @@ def _perform(trainer: Trainer, order: Order) -> Result:
 
 async def _main(arguments: list[str]) -> None:
     sock = parent_socket(arguments)
-    channel: Channel[FromProcess[Loaded, Result], Call[Order]] = await Channel.over(sock)
+    channel: Channel[FromProcess[Loaded, Result], ToProcess[Order]] = await Channel.over(sock)
     settings = msgspec.json.decode(
         arguments[2], type=TrainerSettings, dec_hook=lambda kind, text: kind(text)
     )

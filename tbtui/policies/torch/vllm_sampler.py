@@ -57,6 +57,8 @@ class VllmSettings:
     """What that server calls the model; None: as the settings name it."""
     devices: tuple[str, ...] = ()
     """GPUs as CUDA_VISIBLE_DEVICES counts them; empty: the one that trains."""
+    sleeps: bool = False
+    """It may sleep while the model is trained: nothing is drawn meanwhile."""
     home: Path | None = None
     """Directory of vLLM's environments; in the user's cache when None."""
 
@@ -205,14 +207,12 @@ class VllmSampler:
             self._open.set()
 
     async def sleep(self) -> None:
-        """Give the GPU's memory back until `wake`; nothing may be under way. Nothing happens where
-        the server can't."""
-        if self._sleeps:
-            await self._connected().order("/sleep?level=1", {}, "putting vLLM to sleep")
+        await self._unless_ended(
+            self._connected().order("/sleep?level=1", {}, "putting vLLM to sleep")
+        )
 
     async def wake(self) -> None:
-        if self._sleeps:
-            await self._connected().order("/wake_up", {}, "waking vLLM")
+        await self._unless_ended(self._connected().order("/wake_up", {}, "waking vLLM"))
 
     async def close(self) -> None:
         self._failure = self._failure or PolicyError(_CLOSED)
@@ -235,8 +235,9 @@ class VllmSampler:
         return self._settings.device.startswith("cuda") and not self._vllm.devices
 
     @property
-    def _sleeps(self) -> bool:
-        return self._own is not None and self._shares_gpu
+    def sleeps(self) -> bool:
+        """What a server that runs already was started with isn't known."""
+        return self._vllm.base_url is None and self._vllm.sleeps and self._shares_gpu
 
     async def _start_own(self) -> None:
         device = self._settings.device
@@ -265,7 +266,7 @@ class VllmSampler:
         share = await share_for(settings, gpu, shared=self._shares_gpu)
         return launch(
             python, settings, devices=self._vllm.devices, memory_share=share,
-            sleeps=self._shares_gpu,
+            sleeps=self.sleeps,
         )  # fmt: skip
 
     async def _answer(self, connection: Connection, body: dict[str, Any]) -> Any:

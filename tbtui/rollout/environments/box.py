@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tbtui.rollout.environments.cgroups import BoxCgroup
-from tbtui.rollout.environments.channel import Answer, ControlChannel
-from tbtui.rollout.environments.commands import ScriptEnd
-from tbtui.rollout.environments.errors import (
+from tbtui.rollout.environments.base import (
     ExecTimeoutError,
     SandboxError,
+    ScriptEnd,
 )
+from tbtui.rollout.environments.cgroups import BoxCgroup
+from tbtui.rollout.environments.channel import Answer, ControlChannel
 from tbtui.rollout.environments.ledger import Ledger
 from tbtui.rollout.environments.limits import BoxReport
 from tbtui.rollout.environments.output import OutputReader

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import IO
 
 import tbtui
+from tbtui.rollout.environments.base import SandboxLostError, SandboxStartError
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.box_init import HIDDEN_PROC
 from tbtui.rollout.environments.cgroups import find_cgroups, make_box_cgroup
 from tbtui.rollout.environments.channel import ControlChannel
-from tbtui.rollout.environments.errors import SandboxLostError, SandboxStartError
 from tbtui.rollout.environments.ledger import Ledger
 from tbtui.rollout.environments.plan import BoxPlan
 

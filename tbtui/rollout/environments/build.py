@@ -28,8 +28,8 @@ from tbtui.dockerfile import (
     without_heredoc_marks,
     words,
 )
+from tbtui.rollout.environments.base import ExecTimeoutError
 from tbtui.rollout.environments.box import Box
-from tbtui.rollout.environments.errors import ExecTimeoutError
 from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree
 from tbtui.rollout.environments.userland import (
     OWN_UV,

@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from tbtui.rollout.environments.errors import SandboxError, SandboxLostError
+from tbtui.rollout.environments.base import SandboxError, SandboxLostError
 
 _MAX_ANSWER = 16 * 1024
 # Under the kernel's default for one message (net.core.wmem_default, 208 KiB).

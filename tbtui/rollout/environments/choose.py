@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.cgroups import CgroupKind, find_cgroups
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
 
 SANDBOX_IMPORT_PATH = "tbtui.rollout.environments.sandbox:SandboxEnvironment"
 DOCKER_IMPORT_PATH = "tbtui.rollout.environments.docker:DockerEnvironment"

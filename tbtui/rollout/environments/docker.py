@@ -29,7 +29,13 @@ from harbor.environments.podman import PodmanEnvironment as HarborPodman
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import EnvironmentPaths
 
-from tbtui.rollout.environments.commands import ScriptEnd, script_run
+from tbtui.rollout.environments.base import (
+    SandboxError,
+    SandboxLostError,
+    SandboxStartError,
+    ScriptEnd,
+    script_run,
+)
 from tbtui.rollout.environments.docker_cli import (
     run_cli,
 )
@@ -42,11 +48,6 @@ from tbtui.rollout.environments.docker_files import (
 )
 from tbtui.rollout.environments.docker_running import RunningProject
 from tbtui.rollout.environments.docker_start import StartRequest, start_project
-from tbtui.rollout.environments.errors import (
-    SandboxError,
-    SandboxLostError,
-    SandboxStartError,
-)
 from tbtui.rollout.environments.limits import DEFAULT_MEMORY_MB, DEFAULT_PROCESSES, Positive
 from tbtui.rollout.environments.output import decoded
 from tbtui.rollout.environments.pane_log import ContainerPane

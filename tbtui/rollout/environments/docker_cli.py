@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tbtui.rollout.environments.errors import ExecTimeoutError, SandboxError, SandboxStartError
+from tbtui.rollout.environments.base import ExecTimeoutError, SandboxError, SandboxStartError
 from tbtui.rollout.environments.output import BoundedOutput
 
 _READ = 1 << 16

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, cast, override
 
+from tbtui.rollout.environments.base import SandboxError
 from tbtui.rollout.environments.docker_cli import client_environment
-from tbtui.rollout.environments.errors import SandboxError
 from tbtui.rollout.environments.transfer import receive
 
 MAX_DOWNLOAD_BYTES = 1 << 30

@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tbtui.rollout.environments.base import SandboxError
 from tbtui.rollout.environments.docker_cli import run_cli
-from tbtui.rollout.environments.errors import SandboxError
 from tbtui.rollout.environments.ledger import Ledger, abandoned, state_directory
 
 _log = logging.getLogger(__name__)

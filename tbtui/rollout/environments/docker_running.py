@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harbor.environments.docker.runtime import ContainerRuntime
 
+from tbtui.rollout.environments.base import ExecTimeoutError, SandboxError, SandboxLostError
 from tbtui.rollout.environments.docker_cli import (
     CliResult,
     OnChunk,
@@ -22,7 +23,6 @@ from tbtui.rollout.environments.docker_cli import (
 from tbtui.rollout.environments.docker_compose import MAIN
 from tbtui.rollout.environments.docker_files import Source
 from tbtui.rollout.environments.docker_projects import ComposeProject
-from tbtui.rollout.environments.errors import ExecTimeoutError, SandboxError, SandboxLostError
 
 _CHECKS, _LATE_CHECKS, _CHECK_SEC = 3, 50, 0.1
 # Why a container that is alive may refuse to run `true`. One that is about to end refuses in as

@@ -15,6 +15,7 @@ from typing import Any
 from harbor.environments.base import SandboxBuildFailedError
 from harbor.environments.docker.runtime import ContainerRuntime
 
+from tbtui.rollout.environments.base import SandboxError, SandboxStartError
 from tbtui.rollout.environments.docker_cli import (
     EngineInfo,
     engine_info,
@@ -38,7 +39,6 @@ from tbtui.rollout.environments.docker_projects import (
     project_prefix,
 )
 from tbtui.rollout.environments.docker_running import RunningProject
-from tbtui.rollout.environments.errors import SandboxError, SandboxStartError
 
 _LONGEST_NAME = 48
 _LOGS = "logs"

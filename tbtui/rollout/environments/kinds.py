@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tbtui.imports import import_named
-from tbtui.rollout.environments.errors import EnvironmentUnavailable, ExtraMissing
+from tbtui.rollout.environments.base import EnvironmentUnavailable, ExtraMissing
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.kinds import (
     harbor_class,
     missing_import,

@@ -29,6 +29,14 @@ from harbor.environments.capabilities import (
 from harbor.models.task.config import NetworkMode
 from harbor.models.trial.paths import EnvironmentPaths
 
+from tbtui.rollout.environments.base import (
+    SandboxError,
+    SandboxLostError,
+    SandboxStartError,
+    ScriptEnd,
+    direct_argv,
+    script_run,
+)
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.box_start import AS_ROOT, start_box, start_bubblewrap_box
 from tbtui.rollout.environments.build import (
@@ -38,8 +46,6 @@ from tbtui.rollout.environments.build import (
     check_definition,
 )
 from tbtui.rollout.environments.cgroups import default_processes
-from tbtui.rollout.environments.commands import ScriptEnd, direct_argv, script_run
-from tbtui.rollout.environments.errors import SandboxError, SandboxLostError, SandboxStartError
 from tbtui.rollout.environments.limits import (
     DEFAULT_CPU_SECONDS,
     DEFAULT_DOWNLOAD_MB,

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from tbtui.rollout.environments.errors import SandboxError
+from tbtui.rollout.environments.base import SandboxError
 
 MAX_FILES = 5_000
 """Files and directories that one download leaves on the host: empty ones cost inodes, not bytes."""

@@ -115,7 +115,7 @@ class RowLayout:
 
 def row_layout(groups: Sequence[TrialGroup], width: int) -> RowLayout:
     """Room for the parts of these groups' rows, the most important first: names that differ,
-    siblings, mean, signal, who holds it up; then whole names and the rest."""
+    siblings, mean, signal, whole names, who holds it up; then the rest."""
     members = max(len(group.trials) for group in groups)
     names = tuple(visible(group.name) for group in groups)
     labels = max(cell_len(visible(trial.label)) for group in groups for trial in group.trials)
@@ -132,10 +132,11 @@ def row_layout(groups: Sequence[TrialGroup], width: int) -> RowLayout:
     teaches = not all(group.held_out for group in groups)
     signal = _SIGNAL if room >= _SIGNAL and teaches else 0
     room -= signal
-    slowest = min(_SLOWEST, room) if room >= _SLOWEST // 2 else 0
-    room -= slowest
-    more = max(0, min(room, max(labels, *map(cell_len, names)) - name))
+    least = _SLOWEST // 2 if room >= _SLOWEST // 2 else 0
+    more = max(0, min(room - least, max(labels, *map(cell_len, names)) - name))
     name, room = name + more, room - more
+    slowest = min(_SLOWEST, room) if least else 0
+    room -= slowest
     spread = _SPREAD if room >= _SPREAD else 0
     room -= spread
     each = 2 if cells == members <= room else 1

@@ -22,7 +22,7 @@ from tbtui.ui.theme.glyphs import CLOCK_MARKS
 from tbtui.ui.theme.palette import Palette
 
 if TYPE_CHECKING:
-    from tbtui.journal.marks import MarkKind
+    from tbtui.journal.timeline import MarkKind
     from tbtui.ui.runs import ReplayedRun
 
 _SHORT_SEC = 10.0
@@ -68,7 +68,7 @@ class TransportLine(Line):
             self.run_worker(self._read_marks(run), name="marks")
 
     async def _read_marks(self, run: ReplayedRun) -> None:
-        from tbtui.journal.marks import Marks, read_marks
+        from tbtui.journal.timeline import Marks, read_marks
 
         try:
             run.marks = await asyncio.to_thread(read_marks, run.directory)

@@ -12,6 +12,7 @@ from textual.strip import Strip
 from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.drawing.charts import stacked
 from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.panes.lane_rows import lane_rows
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.estimate import remaining_sec, time_left
@@ -38,6 +39,8 @@ _FLATTENS = 3.0
 """Times as long as the next longest step from where on a bar is cut,"""
 _MOST_LONGER = 1.2
 """and times as long as that one's it is then."""
+_LANES_HEIGHT = 9
+"""Rows of the pane from where on there is room for lanes above the bars."""
 _AFTERS = 2
 """Further trials that are named after the one that is waited for."""
 
@@ -78,6 +81,8 @@ class TimelinePane(Pane):
         if not steps:
             return [row(width, (" once the run has begun", palette.faint))]
         rows = _waiting(frame, width)
+        if height >= _LANES_HEIGHT:
+            rows += lane_rows(state, frame.now, palette, width)
         alike = _alike(state, {each.step for each in steps})
         legend = _legend(steps, alike, palette, width)
         steps = steps[-max(1, height - len(rows) - len(legend)) :]

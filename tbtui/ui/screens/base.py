@@ -153,6 +153,7 @@ class LiveScreen(ScopedScreen, Ground):
                 "-compact": not self.roomy,
                 "-full": bool(self.full),
                 "-wide": self.room.width >= 150,
+                "-tall": self.room.height >= 40,
                 "-vast": self.vast,
             },
             update=update,

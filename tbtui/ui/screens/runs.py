@@ -12,8 +12,14 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import Worker
 
-from tbtui.journal.housekeeping import add_note, notes_file, rename_run
-from tbtui.journal.rundir import RunDirectory, RunDirectoryError, journal_stands
+from tbtui.journal.rundir import (
+    RunDirectory,
+    RunDirectoryError,
+    add_note,
+    journal_stands,
+    notes_file,
+    rename_run,
+)
 from tbtui.journal.summaries import RunSummary, find_runs, newest_first, summarise
 from tbtui.ui.context import run_app_of
 from tbtui.ui.input.keys import Scope, bindings

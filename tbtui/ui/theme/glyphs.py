@@ -13,7 +13,7 @@ from tbtui.ui.theme.palette import Palette
 from tbtui.view.state import Spending, TrialView
 
 if TYPE_CHECKING:
-    from tbtui.journal.marks import MarkKind
+    from tbtui.journal.timeline import MarkKind
 
 HELD_OUT_MARK = "◇"
 UNFIT_MARK = "∅"

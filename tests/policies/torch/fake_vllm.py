@@ -1,7 +1,8 @@
 """A fake of vLLM's server, as far as `sampler=vllm` uses it: real HTTP, started by the command that
 starts vLLM. Tokens are made up: each completion is the number of its adapter, over and over.
 
-`make_home(directory)` writes an environment whose Python runs this file in place of vLLM.
+`make_home(directory)` writes an environment whose Python runs this file in place of vLLM;
+`computing_vllm.py` has a server that computes.
 """
 
 from __future__ import annotations
@@ -18,26 +19,35 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tbtui.policies.torch.vllm_environment import CPU, _record
+from tbtui.policies.torch.vllm_environment import CPU, Build, _record
 
 BASE_TOKEN = 7
 
 
-def make_home(directory: Path, dies: str = "") -> Path:
-    """Directory of environments with one that is installed. `dies`: what it says and ends with."""
-    python = directory / CPU.name / "bin" / "python"
+def make_home(
+    directory: Path, says: str = "", *, module: str = "fake_vllm", build: Build = CPU
+) -> Path:
+    """Directory of environments with one that is installed.
+
+    Args:
+        says: to the module's `main`; to this one's, the words that it ends with.
+    """
+    python = directory / build.name / "bin" / "python"
     python.parent.mkdir(parents=True)
-    run = f"import tests.policies.torch.fake_vllm as fake; fake.main({dies!r})"
+    run = f"import tests.policies.torch.{module} as server; server.main({says!r})"
     root = Path(__file__).parents[3]
     python.write_text(f'#!/bin/sh\ncd {root}\nexec {sys.executable} -c "{run}" "$@"\n')
     python.chmod(0o755)
-    (directory / CPU.name / "installed.json").write_text(json.dumps(_record(CPU)))
+    (directory / build.name / "installed.json").write_text(json.dumps(_record(build)))
     return directory
 
 
-class _Server:
+class Server:
+    """What vLLM answers on these paths. Asleep it fails whatever needs the GPU's memory."""
+
     def __init__(self) -> None:
         self.loaded: dict[str, str] = {}
+        self.asleep = False
 
     def allowed(self, request: Request) -> bool:
         return request.headers.get("authorization") == f"Bearer {os.environ['VLLM_API_KEY']}"
@@ -53,6 +63,8 @@ class _Server:
     async def load(self, request: Request) -> Response:
         body = await request.json()
         name, path = body["lora_name"], Path(body["lora_path"])
+        if self.asleep:
+            return JSONResponse({"error": {"message": "the engine is asleep"}}, 500)
         if name in self.loaded:
             return JSONResponse({"error": {"message": "has already been loaded"}}, 400)
         if not (path / "adapter_config.json").is_file():
@@ -70,6 +82,8 @@ class _Server:
     async def complete(self, request: Request) -> Response:
         body: dict[str, Any] = await request.json()
         name = body["model"]
+        if self.asleep:
+            return JSONResponse({"error": {"message": "the engine is asleep"}}, 500)
         if name != "base" and name not in self.loaded:
             return JSONResponse({"error": {"message": f"The model `{name}` does not exist."}}, 404)
         if name == "base":
@@ -85,6 +99,16 @@ class _Server:
                   "logprobs": {"token_logprobs": [-0.5] * len(ids)}}  # fmt: skip
         return JSONResponse({"choices": [choice], "usage": {}})
 
+    async def sleep(self, request: Request) -> Response:
+        self.asleep = True
+        sys.stderr.write(f"asleep at level {request.query_params['level']}\n")
+        return JSONResponse({"status": "sleeping", "level": 1})
+
+    async def wake(self, request: Request) -> Response:
+        self.asleep = False
+        sys.stderr.write("awake\n")
+        return JSONResponse({"status": "awake", "tags": None})
+
     async def health(self, request: Request) -> Response:
         return Response()
 
@@ -95,12 +119,8 @@ class _Server:
         )
 
 
-def main(dies: str) -> None:
-    if dies:
-        sys.stderr.write(dies + "\n")
-        sys.exit(3)
-    port = int(sys.argv[sys.argv.index("--port") + 1])
-    server = _Server()
+def serve(server: Server) -> None:
+    """Until it is killed, on the port that vLLM would be given."""
     routes = [
         Route("/health", server.health),
         Route("/metrics", server.metrics),
@@ -109,4 +129,23 @@ def main(dies: str) -> None:
         Route("/v1/load_lora_adapter", server.load, methods=["POST"]),
         Route("/v1/unload_lora_adapter", server.unload, methods=["POST"]),
     ]
-    uvicorn.run(Starlette(routes=routes), host="127.0.0.1", port=port, log_level="warning")
+    if os.environ.get("VLLM_SERVER_DEV_MODE") == "1" and "--enable-sleep-mode" in sys.argv:
+        routes += [
+            Route("/sleep", server.sleep, methods=["POST"]),
+            Route("/wake_up", server.wake, methods=["POST"]),
+        ]
+    uvicorn.run(
+        Starlette(routes=routes), host="127.0.0.1", port=int(option("port")), log_level="warning"
+    )
+
+
+def option(name: str) -> str:
+    """What vLLM is started with as `--name`."""
+    return sys.argv[sys.argv.index(f"--{name}") + 1]
+
+
+def main(dies: str) -> None:
+    if dies:
+        sys.stderr.write(dies + "\n")
+        sys.exit(3)
+    serve(Server())

@@ -52,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 def settings(model: Path, rank: int = 4) -> SamplerSettings:
     return SamplerSettings(
-        model=model, dtype="float32", device="cpu", context_limit=tiny.CONTEXT, max_rows=16,
+        model=str(model), dtype="float32", device="cpu", context_limit=tiny.CONTEXT, max_rows=16,
         seed=0, lora_rank=rank, stop_ids=(STOP,),
     )  # fmt: skip
 

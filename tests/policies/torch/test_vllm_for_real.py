@@ -46,7 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(model: Path) -> SamplerSettings:
     return SamplerSettings(
-        model=model, dtype="float32", device="cpu", context_limit=1024, max_rows=16, seed=0,
+        model=str(model), dtype="float32", device="cpu", context_limit=1024, max_rows=16, seed=0,
         lora_rank=4, stop_ids=(LocalTokenizer(TOKENIZER).end_id,),
     )  # fmt: skip
 

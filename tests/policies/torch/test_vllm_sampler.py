@@ -75,7 +75,7 @@ async def test_a_killed_server_is_a_lost_policy_of_the_fake(tmp_path: Path) -> N
 
 
 async def test_it_says_why_it_died_at_start(tmp_path: Path) -> None:
-    home = make_home(tmp_path / "home", dies="ValueError: No CUDA GPUs are available")
+    home = make_home(tmp_path / "home", "ValueError: No CUDA GPUs are available")
     engine = VllmSampler(SETTINGS, VllmSettings(home=home))
     with pytest.raises(PolicyRefusedError) as refused:
         await engine.start()

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from tbtui.rollout.environments.base import EnvironmentUnavailable
 from tbtui.rollout.environments.choose import Decided, HostProbe, decide
-from tbtui.rollout.environments.errors import EnvironmentUnavailable
 
 LINUX = HostProbe(
     platform="linux",

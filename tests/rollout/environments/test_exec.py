@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.rollout.environments.box import Box
-from tbtui.rollout.environments.commands import direct_argv
-from tbtui.rollout.environments.errors import (
+from tbtui.rollout.environments.base import (
     ExecTimeoutError,
     SandboxError,
     SandboxLostError,
+    direct_argv,
 )
+from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.output import KEPT_HEAD, KEPT_TAIL, BoundedOutput
 from tbtui.rollout.environments.transfer import receive
 from tbtui.rollout.environments.upload import Ownership, upload_file, upload_tree

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from harbor.environments.base import BaseEnvironment
 
+from tbtui.rollout.environments.base import EnvironmentUnavailable, ExtraMissing
 from tbtui.rollout.environments.choose import (
     DOCKER_IMPORT_PATH,
     SANDBOX_IMPORT_PATH,
     choose_environment,
 )
-from tbtui.rollout.environments.errors import EnvironmentUnavailable, ExtraMissing
 from tbtui.rollout.environments.kinds import (
     extra_of,
     harbor_class,

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 from harbor.utils.scripts import build_execution_command
 
+from tbtui.rollout.environments.base import ScriptEnd, ScriptRun, script_run
 from tbtui.rollout.environments.box import Box
-from tbtui.rollout.environments.commands import ScriptEnd, ScriptRun, script_run
 from tbtui.rollout.environments.upload import changed_file, upload_tree
 from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
 from tests.rollout.environments.boxes import STARTERS, processes_of, running_box, sh

@@ -14,7 +14,7 @@ import pytest
 from harbor.environments.base import ExecResult
 
 from tbtui.rollout import session
-from tbtui.rollout.environments.abilities import Terminals
+from tbtui.rollout.environments.base import Terminals
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.userland import BASE_ENVIRONMENT
 from tbtui.rollout.session import TmuxControl, plain_tmux

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tbtui.catalog.places import find_tasks
+from tbtui.catalog import find_tasks
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig, absolute, parse_settings

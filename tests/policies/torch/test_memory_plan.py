@@ -1,0 +1,125 @@
+"""The memory table against what tiny models of real architectures measure, and its refusals."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra `torch`")
+pytest.importorskip("peft", reason="needs the extra `torch`")
+
+import torch
+
+from tbtui.policies.base import PolicyRefusedError
+from tbtui.policies.torch import memory_fit
+from tbtui.policies.torch.free_memory import Memory
+from tbtui.policies.torch.memory_fit import Fit, assess, preflight
+from tbtui.policies.torch.memory_plan import Dimensions, kv_bytes_per_token, slot_columns
+from tbtui.policies.torch.model_files import find_model
+from tbtui.policies.torch.settings import TorchSettings, TrainerSettings
+from tbtui.policies.torch.slots import Place, Slots
+from tbtui.policies.torch.trainer import Trainer
+from tests.policies.torch import tiny_models as tiny
+
+pytestmark = pytest.mark.slow
+
+
+def fit_of(model: Path, rank: int, targets: tuple[str, ...] = ()) -> Fit:
+    settings = TorchSettings(
+        str(model), lora_rank=rank, lora_targets=targets, train_device="cpu", max_rows=3
+    )
+    fit = assess(settings)
+    assert fit is not None
+    return fit
+
+
+def size(fit: Fit, what: str, part: str = "training") -> int:
+    return next(item.size for item in fit.items if (item.what, item.part) == (what, part))
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
+@pytest.mark.parametrize(("rank", "targets"), [(4, ()), (4, ("q_proj", "down_proj")), (0, ())])
+def test_what_training_keeps_is_exact(
+    tmp_path: Path, architecture: str, rank: int, targets: tuple[str, ...]
+) -> None:
+    model = tiny.make(architecture, tmp_path)
+    fit = fit_of(model, rank, targets)
+    trainer = Trainer(
+        TrainerSettings(str(model), lora_rank=rank, lora_targets=targets, train_device="cpu")
+    )
+    trained = sum(parameter.numel() for parameter in trainer.parameters.values())
+    assert size(fit, "weights") == trainer.size * 4
+    if rank:
+        assert size(fit, "adapter") == trained * 4
+    state = trainer._optimizer.state()
+    moments = [tensor for name, tensor in state.items() if not name.startswith("weight/")]
+    assert size(fit, "optimiser") == sum(tensor.numel() * 4 for tensor in moments)
+    assert size(fit, "gradients") == trained * 4
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
+def test_the_cache_of_keys_and_values_is_exact(tmp_path: Path, architecture: str) -> None:
+    model = tiny.make(architecture, tmp_path)
+    sizes = Dimensions.of(find_model(str(model)).config)
+    slots = Slots()
+    slots.reserve(3, tiny.CONTEXT)
+    slots.place = Place(torch.arange(3), torch.zeros(3, 1, dtype=torch.long), 1, True)
+    for layer in range(sizes.layers):
+        states = torch.zeros(3, sizes.kv_heads, 1, sizes.head_size)
+        slots.update(states, states, layer)
+    held = sum(states.numel() * states.element_size() for states in (*slots._keys, *slots._values))
+    assert held == 3 * slot_columns(tiny.CONTEXT) * kv_bytes_per_token(sizes, 4)
+    assert held == size(fit_of(model, 4), "KV cache", "sampling")
+    gc.collect()
+
+
+def test_what_does_not_fit_is_refused_with_the_setting_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny.make("qwen3", tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 65536}))
+    settings = TorchSettings(str(model), lora_rank=4, train_device="cpu")
+
+    def free(megabytes: int) -> None:
+        memory = Memory("cpu", "RAM", megabytes << 20, megabytes << 20)
+        monkeypatch.setattr(memory_fit, "free_memory", lambda device: memory)
+
+    free(100_000)
+    assert preflight(settings)[0].startswith("memory: training ")
+    free(120)
+    with pytest.raises(PolicyRefusedError, match=r"does not fit.*give context_limit=\d+$") as said:
+        preflight(settings)
+    given = int(str(said.value).rpartition("=")[2])
+    fitting = TorchSettings(
+        str(model), lora_rank=4, train_device="cpu", context_limit=given, max_rows=1
+    )
+    assert preflight(fitting)
+    free(0)
+    with pytest.raises(PolicyRefusedError, match="take a smaller model"):
+        preflight(settings)
+
+
+def test_the_command_says_it_as_a_table_and_as_json(tmp_path: Path) -> None:
+    model = tiny.make("llama", tmp_path)
+
+    def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tbtui", "doctor", "model", str(model), *arguments],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    table = doctor("train_device=cpu")
+    assert table.returncode == 0, table.stderr
+    assert "KV cache" in table.stdout
+    record = json.loads(doctor("train_device=cpu", "lora_rank=0", "--json").stdout)
+    assert record["fits"]
+    assert "adapter" not in {item["what"] for item in record["items"]}
+    refused = doctor("context_limit=100000")
+    assert refused.returncode == 2
+    assert f"has a context of {tiny.CONTEXT} tokens" in refused.stderr
