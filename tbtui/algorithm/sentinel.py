@@ -28,7 +28,7 @@ class Probe:
     """A completion of N tokens that was drawn after a publication; log-probabilities in nats."""
 
     version: int
-    """Of the weights that were published."""
+    """The published weights' version."""
     tokens: tuple[int, ...]
     sampled: npt.NDArray[np.float32]
     """[N] The sampler's."""

@@ -21,7 +21,7 @@ Kind = Literal["cuda", "mps", "cpu"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of one device, in bytes."""
+    """One device's memory, in bytes."""
 
     kind: Kind
     label: str

@@ -23,7 +23,7 @@ ACTIVATION_SHARE = 0.6
 """Share of the free memory for a micro-batch's activations; the rest is for logits, gradients and
 fragmentation."""
 LEAST_TOKENS, MOST_TOKENS = 512, 65_536
-"""Of a micro-batch that is chosen by itself, on a GPU."""
+"""Size of a micro-batch that is chosen by itself, on a GPU."""
 TOKENS_ON_CPU = 4096
 """Larger micro-batches are no faster there."""
 RUNTIME = 0.5e9
@@ -32,7 +32,7 @@ VLLM_RUNTIME = 2.5e9
 """A vLLM server's, with the activations of a forward; an assumption, as in `vllm_memory.py`."""
 _FP32 = 4
 _LOGITS_COPIES = 4
-"""Of a chunk's logits in fp32: themselves, their softmax, gradients, one being computed."""
+"""Copies of a chunk's logits in fp32: themselves, their softmax, gradients, one being computed."""
 _HEADS = ("lm_head", "embed_out", "output")
 _EMBEDDINGS = ("embed_tokens", "wte", "wpe", "embed_in", "word_embeddings", "position_embedding")
 _ROOM_STEP = 256
@@ -47,7 +47,7 @@ class Dimensions:
 
     width: int
     inner: int
-    """Of the feed-forward part."""
+    """Width of the feed-forward part."""
     layers: int
     heads: int
     kv_heads: int

@@ -43,7 +43,7 @@ class ModelFiles:
     config: Mapping[str, Any]
     """config.json."""
     shapes: Shapes | None
-    """Of the stored tensors, by name; None: the weights are in no safetensors files."""
+    """The stored tensors, by name; None: the weights are in no safetensors files."""
     directory: Path | None
     """Where all of them are on this machine; None: they are still to be downloaded."""
     to_download: int = 0

@@ -12,7 +12,7 @@ from tbtui.view.state import RunState
 from tbtui.view.waiting import duration
 
 _MARKS: dict[Work, str] = {"training": "▓", "publishing": "↑", "saving": "▁"}
-"""Of the trainer's work; as in the bars below."""
+"""Marks of the trainer's work; as in the bars below."""
 _SAMPLER = "▁▂▃▄▅▆▇█"
 """How much of a cell's time the sampler was busy."""
 _IDLE = "·"
