@@ -44,6 +44,9 @@ def _runs(app: typer.Typer) -> None:
     app.command(
         "export", short_help="Write trials to files (cast, ATIF, JSON lines, HTML), or charts."
     )(runs.export)
+    app.command("export-model", short_help="Write a run's weights as a Hugging Face model.")(
+        runs.export_model
+    )
     app.add_typer(runs.runs_app, name="runs", short_help="List live and past runs, or search them.")
     app.command("attach", short_help="Join a live run: see it and steer it.")(runs.attach)
     app.command("serve", short_help="Show a run in browsers, to look at only.")(runs.serve)
@@ -88,6 +91,7 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
         "diagnose": _runs,
         "replay": _runs,
         "export": _runs,
+        "export-model": _runs,
         "attach": _runs,
         "serve": _runs,
         "guide": _tools,

@@ -207,6 +207,27 @@ def export(
         typer.echo(visible(said))
 
 
+def export_model(
+    run: Run,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory.")],
+    step: Annotated[
+        int | None,
+        typer.Option(help="Step of the checkpoint; default: the best held-out pass rate's."),
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Add the adapter to its base: a whole model.")
+    ] = False,
+) -> None:
+    """Write a run's weights as a Hugging Face model, with its tokenizer and a model card.
+
+    An adapter (policy=torch) is written as PEFT keeps it; all weights, and with --merge, as a model
+    that transformers and vLLM load by its directory.
+    """
+    from tbtui.commands.export_model import export_model as write
+
+    write(run, directory, step=step, merge=merge)
+
+
 def attach(
     run: Annotated[
         str | None,
