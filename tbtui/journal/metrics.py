@@ -117,16 +117,20 @@ def _has(db: Database, kind: str) -> bool:
     return bool(db.rows("SELECT 1 FROM events WHERE kind = ? LIMIT 1", (kind,)))
 
 
-def read_series(run: RunDirectory, metric: str, axis: XAxis) -> Points:
+def read_series(run: RunDirectory, metric: str, axis: XAxis, until: int | None = None) -> Points:
     """A metric's points over the run so far; none where the run hasn't got it.
 
     A step that was trained again after the run was resumed has its latest value.
+
+    Args:
+        until: the last event, by its number, that counts; None: all do.
 
     Raises:
         JournalError: the journal can't be read.
     """
     with contextlib.closing(Database(run)) as db:
-        rows = [row for row in _rows(db, metric) if _is_sound(row)]
+        last = math.inf if until is None else until
+        rows = [row for row in _rows(db, metric) if row.seq <= last and _is_sound(row)]
         if not rows:
             return ()
         clock = _clock(db, axis)
@@ -344,11 +348,14 @@ class Profile:
     """The step has more answers than are read."""
 
 
-def profile_steps(run: RunDirectory) -> tuple[int, ...]:
-    """The steps that have finished, for `read_profile`. Raises `JournalError`."""
+def profile_steps(run: RunDirectory, until: int | None = None) -> tuple[int, ...]:
+    """The steps that have finished, for `read_profile`; with `until`, up to the event of that
+    number. Raises `JournalError`."""
     with contextlib.closing(Database(run)) as db:
         rows = db.rows(
             f"SELECT DISTINCT {in_body('$.step')} FROM events WHERE kind = 'step_finished'"
+            " AND (? IS NULL OR seq <= ?)",
+            (until, until),
         )
     return tuple(sorted(step for (step,) in rows if isinstance(step, int)))
 

@@ -276,24 +276,35 @@ class ChartReader:
         """Another value than before where a chart of these runs may have changed."""
         return tuple((run, journal_stands(run)) for run in runs)
 
-    def read(self, runs: Sequence[RunDirectory], request: ChartRequest, columns: int) -> Chart:
+    def read(
+        self,
+        runs: Sequence[RunDirectory],
+        request: ChartRequest,
+        columns: int,
+        until: int | None = None,
+    ) -> Chart:
         """The chart of these runs, the first one's names of metrics with it.
 
         Args:
             columns: points that a line is drawn with at most.
+            until: the first run's last event that counts, by its number; None: all do.
         """
         troubles: list[str] = []
         names, about = self._names_of(runs[0], troubles), ""
         steps: tuple[int, ...] = ()
         if request.axis == "position":
-            steps, about, found = self._profiles(runs, request, troubles)
+            steps, about, found = self._profiles(runs, request, troubles, until)
             metrics: tuple[str, ...] = (PROFILE,)
         else:
             metrics = request.metrics
             found = [
-                (run.name, metric, self._points(run, metric, request.axis, troubles))
+                (
+                    run.name,
+                    metric,
+                    self._points(run, metric, request.axis, troubles, None if number else until),
+                )
                 for metric in metrics
-                for run in runs
+                for number, run in enumerate(runs)
             ]
         xs = [point.x for _, _, points in found for point in (*points[:1], *points[-1:])]
         first, last = min(xs, default=0.0), max(xs, default=1.0)
@@ -332,18 +343,29 @@ class ChartReader:
                 return ()
         return self._names[run][1]
 
-    def _points(self, run: RunDirectory, metric: str, axis: XAxis, troubles: list[str]) -> Points:
-        key, stands = (run, metric, axis), journal_stands(run)
+    def _points(
+        self,
+        run: RunDirectory,
+        metric: str,
+        axis: XAxis,
+        troubles: list[str],
+        until: int | None,
+    ) -> Points:
+        key, stands = (run, metric, axis), (journal_stands(run), until)
         if key not in self._series or self._series[key][0] != stands:
             try:
-                self._series[key] = stands, read_series(run, metric, axis)
+                self._series[key] = stands, read_series(run, metric, axis, until)
             except JournalError as error:
                 troubles.append(str(error))
                 return ()
         return self._series[key][1]
 
     def _profiles(
-        self, runs: Sequence[RunDirectory], request: ChartRequest, troubles: list[str]
+        self,
+        runs: Sequence[RunDirectory],
+        request: ChartRequest,
+        troubles: list[str],
+        until: int | None,
     ) -> tuple[tuple[int, ...], str, list[tuple[str, str, Points]]]:
         """The steps of the first run, what its profile is of, and every run's profile."""
         found: list[tuple[str, str, Points]] = []
@@ -351,7 +373,7 @@ class ChartReader:
         about = "no step has finished yet"
         for number, run in enumerate(runs):
             try:
-                steps = profile_steps(run)
+                steps = profile_steps(run, None if number else until)
                 if not number:
                     known = steps
                 step = request.step if request.step is not None else max(steps, default=None)

@@ -16,8 +16,10 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.drawing.charts import Plot, plot
 from tbtui.ui.panes.charts import ChartPane
+from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.charts import ChartScreen
 from tbtui.ui.screens.cockpit import Cockpit
+from tbtui.ui.services import RecordedRun
 from tbtui.ui.user import User
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import PastHost, settle
@@ -195,3 +197,37 @@ async def test_the_cursor_moves_over_lines_that_are_drawn_once(
         assert pane(pilot, "chart-plots").text == without
         await press(pilot, "l")
         assert len(drawn) > before
+
+
+async def test_in_a_replay_a_chart_goes_as_far_as_the_clock(logs_dir: Path) -> None:
+    directory = RunDirectory(logs_dir / "own")
+    replayed = ReplayedRun(directory)
+    app = TbtuiApp(RecordedRun(directory), recorded=replayed, live=False, user=User())
+
+    def steps() -> list[float]:
+        chart = screen_of(pilot).chart
+        assert chart is not None
+        (line,) = chart.panels[0].lines
+        return [point.x for point in line.recorded]
+
+    async def at(seconds: float) -> list[float]:
+        replayed.playback.go_to(START + seconds)
+        await settle(app)
+        # What looks every two seconds looks now.
+        screen_of(pilot)._read_again()
+        await press(pilot, "s")
+        return steps()
+
+    async with app.run_test(size=(160, 45), notifications=True) as pilot:
+        await settle(app)
+        await press(pilot, "M")
+        late = await at(149.0)
+        early = await at(80.0)
+        assert max(early) <= replayed.state.step < max(late)
+        assert 0 < len(early) < len(late)
+        assert early == late[: len(early)]
+        assert await at(149.0) == late
+        await press(pilot, "p")
+        chart = screen_of(pilot).chart
+        assert chart is not None
+        assert max(chart.steps) == max(late)

@@ -90,6 +90,12 @@ class ChartScreen(LiveScreen):
         app = run_app_of(self)
         return tuple(dict.fromkeys((app.live_run.directory, *app.marked_runs)))
 
+    @property
+    def _until(self) -> int | None:
+        """The last event of the shown run that a replay's clock has come to; None: no replay."""
+        run = run_app_of(self).live_run
+        return None if run.replay is None else run.state.seq
+
     def _read_again(self) -> None:
         if self.is_current and (self._reading is None or self._reading.is_finished):
             self._reading = self.run_worker(self._read(), name="charts")
@@ -99,7 +105,7 @@ class ChartScreen(LiveScreen):
         while True:
             pane = self.query_one(ChartPane)
             columns = max(40, pane.size.width or self.app.size.width)
-            wanted = self.runs, self.request, columns
+            wanted = self.runs, self.request, columns, self._until
             stands = await asyncio.to_thread(self._reader.stands, wanted[0])
             if (wanted, stands) != self._drawn:
                 chart = await asyncio.to_thread(self._reader.read, *wanted)
@@ -109,6 +115,7 @@ class ChartScreen(LiveScreen):
                     self.request = replace(self.request, metrics=usual)
                 self._drawn = wanted, stands
                 self._take(chart)
+            # A replay's clock goes on meanwhile: that is for the next look.
             if (self.runs, self.request) == wanted[:2]:
                 return
 

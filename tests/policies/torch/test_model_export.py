@@ -1,4 +1,4 @@
-"""`tbtui export-model` on runs of `policy=torch`: what is loaded of it computes what was trained."""
+"""`tbtui export-model` with `policy=torch`: what is loaded of it computes what was trained."""
 
 from __future__ import annotations
 
