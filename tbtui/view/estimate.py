@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 from tbtui.journal.vocabulary import TrialPhase
 from tbtui.view.current import active_seconds, awaited
-from tbtui.view.state import Duration, RunState, TrialView
+from tbtui.view.state import Activity, Duration, RunState, TrialView
 
 _ENOUGH = 2
 """Trials of the same task that say more than all trials do."""
+_LATEST_STEPS = 8
+"""Finished steps that a forecast is made from, at most."""
+_RESTS: frozenset[Activity] = frozenset({"starting", "paused"})
+"""What is no part of a step's work."""
 
 
 def remaining_sec(trial: TrialView, state: RunState, now: float) -> float | None:
@@ -33,6 +38,36 @@ def remaining_sec(trial: TrialView, state: RunState, now: float) -> float | None
     if trial.phase in (TrialPhase.VERIFYING, TrialPhase.TEARDOWN) or trial.budget_sec <= elapsed:
         return expected
     return min(expected, trial.budget_sec - elapsed)
+
+
+def run_remaining_sec(state: RunState, now: float) -> float | None:
+    """Seconds until the last step is expected to end; None: nobody knows, or the run rests.
+
+    A step to come takes the median of the latest finished ones, and its share of what evaluations
+    have taken; what the step under way has had already is taken off.
+    """
+    if state.status is not None or state.paused or not state.max_steps:
+        return None
+    finished = {step.step for step in list(state.steps)[-_LATEST_STEPS:] if step.finished_at}
+    if not finished:
+        return None
+    work = dict.fromkeys(finished, 0.0)
+    evaluating = under_way = 0.0
+    for stretch in reversed(state.timeline):
+        if stretch.step < min(finished):
+            break  # the cost does not grow with the run
+        seconds = (now if stretch.until is None else stretch.until) - stretch.since
+        if stretch.activity == "evaluating":
+            evaluating += seconds if stretch.step in work else 0.0
+        elif stretch.activity in _RESTS:
+            continue
+        elif stretch.step in work:
+            work[stretch.step] += seconds
+        elif stretch.step > max(finished):
+            under_way += seconds
+    each = median(work.values()) + evaluating / len(work)
+    left = each * (state.max_steps - state.step)
+    return left - min(under_way, each) if left > 0 else None
 
 
 def _longer(durations: Iterable[Duration], turns: int, seconds: float) -> list[float]:

@@ -27,7 +27,7 @@ from tbtui.ui.theme.glyphs import (
 )
 from tbtui.view.current import active_seconds, attempts, tallies
 from tbtui.view.curves import STALENESS, held_out_rates
-from tbtui.view.estimate import remaining_sec, time_left
+from tbtui.view.estimate import remaining_sec, run_remaining_sec, time_left
 from tbtui.view.needs import Need, NeedKind, needs
 from tbtui.view.tasks import dataset_name
 from tbtui.view.times import in_words, step_wait
@@ -142,6 +142,10 @@ class StatusLine(Line):
             right.append((f" {state.model_name} · {state.environment} · ", palette.muted))
         if state.started_at is not None:
             right.append((f"{duration(state.seconds(frame.now))} ", palette.text))
+            left_sec = run_remaining_sec(state, frame.now)
+            goes_on = not (frame.ending or frame.run.trouble or frame.run.replay)
+            if left_sec is not None and goes_on and width >= 110:
+                right.append((f"· {time_left(left_sec)} left ", palette.muted))
         return [split_row(width, left, right, palette.on_surface)]
 
     def _waiting(self, frame: Frame, width: int) -> list[Span]:
