@@ -16,7 +16,6 @@ from tbtui.console.texts import (
     evaluated_weights,
     given,
     line,
-    reward_text,
     run_lines,
 )
 from tbtui.journal.commands import is_rule
@@ -62,7 +61,7 @@ from tbtui.journal.events import (
     WorkerLost,
     WorkerRecycled,
 )
-from tbtui.journal.figures import Downtime, dollars, planned_steps
+from tbtui.journal.figures import Downtime, dollars, planned_steps, reward_text
 from tbtui.view.ending import Ending
 from tbtui.view.status_lines import GpuLines, ServerLines
 from tbtui.view.times import in_words, measured_wait

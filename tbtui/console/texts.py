@@ -20,7 +20,7 @@ from tbtui.journal.events import (
     RunStarted,
     SettingsChanged,
 )
-from tbtui.journal.figures import HeldOut, pass_rates_in_words
+from tbtui.journal.figures import HeldOut, pass_rates_in_words, reward_text
 from tbtui.terminal import visible
 from tbtui.view.waiting import duration, number_range
 
@@ -34,10 +34,6 @@ def given(arguments: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{name}={'none' if value is None else value}" for name, value in arguments.items()
     )
-
-
-def reward_text(reward: float | None) -> str:
-    return "none" if reward is None else f"{reward:g}"
 
 
 def end_line(status: str, reason: str) -> str:

@@ -33,6 +33,10 @@ def planned_steps(settings: Mapping[str, Any], train_tasks: int) -> int:
     return min(limits, default=0)
 
 
+def reward_text(reward: float | None) -> str:
+    return "none" if reward is None else f"{reward:g}"
+
+
 Gap = tuple[float, float]
 """From the last event of a process to the first one of the next."""
 

@@ -5,6 +5,7 @@ Nothing is imported here that takes time: the app's first frame is painted with 
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Literal
 
@@ -28,6 +29,13 @@ def category_of(kind: str | None, category: str | None) -> str:
     The kind goes first: it is the finer one where a task has both.
     """
     return kind or category or "other"
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """A key that sorts numbers within names as numbers: `append-2` before `append-10`."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]
 
 
 class TrialPhase(StrEnum):

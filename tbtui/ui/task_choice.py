@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tbtui.errors import UserError
+from tbtui.journal.vocabulary import natural_order
 from tbtui.ui.library import Plan, TaskEntry, TaskRecord
 
 _FEW = 30
@@ -47,7 +48,9 @@ class TaskChoice:
 
     def load(self, entries: Sequence[TaskEntry]) -> None:
         """Take the tasks; what was selected and is still there stays selected."""
-        ordered = sorted(entries, key=lambda each: (each.dataset, each.kind, natural(each.name)))
+        ordered = sorted(
+            entries, key=lambda each: (each.dataset, each.kind, natural_order(each.name))
+        )
         self.entries = {entry.id: entry for entry in ordered}
         self.selected &= self.entries.keys()
         self._open = {_key(entry.dataset) for entry in ordered}
@@ -196,13 +199,6 @@ def _grouped(
 
 def _key(*names: str) -> str:
     return "\0".join(names)
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """Sorts numbers in a name as numbers."""
-    return [
-        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
-    ]
 
 
 def about(seconds: float) -> str:

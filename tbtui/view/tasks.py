@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import PurePath
 from typing import Literal, get_args
 
-from tbtui.journal.vocabulary import Purpose
+from tbtui.journal.vocabulary import Purpose, natural_order
 from tbtui.view.state import RunState, TaskView
 
 
@@ -148,7 +147,7 @@ def _sorted[T: (TaskView, KindView, DatasetView)](
                     else part.seconds
                 )
                 value = None if seconds is None else -seconds
-        return inf if value is None else value, _natural(part.name)
+        return inf if value is None else value, natural_order(part.name)
 
     return sorted(parts, key=rank)
 
@@ -161,9 +160,3 @@ def seconds_per_rollout(state: RunState, *tasks: str) -> float | None:
     """Mean over the latest rollouts of these tasks that ended by themselves, pauses left out."""
     seconds = [each.seconds for name in tasks for each in state.task_durations.get(name, ())]
     return sum(seconds) / len(seconds) if seconds else None
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [
-        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
-    ]

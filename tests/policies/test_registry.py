@@ -69,6 +69,35 @@ def test_checks_import_nothing_heavy() -> None:
         ("policy=torch", "model_name: name the model to train: a directory"),
         ("model_name=org/name lora_rank=0 lora_alpha=8", "lora_alpha: lora_rank=0 trains all"),
         ("model_name=org/name temperature=0.7", "temperature=0.7: a model trained here"),
+        ("model_name=org/name train_device=gpu", "train_device=gpu: write cuda"),
+        (
+            "model_name=org/name train_device=cuda:0,cuda:1",
+            "on 2 GPUs Prime-RL does: tbtui run engine=prime-rl model_name=org/name",
+        ),
+        (
+            "model_name=org/name sampler=vllm vllm_devices=1,1",
+            "vllm_devices=1,1: a GPU is named twice",
+        ),
+        (
+            "model_name=org/name sampler=vllm vllm_devices=cuda:1",
+            "vllm_devices=cuda:1: 'cuda:1' is no GPU",
+        ),
+        (
+            "model_name=org/name sampler=vllm vllm_devices=0",
+            "vllm_devices=0: GPU 0 is the one that trains (train_device=auto)",
+        ),
+        (
+            "model_name=org/name train_device=cuda:2 sampler=vllm vllm_devices=1,2",
+            "vllm_devices=1,2: GPU 2 is the one that trains",
+        ),
+        (
+            "model_name=org/name sampler=transformers vllm_devices=1",
+            "vllm_devices=1: sampler=transformers samples where it trains",
+        ),
+        (
+            "model_name=org/name policy=torch vllm_base_url=http://x vllm_devices=1",
+            "vllm_devices=1: the server at vllm_base_url has its own GPUs",
+        ),
         (
             "model_name=org/name policy=torch tinker_base_url=x",
             "tinker_base_url: policy=torch asks",
@@ -93,3 +122,15 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (problem, *_) = policy_problems(parse_settings(["model_name=org/name"]))
     assert "torch and peft not installed; run it as uv run --extra torch tbtui" in problem.text
+
+
+def test_gpus_are_counted_as_cuda_visible_devices_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problems(*settings: str) -> list[str]:
+        config = parse_settings(["model_name=org/name", "sampler=vllm", *settings])
+        return [each.text for each in policy_problems(config) if "devices" in each.text]
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    assert problems("vllm_devices=0") == problems("vllm_devices=5") == []
+    assert "GPU 4 is the one that trains" in problems("vllm_devices=4")[0]
+    assert "GPU 5 is the one that trains" in problems("train_device=cuda:1", "vllm_devices=5")[0]
+    assert problems("train_device=cpu", "vllm_devices=4") == []

@@ -13,6 +13,7 @@ from tbtui.engines.grpo.rollouts import GroupPlan, Rollout, TrialPlan
 from tbtui.engines.trials.attempts import Place
 from tbtui.journal.commands import Command
 from tbtui.journal.events import CommandDone, Outcome, TrialExcluded, TrialRelabelled
+from tbtui.journal.figures import reward_text
 from tbtui.journal.verbs import Standing, refusal
 from tbtui.journal.vocabulary import MAX_REWARD, TrialPhase, is_reward
 from tbtui.journal.writer import JournalWriter
@@ -187,7 +188,9 @@ class Decisions:
         back = "again " if reward is None else ""
         left_out = "; it is still left out of training" if trial in self._excluded else ""
         self.answer(
-            command, True, f"{trial}: reward {back}{_shown(now)} (was {_shown(before)}){left_out}"
+            command,
+            True,
+            f"{trial}: reward {back}{reward_text(now)} (was {reward_text(before)}){left_out}",
         )
 
     def _not_relabelled(self, rollout: Rollout, command: Command) -> str | None:
@@ -220,7 +223,3 @@ class Decisions:
 
     def answer(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))
-
-
-def _shown(reward: float | None) -> str:
-    return "none" if reward is None else f"{reward:g}"

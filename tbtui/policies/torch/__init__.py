@@ -20,6 +20,8 @@ Nothing here imports torch before it is used: the extra may be missing.
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from tbtui.policies.base import Policy
     from tbtui.policies.torch.settings import TorchSettings
 
+_VISIBLE_DEVICE = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 INSTALL = "uv run --extra torch tbtui ..."
 
 
@@ -92,8 +95,51 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
         for name, default in (("lora_alpha", 32.0), ("lora_targets", ())):
             if getattr(config, name) != default:
                 yield error(f"{name}: lora_rank=0 trains all weights, no adapter; leave it out")
+    yield from _device_problems(config)
     yield from lost_password(config)
     yield from off_policy_temperature(config, "a model trained here")
+
+
+def _device_problems(config: RunConfig) -> Iterator[Problem]:
+    from tbtui.config.problems import error
+
+    trains, samples = config.train_device, config.vllm_devices
+    if len(several := [each for each in re.split(r"[\s,+]+", trains) if each]) > 1:
+        yield error(
+            f"train_device={trains}: policy=torch trains on one device; on {len(several)} GPUs"
+            f" Prime-RL does: tbtui run engine=prime-rl model_name={config.model_name}"
+        )
+    elif not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", trains):
+        yield error(f"train_device={trains}: write cuda, cuda:1, mps, cpu or auto")
+    if not samples:
+        return
+    given = f"vllm_devices={','.join(samples)}"
+    if config.vllm_base_url:
+        yield error(f"{given}: the server at vllm_base_url has its own GPUs; leave it out")
+    elif config.sampler == "transformers":
+        yield error(f"{given}: sampler=transformers samples where it trains; give sampler=vllm")
+    elif wrong := [each for each in samples if not _VISIBLE_DEVICE.fullmatch(each)]:
+        yield error(
+            f"{given}: {wrong[0]!r} is no GPU as CUDA_VISIBLE_DEVICES counts them, such as 1"
+        )
+    elif len(set(samples)) < len(samples):
+        yield error(f"{given}: a GPU is named twice")
+    elif (shared := _training_gpu(trains)) in samples:
+        yield error(
+            f"{given}: GPU {shared} is the one that trains (train_device={trains}); name another,"
+            " or leave vllm_devices out: vLLM then shares that GPU and sleeps while it trains"
+        )
+
+
+def _training_gpu(train_device: str) -> str | None:
+    """The GPU that trains, as CUDA_VISIBLE_DEVICES counts them; None: not one of CUDA's."""
+    if train_device in ("cpu", "mps"):
+        return None
+    index = train_device.partition(":")[2] or "0"
+    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if visible == [""]:
+        return index
+    return visible[int(index)] if index.isdecimal() and int(index) < len(visible) else None
 
 
 BACKEND = Backend(_make, _problems, takes_address="vllm_base_url", preflight=_preflight)

@@ -14,8 +14,6 @@ import torch
 
 from tbtui.policies.base import PolicyRefusedError
 
-_CHUNK_NUMBERS = 1 << 26
-"""Logits of one chunk: 256 MiB in fp32."""
 _TOLERANCE = 2e-2
 """Largest difference of a probe's logits, relative to the largest of them: bf16 has three digits,
 and a factor that is overlooked is far larger."""
@@ -66,11 +64,6 @@ class OutputHead:
                 f"model_name={model_name}: {type(causal).__name__} computes its logits in a way"
                 " that policy=torch doesn't know; take another model, or engine=prime-rl"
             )
-
-
-def chunk_length(vocab_size: int) -> int:
-    """Positions whose logits exist at one time."""
-    return max(1, _CHUNK_NUMBERS // vocab_size)
 
 
 def token_logprobs(

@@ -141,10 +141,14 @@ def activation_bytes_per_token(
     return (layers * width + one_layer if checkpointing else layers * one_layer) * itemsize
 
 
+def chunk_length(vocabulary: int) -> int:
+    """Positions whose logits exist at one time (`logprobs.py`)."""
+    return max(1, CHUNK_NUMBERS // vocabulary)
+
+
 def logits_bytes(vocabulary: int, tokens: int) -> int:
-    """What the logits of one chunk take in the backward pass (`logprobs.py`)."""
-    chunk = max(1, CHUNK_NUMBERS // vocabulary)
-    return min(chunk, tokens) * vocabulary * _FP32 * _LOGITS_COPIES
+    """What the logits of one chunk take in the backward pass."""
+    return min(chunk_length(vocabulary), tokens) * vocabulary * _FP32 * _LOGITS_COPIES
 
 
 def micro_batch_for(free: int, per_token: int) -> int:

@@ -42,9 +42,14 @@ from tbtui.policies.torch.loading import (
     resolve_dtype,
     with_lora,
 )
-from tbtui.policies.torch.logprobs import OutputHead, chunk_length, token_logprobs
+from tbtui.policies.torch.logprobs import OutputHead, token_logprobs
 from tbtui.policies.torch.losses import policy_loss
-from tbtui.policies.torch.memory import micro_batch_tokens
+from tbtui.policies.torch.memory_plan import (
+    TOKENS_ON_CPU,
+    activation_bytes_per_token,
+    chunk_length,
+    micro_batch_for,
+)
 from tbtui.policies.torch.optimizer import MasterAdamW
 from tbtui.policies.torch.settings import TrainerSettings
 
@@ -100,7 +105,7 @@ class Trainer:
             if parameter.requires_grad
         }
         self._optimizer = MasterAdamW(self.parameters)
-        self._most_tokens = settings.micro_batch_tokens or micro_batch_tokens(
+        self._most_tokens = settings.micro_batch_tokens or _tokens_that_fit(
             causal, self.device, settings.gradient_checkpointing
         )
         self._chunk = chunk_length(self._head.vocab_size)
@@ -399,3 +404,22 @@ def _without_chance(causal: Any) -> Any:
 def _array(tensor: torch.Tensor) -> Array:
     array: Array = tensor.detach().float().cpu().numpy()
     return array
+
+
+def _tokens_that_fit(causal: Any, device: str, checkpointing: bool) -> int:
+    """Tokens of one forward and backward pass that the free memory has room for."""
+    if not device.startswith("cuda"):
+        return TOKENS_ON_CPU
+    config = causal.config.get_text_config(decoder=True)
+    width = int(config.hidden_size)
+    free, _ = torch.cuda.mem_get_info(device)
+    return micro_batch_for(
+        free,
+        activation_bytes_per_token(
+            width,
+            int(getattr(config, "intermediate_size", None) or 4 * width),
+            int(config.num_hidden_layers),
+            int(causal.dtype.itemsize),
+            checkpointing=checkpointing,
+        ),
+    )

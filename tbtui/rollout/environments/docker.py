@@ -51,6 +51,7 @@ from tbtui.rollout.environments.docker_start import StartRequest, start_project
 from tbtui.rollout.environments.limits import DEFAULT_MEMORY_MB, DEFAULT_PROCESSES, Positive
 from tbtui.rollout.environments.output import decoded
 from tbtui.rollout.environments.pane_log import ContainerPane
+from tbtui.rollout.environments.transfer import make_directory
 
 DEFAULT_STORAGE_MB = 10_240
 _PANE = EnvironmentPaths.agent_dir / "terminus_2.pane"
@@ -349,7 +350,7 @@ class ContainedEnvironment(HarborDocker):
         self, source_path: str, target_path: Path | str, *, service: str | None = None
     ) -> None:
         target = Path(target_path)
-        _make_directory(target.parent)
+        make_directory(target.parent)
         source = await self.running.source(str(source_path), service)
         if await download_async(source, target, directory=False) != 1:
             raise SandboxError(f"{source_path} in the container is not one regular file")
@@ -359,7 +360,7 @@ class ContainedEnvironment(HarborDocker):
         self, source_dir: str, target_dir: Path | str, *, service: str | None = None
     ) -> None:
         target = Path(target_dir)
-        _make_directory(target)
+        make_directory(target)
         own_record = target == Path(self.trial_paths.agent_dir)
         if own_record and self._pane is not None:
             await self._catch_up(self._pane)
@@ -425,7 +426,3 @@ class PodmanEnvironment(ContainedEnvironment, HarborPodman):
 
 def _is_log(target: str) -> bool:
     return PurePosixPath(target).is_relative_to(EnvironmentPaths.logs_dir)
-
-
-def _make_directory(path: Path) -> None:
-    path.mkdir(parents=True, exist_ok=True)

@@ -58,6 +58,7 @@ from tbtui.rollout.environments.limits import (
 from tbtui.rollout.environments.output import streamed
 from tbtui.rollout.environments.pane_log import PaneTap
 from tbtui.rollout.environments.plan import Bind, plan_box
+from tbtui.rollout.environments.transfer import make_directory
 from tbtui.rollout.environments.upload import changed_file, upload_file, upload_tree
 from tbtui.rollout.environments.userland import BasePython, Userland, userland
 from tbtui.wheels.cache import WheelCache, WheelCacheError, open_cache
@@ -74,10 +75,6 @@ _LONGEST_LOG = 16 * MIB
 _PAGE = 4096
 _SMALL_FILES = 64
 _ROOT_NAMES = frozenset(["root", "0", "root:root", "0:0"])
-
-
-def _make_directory(path: Path) -> None:
-    path.mkdir(parents=True, exist_ok=True)
 
 
 class SandboxEnvironment(BaseEnvironment):
@@ -374,7 +371,7 @@ class SandboxEnvironment(BaseEnvironment):
     @override
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         target = Path(target_path)
-        _make_directory(target.parent)
+        make_directory(target.parent)
         if await self.box.get(str(source_path), target) != 1:
             raise SandboxError(f"{source_path} in the sandbox is not one regular file")
 
@@ -388,7 +385,7 @@ class SandboxEnvironment(BaseEnvironment):
         replaced by what the box put under the same name.
         """
         target = Path(target_dir)
-        _make_directory(target)
+        make_directory(target)
         own_record = target == Path(self.trial_paths.agent_dir)
         if own_record and self._tap is not None:
             self._tap.drain()

@@ -23,6 +23,11 @@ _LONGEST_NAME = 4096
 _log = logging.getLogger(__name__)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory of the host that something is copied into, with those above it."""
+    path.mkdir(parents=True, exist_ok=True)
+
+
 def receive(
     pipe: BinaryIO,
     target: Path,
