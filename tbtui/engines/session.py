@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
@@ -92,6 +93,10 @@ def worker_pool(prepared: PreparedRun, runner: TrialRunner[Any]) -> WorkerPool:
         max_trials=config.worker_max_trials,
         on_recycled=runner.on_worker_recycled,
     )
+
+
+_LOOK_SEC = 0.5
+"""How often a policy that starts is asked what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,7 @@ class Session:
             if self._prepared.resumed or after_loss:
                 checkpoint, _ = await asyncio.to_thread(newest, self._prepared)
                 resume = checkpoint.path if checkpoint else None
-            await self.policy.start(resume)
+            await self._start_policy(resume)
             warnings = warnings_of(self._prepared, self.policy)
             if self._prepared.resumed or after_loss:
                 await self._go_on(after_loss)
@@ -201,6 +206,22 @@ class Session:
             raise
         self.began = True
         return warnings
+
+    async def _start_policy(self, resume: Path | None) -> None:
+        """Start the policy, and journal what it waits for meanwhile."""
+
+        async def watch() -> None:
+            shown = ""
+            while True:
+                await asyncio.sleep(_LOOK_SEC)
+                doing = self.policy.status().starting
+                if doing and doing != shown:
+                    self._phase(RunPhase.STARTING, doing)
+                    shown = doing
+
+        lost = "what the policy waits for is not shown"
+        async with in_background(watch(), lost, self._journal.append):
+            await self.policy.start(resume)
 
     async def _go_on(self, after_loss: bool) -> None:
         reader = JournalReader(self._prepared.directory)

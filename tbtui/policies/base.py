@@ -195,6 +195,9 @@ class PolicyStatus:
     stored_bytes: int | None = None
     """Size of the checkpoints that the server holds for us, saved or loaded in this session; None
     where it doesn't tell."""
+    starting: str = ""
+    """What it waits for while it starts, one line with its progress: a download, an installation.
+    Empty: nothing that takes long."""
 
 
 class Renderer(Protocol):

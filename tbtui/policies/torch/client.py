@@ -34,6 +34,7 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.chat.make import load_renderer
 from tbtui.policies.policy_process import PolicyProcess
+from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.torch.messages import (
     Accumulate,
     Apply,
@@ -50,6 +51,7 @@ from tbtui.policies.torch.messages import (
     Scored,
     Weights,
 )
+from tbtui.policies.torch.model_files import download, find_model
 from tbtui.policies.torch.sampler_choice import make_sampler
 from tbtui.policies.torch.sampling import SamplerSettings, SamplingEngine
 from tbtui.policies.torch.settings import TorchSettings, TrainerSettings
@@ -84,12 +86,15 @@ class TorchPolicy(Startable[ChatRenderer]):
         """What the sampler has not read yet: it is tried again where that failed."""
         self._unanswered: set[asyncio.Task[Sample]] = set()
         self._work = Work()
+        self._starting = ""
+        """What is waited for while it starts."""
 
     async def start(self, resume: Path | None = None) -> None:
         """Load the tokenizer, the model into the trainer, then into the sampler.
 
         Raises `PolicyError` when one of them can't be had, or they don't belong together."""
         settings = self._settings
+        await self._download()
         renderer = await load_renderer(
             settings.renderer, settings.tokenizer or settings.model_name, settings.thinking
         )
@@ -109,6 +114,7 @@ class TorchPolicy(Startable[ChatRenderer]):
                 settings.vllm_base_url, devices=settings.vllm_devices, sleeps=settings.vllm_sleeps
             ),
             self._log,
+            self._tell,
         )
         self._sampler = sampler
         await sampler.start()
@@ -194,12 +200,13 @@ class TorchPolicy(Startable[ChatRenderer]):
 
     def status(self) -> PolicyStatus:
         sampler = self._sampler
-        return self._work.status(
+        status = self._work.status(
             in_flight=len(self._unanswered),
             running=0 if sampler is None else sampler.running(),
             pid=None if self._trainer is None else self._trainer.pid,
             server=None if sampler is None else sampler.server,
         )
+        return dataclasses.replace(status, starting=self._starting)
 
     async def close(self, ended: Ended = "success") -> None:
         """End both processes; what is still in flight fails with `PolicyError`."""
@@ -214,6 +221,20 @@ class TorchPolicy(Startable[ChatRenderer]):
             await trainer.close()
         if weights is not None:
             await asyncio.to_thread(shutil.rmtree, weights, ignore_errors=True)
+
+    async def _download(self) -> None:
+        """Fetch a model of the hub that is not in its cache, before anything loads it."""
+        found = await in_daemon_thread(lambda: find_model(self._settings.model_name), "model files")
+        # Weights in other files than safetensors are fetched by what loads them.
+        if found.directory is None and found.shapes is not None:
+            await in_daemon_thread(lambda: download(found, self._tell), "download")
+            self._tell("loading the policy")
+
+    def _tell(self, line: str) -> None:
+        self._starting = line
+        if self._log is not None:
+            self._log.write(f"{time.strftime('%H:%M:%S')} {line}\n".encode())
+            self._log.flush()
 
     async def _call_alone(self, activity: Activity, order: Order) -> Result:
         if self._sleeper is None:

@@ -7,10 +7,13 @@ imports torch or transformers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +34,8 @@ _LONGEST_HEADER = 100_000_000
 """Bytes: what the safetensors library accepts."""
 _DISK_MARGIN = 500_000_000
 """Bytes that a download leaves free."""
+
+_PROGRESS_SEC = 5.0
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -83,6 +88,57 @@ def require_disk(model: ModelFiles) -> None:
             f"model_name={model.name}: {gigabytes(model.to_download)} to download, and"
             f" {gigabytes(free)} free in {place}; free some, or set HF_HOME to a larger disk"
         )
+
+
+def download(model: ModelFiles, tell: Callable[[str], None]) -> None:
+    """Fetch a model of the hub into its cache; blocks. What was fetched of it before is kept.
+
+    Args:
+        tell: gets lines of progress.
+
+    Raises:
+        PolicyRefusedError: as `find_model`.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()  # they would be drawn over the app
+    blobs = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=model.name, repo_type="model") / "blobs"
+    before, began = _stored_bytes(blobs), time.monotonic()
+    done = threading.Event()
+
+    def watch() -> None:
+        while True:
+            got = min(_stored_bytes(blobs) - before, model.to_download)
+            rate = got / max(time.monotonic() - began, 1e-3)
+            left = f", {gigabytes(rate)}/s" if got else ""
+            total = gigabytes(model.to_download)
+            tell(f"downloading {model.name}: {gigabytes(got)} of {total}{left}")
+            if done.wait(_PROGRESS_SEC):
+                return
+
+    watching = threading.Thread(target=watch, name="download", daemon=True)
+    watching.start()
+    try:
+        with hub_refusals(model.name):
+            snapshot_download(model.name, allow_patterns=[*WANTED], ignore_patterns=[*UNWANTED])
+    finally:
+        done.set()
+        watching.join()
+
+
+def _stored_bytes(directory: Path) -> int:
+    """Bytes on the disk below a directory whose files come and go; a file that is being filled
+    counts by its blocks, for its size may be that of the whole from the start."""
+    size = 0
+    with contextlib.suppress(FileNotFoundError):
+        for entry in directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found = entry.stat()
+                size += min(found.st_size, found.st_blocks * 512)
+    return size
 
 
 @contextmanager
@@ -222,12 +278,14 @@ def _cached(name: str) -> Path | None:
 def _on_hub(name: str) -> ModelFiles:
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 
+    api = HfApi()
+    api.model_info(name)  # raises what is wrong with the name or the key, which a dry run hides
     found: str | list[DryRunFileInfo] = snapshot_download(
         name, allow_patterns=[*WANTED], ignore_patterns=[*UNWANTED], dry_run=True
     )
     assert not isinstance(found, str)
     config = _read_config(name, Path(hf_hub_download(name, "config.json")).parent)
-    api, names = HfApi(), {file.filename for file in found}
+    names = {file.filename for file in found}
     if not names & {_INDEX, _SINGLE}:
         return ModelFiles(name, config, None, None, _missing(found))
     parts = api.get_safetensors_metadata(name).files_metadata
