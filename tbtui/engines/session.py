@@ -305,8 +305,11 @@ class Session:
         processes = [("engine", os.getpid())]
         if self._pool is not None:
             processes += [(f"worker {worker}", pid) for worker, pid in self._pool.pids.items()]
-        if pid := self.policy.status().pid:
-            processes.append(("policy", pid))
+        status = self.policy.status()
+        if status.pid:
+            processes.append(("policy" if status.sampler_pid is None else "trainer", status.pid))
+        if status.sampler_pid:
+            processes.append(("sampler", status.sampler_pid))
         return processes
 
     def _phase(self, phase: RunPhase, detail: str) -> None:

@@ -190,6 +190,8 @@ class PolicyStatus:
     activity: Activity
     pid: int | None = None
     """The process that computes, when it is ours."""
+    sampler_pid: int | None = None
+    """That of the sampler, where it is another process of ours than the trainer's."""
     server: ServerStatus | None = None
     """Where the policy is somebody else's server."""
     stored_bytes: int | None = None

@@ -206,7 +206,9 @@ class TorchPolicy(Startable[ChatRenderer]):
             pid=None if self._trainer is None else self._trainer.pid,
             server=None if sampler is None else sampler.server,
         )
-        return dataclasses.replace(status, starting=self._starting)
+        # A vLLM server computes in children of its process.
+        alone = None if sampler is None or sampler.server is not None else sampler.pid
+        return dataclasses.replace(status, starting=self._starting, sampler_pid=alone)
 
     async def close(self, ended: Ended = "success") -> None:
         """End both processes; what is still in flight fails with `PolicyError`."""

@@ -23,6 +23,9 @@ pytest.importorskip("peft", reason="needs the extra `torch`")
 
 from tbtui.algorithm.losses import LossSettings
 from tbtui.algorithm.step import Datum
+from tbtui.journal.events import ResourcesMeasured
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.base import (
     Message,
     OptimSettings,
@@ -184,6 +187,14 @@ def test_a_run_trains_and_is_resumed(model: Path, tmp_path: Path, rank: int) -> 
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "step    2/2" in done.stdout
     assert "sampler_mismatch" not in done.stdout
+    measured = [
+        event.processes
+        for entry in JournalReader(RunDirectory(tmp_path / "a")).each(["resources_measured"])
+        if isinstance(event := entry.event, ResourcesMeasured)
+    ]
+    pids = {process.role: process.pid for each in measured for process in each}
+    assert {"trainer", "sampler"} <= pids.keys()
+    assert pids["trainer"] != pids["sampler"]
     assert (tmp_path / "a/checkpoints/step-000002/policy.safetensors").is_file()
     again = tbtui("run", "--no-ui", "--resume", str(tmp_path / "a"), "max_steps=3",
                   state=tmp_path / "state")  # fmt: skip
