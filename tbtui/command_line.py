@@ -32,17 +32,47 @@ EXIT: Mapping[str, int] = MappingProxyType(
 """How a run ended -> exit status."""
 
 
+_UsageError: Any = typer.BadParameter.__base__
+"""A command line that can't be read. Typer has it from Click, or as a copy, and exports it nowhere
+else."""
+
+
 class CommandGroup(TyperGroup):
     """Commands that end with one line and a status where a person gave bad input, or interrupts."""
+
+    @override
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().make_context(*args, **kwargs)
+        except _UsageError as error:
+            refuse(_in_one_line(error))
 
     @override
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            refuse(_in_one_line(error))
         except UserError as error:
             refuse(error)
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _in_one_line(error: Any) -> str:
+    """What is wrong, then what there is: the nearest names, the commands, or how it is used."""
+    message = error.format_message().strip()
+    if error.ctx is None or "\n" in message:
+        # A group without a command has its help for a message.
+        raise error
+    if message.endswith(("?", ")")):
+        return f"{message[0].lower()}{message[1:]}"
+    message = f"{message[0].lower()}{message[1:].rstrip('.')}"
+    if isinstance(error.ctx.command, TyperGroup) and "command" in message:
+        names = ", ".join(error.ctx.command.list_commands(error.ctx))
+        return f"{message}; {error.ctx.command_path} has {names}"
+    usage = " ".join(error.ctx.get_usage().split())
+    return f"{message}; {usage[0].lower()}{usage[1:]}"
 
 
 def noun(help: str) -> typer.Typer:

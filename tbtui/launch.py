@@ -21,7 +21,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -47,8 +48,9 @@ from tbtui.terminal import visible
 
 if TYPE_CHECKING:
     from tbtui.engines.host import EngineThread
+    from tbtui.journal.events import Entry
 
-Lines = Literal["lines", "json"]
+Lines = Literal["lines", "json", "progress"]
 View = Literal["app"] | Lines
 
 
@@ -187,15 +189,20 @@ def _in_console(request: RunRequest, view: Lines, raise_if_interrupted: Callable
     if view == "lines":
         # Importing the engine takes a while.
         typer.echo(f"start   {visible(str(request.directory.path))}")
-    from tbtui.console import HumanLines, Printer, end_line, json_line
+    from tbtui.console import HumanLines, Printer, ProgressLine, end_line, json_line
     from tbtui.engines.control.run import ControlledRun
     from tbtui.engines.host import run_headless
 
     gc.enable()
     name = _name(request.directory)
+    lines: dict[Lines, Callable[[], Callable[[Entry], Iterator[str]]]] = {
+        "lines": lambda: HumanLines(name).lines,
+        "json": lambda: lambda entry: iter([json_line(entry)]),
+        "progress": lambda: ProgressLine().lines,
+    }
     printer = Printer(
         request.directory,
-        lambda: HumanLines(name).lines if view == "lines" else lambda e: iter([json_line(e)]),
+        lines[view],
         _last_seq(request.directory),
         detaches=request.config.on_hangup == "detach",
     )
@@ -225,11 +232,8 @@ def _last_seq(directory: RunDirectory) -> int:
 
     if not directory.database.exists():
         return 0
-    reader = JournalReader(directory)
-    try:
+    with closing(JournalReader(directory)) as reader:
         return reader.last_seq()
-    finally:
-        reader.close()
 
 
 _POLL_SEC = 0.05
@@ -298,11 +302,8 @@ def _last_begin(directory: RunDirectory) -> int:
     if not directory.database.exists():
         return 0
     kinds = [event.kind for event in (RunStarted, RunContinued)]
-    reader = JournalReader(directory)
-    try:
+    with closing(JournalReader(directory)) as reader:
         return max(reader.nth_last(kind, 1, reader.last_seq()) for kind in kinds)
-    finally:
-        reader.close()
 
 
 def _tell(directory: RunDirectory, pid: int, *, as_json: bool) -> None:

@@ -72,7 +72,7 @@ class Outcome(StrEnum):
     HUMAN_TOUCHED = (
         "human_touched",
         "mask",
-        "a person typed in its terminal; the verdict is kept",
+        "a person typed in its terminal, or wrote to its agent; the verdict is kept",
     )
 
 

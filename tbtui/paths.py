@@ -80,6 +80,17 @@ def open_plain(path: str | Path) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a whole file, in place of one of that name; its directory is made. Raises `OSError`.
+
+    Where two write at the same moment, one of them wins, and no reader sees a part.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_bytes(content)
+    part.replace(path)
+
+
 def read_plain(path: str | Path, most: int = MOST_BYTES) -> bytes:
     """Read a file that another user may have put there.
 

@@ -62,7 +62,11 @@ def guide_page(name: str) -> Path:
         FileNotFoundError: there is no such page; the message lists those there are.
     """
     if name not in (pages := guide_pages()):
-        raise FileNotFoundError(f"the guide has no page {name!r}; its pages: {', '.join(pages)}")
+        import difflib  # few names are wrong, and it takes longer to import than to say so
+
+        near = difflib.get_close_matches(name, pages, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"its pages: {', '.join(pages)}"
+        raise FileNotFoundError(f"the guide has no page {name!r}; {hint}")
     return guide_dir() / f"{name}.md"
 
 

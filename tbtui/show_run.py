@@ -29,10 +29,11 @@ def show_run(
     *,
     fps: int | None = None,
     detach: Callable[[], Sequence[str]] | None = None,
+    beside: Sequence[RunDirectory] = (),
 ) -> int:
     """Run the app for a user of this machine; returns the exit code.
 
-    `detach` is `Services.detach`.
+    `detach` is `Services.detach`; `beside` are runs whose curves are overlaid.
     """
     from tbtui.ui.app import run_app
     from tbtui.ui.services import Services
@@ -54,6 +55,7 @@ def show_run(
         recorded=recorded,
         trial=trial,
         fps=fps,
+        beside=beside,
     )
 
 

@@ -18,7 +18,6 @@ from tbtui.errors import UserError
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.summaries import RunHistory, TaskHistory, read_history
-from tbtui.journal.vocabulary import category_of
 from tbtui.paths import config_dir, state_dir
 from tbtui.ui.library import (
     Plan,
@@ -30,6 +29,7 @@ from tbtui.ui.library import (
     TaskRecord,
     Use,
 )
+from tbtui.vocabulary import category_of
 
 _FILE_CHARS = 40_000
 """Most that a preview shows of one file."""

@@ -50,6 +50,11 @@ def visible(text: str) -> str:
     return _COMBINING_RUN.sub(r"\1", text)
 
 
+def visible_lines(text: str) -> list[str]:
+    """The lines of `text`, each made visible; tabs become spaces."""
+    return [visible(line.expandtabs(4)) for line in re.split(r"\r\n|\r|\n", text)]
+
+
 def _picture(char: str) -> str:
     code = ord(char)
     if code < 0x20:

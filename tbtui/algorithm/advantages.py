@@ -1,6 +1,6 @@
 """How much better a trial did than its siblings.
 
-Group-relative advantages after Shao et al. 2024 (GRPO, arXiv 2402.03300, section 4.1.2), in four
+Group-relative advantages after Shao et al. 2024 (GRPO, arXiv 2402.03300, section 4.1.2), in five
 units. With the rewards r of a group's G scored trials and their mean m:
 
     centred        r - m: without the division by the deviation, which Liu et al. 2025 (Dr. GRPO,
@@ -12,6 +12,8 @@ units. With the rewards r of a group's G scored trials and their mean m:
     batch          (r - m) / (s + EPSILON), s the population deviation of r - m over all scored
                    trials of the batch, constant groups included (the baseline variant of
                    REINFORCE++, Hu et al. 2025, arXiv 2501.03262)
+    turn_value     leave_one_out; of trials whose turns were valued, each turn has its own part of
+                   it (`turn_value.py`)
 """
 
 from __future__ import annotations
@@ -19,11 +21,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from tbtui.vocabulary import Advantage
+from tbtui.vocabulary import Disposition as Disposition
 
-Disposition = Literal["trained", "constant", "short"]
 Method = Advantage
 """How a reward becomes an advantage."""
 
@@ -88,7 +89,7 @@ def group_advantages(
         case "std":
             deviation = math.sqrt(math.fsum(value * value for value in scored) / len(scored))
             return _scaled(result, 1 / (deviation + EPSILON))
-        case "leave_one_out":
+        case "leave_one_out" | "turn_value":
             return _scaled(result, len(scored) / (len(scored) - 1))
         case "batch":
             raise ValueError("the advantages of method 'batch' need all groups of the batch")

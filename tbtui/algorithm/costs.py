@@ -47,6 +47,11 @@ class Tokens:
             self.calls + other.calls,
         )
 
+    @property
+    def total(self) -> int:
+        """The sum of all kinds; cached ones are prompt tokens."""
+        return self.prompt + self.sampled + self.trained + self.scored
+
     def metrics(self, prefix: str) -> dict[str, float]:
         """`{prefix}KIND` of each kind; what is not reported, or was never done, is left out."""
         values = {
@@ -113,6 +118,10 @@ class Spent:
     storage_usd: float = 0.0
     """The part of `usd` that checkpoint storage at the server cost while the run was live."""
     useful_groups: int = 0
+    rollouts: int = 0
+    """Training trials of the steps that were trained."""
+    hours: float = 0.0
+    """In which the run was live."""
 
     @classmethod
     def after(cls, metrics: Mapping[str, float]) -> Spent:
@@ -126,6 +135,8 @@ class Spent:
             metrics.get("cost/total/eval_usd", 0.0),
             metrics.get("cost/total/storage_usd", 0.0),
             int(metrics.get("env/all/total_useful_groups", 0)),
+            int(metrics.get("progress/rollouts", 0)),
+            metrics.get("progress/hours", 0.0),
         )
 
     def metrics(self, prices: Prices | None) -> dict[str, float]:
@@ -133,6 +144,8 @@ class Spent:
         metrics = {
             **self.tokens.metrics("tokens/total/"),
             "env/all/total_useful_groups": float(self.useful_groups),
+            "progress/rollouts": float(self.rollouts),
+            "progress/hours": self.hours,
         }
         if prices is not None:
             metrics["cost/total_usd"] = self.usd
@@ -156,14 +169,18 @@ class Costs:
         self._step_usd: deque[float] = deque(maxlen=_FORECAST_STEPS)
         self._eval_usd: deque[float] = deque(maxlen=_FORECAST_STEPS)
 
-    def step(self, tokens: Tokens, useful_groups: int) -> dict[str, float]:
+    def step(self, tokens: Tokens, useful_groups: int, rollouts: int) -> dict[str, float]:
         """The metrics of a step that consumed `tokens`, and of the run with it.
 
-        `useful_groups`: its groups with an advantage that is not zero.
+        `useful_groups`: its groups with an advantage that is not zero; `rollouts`: its trials.
         """
         usd = self.add(tokens)
         self._step_usd.append(usd)
-        self.spent = replace(self.spent, useful_groups=self.spent.useful_groups + useful_groups)
+        self.spent = replace(
+            self.spent,
+            useful_groups=self.spent.useful_groups + useful_groups,
+            rollouts=self.spent.rollouts + rollouts,
+        )
         kinds = tokens.metrics("tokens/")
         # The name that the sequences' tokens have had: `tokens/trained` are those with a loss.
         kinds["tokens/in_sequences"] = kinds.pop("tokens/trained")
@@ -187,6 +204,10 @@ class Costs:
         if self._prices is not None:
             metrics["cost/eval_usd"] = usd
         return metrics | self.spent.metrics(self._prices)
+
+    def lived(self, hours: float) -> None:
+        """Count time in which the run was live."""
+        self.spent = replace(self.spent, hours=self.spent.hours + hours)
 
     @property
     def counts_storage(self) -> bool:

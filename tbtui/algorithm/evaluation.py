@@ -107,7 +107,7 @@ def _effective_attempts(rates: Sequence[float], mean: float, trials: int) -> flo
     variance = math.fsum((rate - mean) ** 2 for rate in rates) / (tasks - 1) / tasks
     if variance == 0:
         return trials
-    effective = mean * (1 - mean) / variance * (_Z / _student_quantile(tasks - 1)) ** 2
+    effective = mean * (1 - mean) / variance * (_Z / student_quantile(tasks - 1)) ** 2
     return min(max(effective, tasks), trials)
 
 
@@ -120,7 +120,7 @@ def _wilson(value: float, trials: float) -> Rate:
     return Rate(value, min(value, max(0.0, centre - half)), max(value, min(1.0, centre + half)))
 
 
-def _student_quantile(freedom: int) -> float:
+def student_quantile(freedom: int) -> float:
     """97.5% quantile of Student's t: exact for 1 and 2 degrees of freedom, beyond that by the
     expansion of Abramowitz & Stegun 26.7.5 (within 0.5% at 3 degrees, better above)."""
     if freedom == 1:

@@ -15,22 +15,26 @@ ratio by 1 - clip_low and 1 + clip_high, and [x] is x without a gradient:
                          5). The paper's bounds are 3e-4 and 4e-4.
     dro                  -w (A new - beta / 2 (new - old)^2)   (Richemond et al. 2024, arXiv
                          2405.19107; in this per-token form Tinker's loss of that name)
+    cross_entropy        -w A new: of demonstrations, which nobody sampled
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tbtui.vocabulary import LossName as LossName
 
+AnyLoss = LossName | Literal["cross_entropy"]
+"""Those of rollouts, and that of demonstrations."""
+
 
 @dataclass(frozen=True, slots=True)
 class LossSettings:
-    loss: LossName = "importance_sampling"
+    loss: AnyLoss = "importance_sampling"
     clip_low: float = 0.2
     """The ratio is clipped below 1 - clip_low."""
     clip_high: float = 0.2
@@ -67,6 +71,8 @@ def policy_loss[F: np.floating[Any]](
             gap = new - old
             value = weights * (advantages * new - settings.dro_beta / 2 * gap * gap)
             gradient = weights * (advantages - settings.dro_beta * gap)
+        case "cross_entropy":
+            value, gradient = scale * new, scale
     return -float(np.sum(value, dtype=np.float64)), (-gradient).astype(new.dtype)
 
 
@@ -81,7 +87,7 @@ def clipped_tokens[F: np.floating[Any]](
             return np.asarray(clipped * advantages < ratio * advantages)
         case "cispo":
             return np.asarray((clipped != ratio) & (advantages != 0))
-        case "importance_sampling" | "dro":
+        case "importance_sampling" | "dro" | "cross_entropy":
             return np.zeros(len(new), np.bool_)
 
 

@@ -78,6 +78,9 @@ class Recipe:
     context_limit: int
     """Tokens; what the overlong penalty is measured against."""
     train_summaries: bool
+    train_abandoned: bool
+    train_handed_back: bool
+    """Trials that people typed in are trained on from where they gave them back."""
     normalisation: BatchSettings
     loss: LossSettings
     kl_penalty_coef: float
@@ -104,6 +107,11 @@ class FinishedRollout(Protocol):
 
     @property
     def calls(self) -> tuple[Call, ...]: ...
+
+    @property
+    def call_advantages(self) -> tuple[float, ...] | None:
+        """One for each call, where turns have advantages of their own; else None."""
+        ...
 
 
 # 1. Rewards and advantages
@@ -148,6 +156,8 @@ class ScoredTrial:
     advantage: float
     constant: bool = False
     """The rewards of its group are all equal."""
+    of_tokens: tuple[npt.NDArray[np.float32], ...] | None = None
+    """For each segment the advantages of its action tokens, where they differ."""
 
     @property
     def action_tokens(self) -> int:
@@ -166,12 +176,33 @@ class ScoredGroup[R: FinishedRollout]:
         """(Trial, its segments and advantage) of the trials that have a part in training."""
         constant = self.result.disposition == "constant"
         return [
-            (rollout.trial, ScoredTrial(segments, advantage, constant))
+            (
+                rollout.trial,
+                ScoredTrial(segments, advantage, constant, _of_tokens(rollout, segments)),
+            )
             for rollout, segments, advantage in zip(
                 self.rollouts, self.segments, self.result.advantages, strict=True
             )
             if advantage is not None
         ]
+
+
+def _of_tokens(
+    rollout: FinishedRollout, segments: Sequence[Segment]
+) -> tuple[npt.NDArray[np.float32], ...] | None:
+    given = rollout.call_advantages
+    if given is None:
+        return None
+    return tuple(
+        np.concatenate(
+            [
+                np.full(len(rollout.calls[call].completion_ids), given[call], np.float32)
+                for call in segment.trained
+            ]
+            or [np.zeros(0, np.float32)]
+        )
+        for segment in segments
+    )
 
 
 def score_groups[R: FinishedRollout](
@@ -194,7 +225,30 @@ def score_groups[R: FinishedRollout](
 
 
 def _merged(recipe: Recipe, rollout: FinishedRollout) -> Sequence[Segment]:
-    return merge(rollout.calls, recipe.train_summaries)
+    return merge(rollout.calls, recipe.train_summaries, recipe.train_abandoned)
+
+
+def handed_back(
+    rollouts: Sequence[tuple[float, Sequence[Call]]], recipe: Recipe
+) -> list[ScoredTrial]:
+    """The parts that the policy played after people had given trials of one group back.
+
+    Their reward is not measured against the group's: a person has changed what they began from. So
+    each is measured against the mean of the others that were given back, or against 0.5 where it
+    is the only one. A baseline that doesn't depend on the trial's own tokens leaves the gradient
+    unbiased (Williams 1992, section 4), of the reward from the state that the person left.
+
+    Args:
+        rollouts: (verdict, calls) of the group's trials that were given back.
+    """
+    total, others = sum(verdict for verdict, _ in rollouts), len(rollouts) - 1
+    scored = []
+    for verdict, calls in rollouts:
+        own = [replace(call, abandoned=not call.handed_back or call.abandoned) for call in calls]
+        baseline = (total - verdict) / others if others else 0.5
+        segments = tuple(merge(own, recipe.train_summaries))
+        scored.append(ScoredTrial(segments, verdict - baseline))
+    return scored
 
 
 # 2. Data
@@ -228,14 +282,40 @@ def trial_data(trial: ScoredTrial, settings: BatchSettings) -> list[Datum]:
     """A trial's data before the division by the batch's divisor: one for each segment that has
     action tokens."""
     removed = trial.constant and settings.remove_constant_reward_groups
-    if removed or (trial.advantage == 0.0 and not settings.reference_kl):
+    no_signal = trial.advantage == 0.0 and trial.of_tokens is None
+    if removed or (no_signal and not settings.reference_kl):
         return []
     tokens = trial.action_tokens
+    of_tokens: Sequence[float | npt.NDArray[np.float32]] = trial.of_tokens or [
+        trial.advantage
+    ] * len(trial.segments)
     return [
-        _datum(segment, trial.advantage, _weight(segment.action_tokens, tokens, settings))
-        for segment in trial.segments
+        _datum(segment, advantage, _weight(segment.action_tokens, tokens, settings))
+        for segment, advantage in zip(trial.segments, of_tokens, strict=True)
         if segment.action_tokens
     ]
+
+
+def demonstration_data(
+    demonstrations: Sequence[tuple[Sequence[int], Sequence[int]]], weight: float
+) -> list[Datum]:
+    """Data of (prompt, answer) in token ids, whose summed cross-entropy is `weight` times its mean
+    over all tokens of the answers."""
+    tokens = sum(len(answer) for _, answer in demonstrations)
+    data = []
+    for prompt, answer in demonstrations:
+        mask = np.arange(len(prompt) + len(answer)) >= len(prompt)
+        ones = mask.astype(np.float32)
+        data.append(
+            Datum(
+                tokens=np.array([*prompt, *answer], np.int32),
+                mask=mask,
+                logprobs=np.zeros_like(ones),
+                advantages=ones,
+                weights=ones * np.float32(weight / tokens),
+            )
+        )
+    return data
 
 
 def divisor(trials: Sequence[ScoredTrial], settings: BatchSettings) -> float:
@@ -273,13 +353,16 @@ def _weight(segment_tokens: int, trial_tokens: int, settings: BatchSettings) -> 
             return 1.0 / trial_tokens
 
 
-def _datum(segment: Segment, advantage: float, weight: float) -> Datum:
+def _datum(segment: Segment, advantage: float | npt.NDArray[np.float32], weight: float) -> Datum:
+    """`advantage`: of each action token, in order, or of all of them."""
     mask = segment.mask.astype(np.float32)
+    advantages = np.zeros(len(mask), np.float32)
+    advantages[segment.mask] = advantage
     return Datum(
         tokens=segment.tokens,
         mask=segment.mask,
         logprobs=segment.logprobs,
-        advantages=mask * np.float32(advantage),
+        advantages=advantages,
         weights=mask * np.float32(weight),
     )
 

@@ -36,6 +36,7 @@ class StepSettings:
     min_group: int = 2
     remove_constant_reward_groups: bool = False
     train_summaries: bool = True
+    train_abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def step_effect(
     scored = [
         [
             ScoredTrial(
-                tuple(merge(trial.calls, settings.train_summaries)),
+                tuple(merge(trial.calls, settings.train_summaries, settings.train_abandoned)),
                 # Left out of its group, it is left out of the loss and of its divisor.
                 advantage or 0.0,
                 constant=result.disposition == "constant",
@@ -178,5 +179,5 @@ def _trainer_logprobs(
             replace(call, logprobs=now)
             for call, now in zip(trial.calls, trial.trainer_logprobs, strict=True)
         )
-    segments = merge(calls, settings.train_summaries)
+    segments = merge(calls, settings.train_summaries, settings.train_abandoned)
     return [segment.logprobs[segment.mask] for segment in segments if segment.action_tokens]

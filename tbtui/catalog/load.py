@@ -68,6 +68,8 @@ class TaskInfo:
     allows_network: bool
     has_solution: bool
     steps: tuple[str, ...]
+    impossible: bool = False
+    """Its verifier is inverted: no honest work passes (`variants.impossible`)."""
 
     @property
     def short_name(self) -> str:

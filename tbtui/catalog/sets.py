@@ -19,7 +19,7 @@ import msgspec
 import tomli_w
 
 from tbtui.catalog import CatalogError, nearest
-from tbtui.paths import config_dir
+from tbtui.paths import config_dir, replace_file
 
 SET_MARK = "@"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -105,11 +105,8 @@ def save_set(chosen: TaskSet) -> Path:
     table: dict[str, Any] = {"tasks": chosen.tasks}
     if chosen.tasks_dir is not None:
         table = {"tasks_dir": str(chosen.tasks_dir), **table}
-    new = path.with_suffix(".new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(tomli_w.dumps({"set": table}), encoding="utf-8")
-        new.replace(path)
+        replace_file(path, tomli_w.dumps({"set": table}).encode())
     except OSError as error:
         raise CatalogError(f"{path}: can't be written ({error.strerror})") from error
     return path

@@ -24,6 +24,8 @@ class Split:
     heldout: tuple[TaskInfo, ...]
     unused: tuple[TaskInfo, ...] = ()
     refused: tuple[str, ...] = ()
+    honeypots: tuple[TaskInfo, ...] = ()
+    """Impossible variants of training tasks, which train among them."""
 
     def __post_init__(self) -> None:
         kept_out = {task.name for task in (*self.heldout, *self.unused)}

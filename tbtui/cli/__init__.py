@@ -31,6 +31,10 @@ def _run(app: typer.Typer) -> None:
 
     app.command("run", cls=run.RunCommand)(run.run)
     app.command("eval", short_help="Evaluate weights on held-out tasks.")(run.evaluate)
+    app.command("fork", short_help="Go on from a turn of a trial, several times.")(run.fork)
+    app.command("bisect", short_help="Find the checkpoint at which a task was won or lost.")(
+        run.bisect
+    )
 
 
 def _runs(app: typer.Typer) -> None:
@@ -50,6 +54,18 @@ def _runs(app: typer.Typer) -> None:
     app.add_typer(runs.runs_app, name="runs", short_help="List live and past runs, or search them.")
     app.command("attach", short_help="Join a live run: see it and steer it.")(runs.attach)
     app.command("serve", short_help="Show a run in browsers, to look at only.")(runs.serve)
+    app.command("fleet", short_help="Every live and recent run, here and on other machines.")(
+        runs.fleet
+    )
+    app.command("sweep", short_help="Start a grid or a list of runs, some at once.")(runs.sweep)
+
+
+def _demos(app: typer.Typer) -> None:
+    from tbtui.cli import demos
+
+    app.add_typer(
+        demos.demos_app, name="demos", short_help="Review what people typed, to train on it."
+    )
 
 
 def _tools(app: typer.Typer) -> None:
@@ -87,6 +103,9 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
     {
         "run": _run,
         "eval": _run,
+        "fork": _run,
+        "bisect": _run,
+        "demos": _demos,
         "compare": _runs,
         "diagnose": _runs,
         "replay": _runs,
@@ -94,6 +113,8 @@ COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = MappingProxyType(
         "export-model": _runs,
         "attach": _runs,
         "serve": _runs,
+        "fleet": _runs,
+        "sweep": _runs,
         "guide": _tools,
         "settings": _tools,
         "doctor": _tools,

@@ -10,7 +10,9 @@ from typer.core import TyperCommand
 from tbtui.cli.common import (
     EventsAsJson,
     FramesPerSecond,
+    Json,
     NoUi,
+    Run,
     frames_of,
     view_of,
 )
@@ -78,16 +80,18 @@ def run(
 
     frames = frames_of(fps)
     config = parse_settings(settings or [])
+    directory = None
     if resume is not None and (print_config or explain):
         from tbtui.engines.resume import request_resume
 
-        config = request_resume(resume, settings or []).config
+        request = request_resume(resume, settings or [])
+        config, directory = request.config, request.directory
     if print_config and config.engine == "prime-rl":
         from tbtui.cli.prime_rl import print_configuration
 
         raise typer.Exit(0 if print_configuration(config) else EXIT_FAILED)
     if print_config:
-        from tbtui.config.problems import require_no_errors
+        from tbtui.config.values import require_no_errors
         from tbtui.engines.grpo.config_checks import grpo_problems
         from tbtui.engines.grpo.outcome_policy import outcome_policy
 
@@ -97,7 +101,7 @@ def run(
     if explain:
         from tbtui.commands.explain import print_explanation
 
-        print_explanation(config)
+        print_explanation(config, directory)
     if print_config:
         typer.echo(to_toml(config), nl=False)
     if explain or print_config:
@@ -139,3 +143,83 @@ def evaluate(
             arguments or [], use_latest=latest, view=view_of(no_ui=no_ui, as_json=as_json)
         )
     )
+
+
+def fork(
+    run: Run,
+    trial: Annotated[
+        str, typer.Argument(metavar="TRIAL", help="Its id, or its label (copy-03/2).")
+    ],
+    turn: Annotated[
+        str,
+        typer.Option(
+            "--turn",
+            metavar="K|bisect|all",
+            help="The first turn that is sampled anew; bisect and all measure turns' values.",
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE", help="Settings that replace the run's."),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option("-n", metavar="N", help="How many forks, of each turn.")
+    ] = 8,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Another policy goes on than the run's.")
+    ] = None,
+    checkpoint: Annotated[
+        int | None,
+        typer.Option(
+            "--checkpoint", metavar="STEP", help="Its weights go on; default: the run's latest."
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="Default: as in training.")
+    ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--go-on", help="Also where a screen differs from the recorded one.")
+    ] = False,
+    no_ui: NoUi = False,
+    as_json: EventsAsJson = False,
+) -> None:
+    """Start trials that go on from a turn of another one, with its conversation and its sandbox.
+
+    Of a live run they are trials of that run, unless other weights or settings are asked for; else
+    they are a run of their own. The sandbox is restored from a snapshot (snapshots=turns), or the
+    recorded keys are typed again and each screen is compared.
+
+    --turn bisect finds the turn at which the task was lost (or won): it forks the trial from few
+    turns and follows the larger change of the chance to solve it. --turn all forks it from each.
+
+    Exit status: 0 finished, 1 failed (the reason is the last line), 2 bad input, 130 interrupted.
+    """
+    from tbtui.commands.fork import ForkOptions
+    from tbtui.commands.fork import fork as fork_trial
+
+    options = ForkOptions(trial, turn, trials, policy, checkpoint, temperature, go_on)
+    raise typer.Exit(
+        fork_trial(run, options, settings or [], view_of(no_ui=no_ui, as_json=as_json))
+    )
+
+
+def bisect(
+    run: Run,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the run's data set.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE", help="Settings that replace the run's."),
+    ] = None,
+    trials: Annotated[int, typer.Option("-n", metavar="N", help="Trials of each checkpoint.")] = 8,
+    as_json: Json = False,
+) -> None:
+    """Find the saved checkpoints between which a task was won or lost.
+
+    It evaluates the first and the last, and halves from there: of 32 checkpoints seven at most.
+    Interrupted, the same command goes on.
+
+    Exit status: 0 finished, 1 failed (the reason is the last line), 2 bad input, 130 interrupted.
+    """
+    from tbtui.commands.bisect import bisect as bisect_checkpoints
+
+    raise typer.Exit(bisect_checkpoints(run, task, trials, settings or [], as_json=as_json))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tbtui.cli.common import FramesPerSecond, Json, Run, frames_of
+from tbtui.cli.common import FramesPerSecond, Json, NoUi, Run, frames_of
 from tbtui.command_line import EXIT_FAILED, refuse
 from tbtui.terminal import visible
 
@@ -36,7 +36,9 @@ def list_runs(
 @runs_app.command("search", short_help="Find a text in the runs' transcripts.")
 def search_runs(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(help="ASCII letters match in either case.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="ASCII letters match in either case.")
+    ],
     run: Annotated[
         list[str] | None,
         typer.Argument(metavar="RUN", help="A run's directory, or its name; default: all."),
@@ -125,6 +127,10 @@ def replay(
         typer.Option(help="Play it from its start, or show how it ended."),
     ] = "start",
     fps: FramesPerSecond = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--beside", metavar="RUN", help="Overlay its curves; repeatable."),
+    ] = None,
 ) -> None:
     """Show a recorded run on the screens of a live one, with a clock to play and move through it.
 
@@ -132,7 +138,7 @@ def replay(
     """
     from tbtui.commands.attach import replay as show_replay
 
-    raise typer.Exit(show_replay(run, trial, at, frames_of(fps)))
+    raise typer.Exit(show_replay(run, trial, at, frames_of(fps), beside=beside or []))
 
 
 def export(
@@ -164,7 +170,7 @@ def export(
         Literal["step", "time", "rollouts", "tokens", "position"],
         typer.Option(
             "--x",
-            help="With svg or csv: the x axis. position: -log p by token position in the answers"
+            help="With svg or csv: the x axis. position: entropy (mean -log p) by token position"
             " of the last step, or of --step.",
         ),
     ] = "step",
@@ -296,3 +302,60 @@ def serve(
     from tbtui.serve.command import serve as serve_run
 
     raise typer.Exit(serve_run(run, host, port, anyone=anyone, public_url=public_url))
+
+
+def fleet(
+    logs_dir: LogsDirectories = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="HOST",
+            help="Ask this machine too, through ssh: HOST, USER@HOST or HOST:PORT; repeatable.",
+        ),
+    ] = None,
+    recent: Annotated[
+        float | None,
+        typer.Option("--recent", metavar="HOURS", min=0, help="List what ended so long ago."),
+    ] = None,
+    here: Annotated[bool, typer.Option("--here", help="This machine alone.")] = False,
+    no_ui: NoUi = False,
+    as_json: Json = False,
+) -> None:
+    """Show every live and recent run of this machine and of others: state, step, pass rate, what
+    it waits for, alarms, cost, GPUs.
+
+    Hosts are those of ~/.config/tbtui/fleet.toml (hosts = ["gpu1", "me@gpu2:2222"]) and of --host.
+    In the app: enter opens a run, p pauses or resumes it, s stops it, space marks, c overlays the
+    curves of the marked ones.
+    """
+    from tbtui.commands.fleet import fleet as show
+
+    show(logs_dir or [], host or [], recent_hours=recent, here=here, as_json=as_json, no_ui=no_ui)
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The grid, or the runs.")],
+    table: Annotated[
+        bool, typer.Option("--table", help="Start nothing: print the table as it stands.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Start a grid or a list of runs, some at once, and print a table with intervals over seeds.
+
+    The same command goes on after an interruption, kill -9 included: runs that are over stay, those
+    that live are waited for, the others are resumed or started.
+
+    Exit status: 0 all have finished, 1 some have not, 2 bad input, 130 interrupted.
+    """
+    from tbtui.commands.sweep import sweep as run_sweep
+
+    raise typer.Exit(run_sweep(file, table_only=table, as_json=as_json))
+
+
+@runs_app.command("journal", short_help="Write a copy of a run's journal to the output.")
+def copy_journal(run: Run) -> None:
+    """Write a copy of a run's journal to the output, as it stands: an SQLite database."""
+    from tbtui.commands.runs import write_journal
+
+    write_journal(run)

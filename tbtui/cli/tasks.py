@@ -14,7 +14,7 @@ from tbtui.cli.common import (
     view_of,
 )
 from tbtui.command_line import EXIT_FAILED, EXIT_INTERRUPTED, noun, refuse, say
-from tbtui.terminal import on_terminal
+from tbtui.terminal import on_terminal, visible
 
 tasks_app = noun("Look at tasks, choose among them, fetch more, try one.")
 
@@ -188,14 +188,144 @@ def try_task(
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Run the task's own solution, not the policy.")
     ] = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Run its solution, all cheats and attempts of the policy, side by side."
+        ),
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="As --all, anew each time a file of the task is saved.")
+    ] = False,
+    attempts: Annotated[
+        int, typer.Option("--attempts", min=0, help="The policy's, with --all and --watch.")
+    ] = 4,
     no_ui: NoUi = False,
     as_json: EventsAsJson = False,
 ) -> None:
     """Run one real trial of a task, with a policy or with its own solution; nothing is trained.
+
+    With --all or --watch: its solution, doing nothing, every cheat and the policy, side by side; in
+    the end what the task can be passed by, and how difficult it is for the policy.
 
     Exit status: 0 it has a reward, whatever it is, 1 it has none, 2 bad input, 130 interrupted.
     """
     from tbtui.commands.task_try import try_task as run_trial
 
     view = view_of(no_ui=no_ui, as_json=as_json)
+    if everything or watch:
+        from tbtui.commands.task_watch import try_everything
+
+        raise typer.Exit(
+            try_everything(task, arguments or [], attempts=attempts, watching=watch, view=view)
+        )
     raise typer.Exit(run_trial(task, arguments or [], oracle=oracle, view=view))
+
+
+Watch = Annotated[bool, typer.Option("--watch", help="Show the trials in the app meanwhile.")]
+Chosen = Annotated[
+    list[str] | None,
+    typer.Option("--task", metavar="NAME", help="These tasks: a name, a glob or @SET; repeatable."),
+]
+TrialSettings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME=VALUE]...", help="Settings as for run: environment_type, ..."),
+]
+AuditedDirectory = Annotated[
+    Path, typer.Argument(metavar="DIRECTORY", help="Harbor tasks, or a data set by name.")
+]
+
+
+@tasks_app.command("audit", short_help="Try to cheat every task.")
+def audit_tasks(
+    directory: AuditedDirectory,
+    settings: TrialSettings = None,
+    task: Chosen = None,
+    cheat: Annotated[
+        list[str] | None,
+        typer.Option("--cheat", metavar="NAME", help="These cheats; default: all. Repeatable."),
+    ] = None,
+    watch: Watch = False,
+    as_json: Json = False,
+) -> None:
+    """Try a battery of cheats on every task, in real trials; any pass is proof, with its recording.
+
+    Beside the task's own solution: do nothing, plant or rewrite the verdict, replace the test
+    script, shells, Python, test runners and comparisons, edit tests, hard-code outputs, tricks with
+    time and the network; and some of them on an impossible variant, whose verifier no honest work
+    passes.
+
+    Exit status: 0 no cheat passes and every solution does, 1 otherwise, 2 bad input.
+    """
+    from tbtui.commands.task_audit import audit
+
+    status = audit(
+        directory,
+        settings or [],
+        tasks=task or [],
+        cheats=cheat or [],
+        as_json=as_json,
+        watch=watch,
+    )
+    raise typer.Exit(status)
+
+
+@tasks_app.command("flakes", short_help="Find tasks whose verdict changes.")
+def find_flakes(
+    directory: AuditedDirectory,
+    settings: TrialSettings = None,
+    repeats: Annotated[
+        int, typer.Option("-n", "--repeats", min=2, help="Trials of each kind.")
+    ] = 20,
+    load: Annotated[
+        int,
+        typer.Option("--load", min=1, help="Under load: trials at once, and busy processes."),
+    ] = 8,
+    task: Chosen = None,
+    watch: Watch = False,
+    as_json: Json = False,
+) -> None:
+    """Repeat each task's solution, and doing nothing, alone and under load.
+
+    A task whose verdict changes, or is wrong, is written into DIRECTORY/quarantine.toml with the
+    figures; runs leave it out and name it. A task that is found good is taken out of it.
+
+    Exit status: 0 every verdict is right, 1 otherwise, 2 bad input.
+    """
+    from tbtui.commands.task_flakes import flakes
+
+    status = flakes(
+        directory,
+        settings or [],
+        repeats=repeats,
+        load=load,
+        tasks=task or [],
+        as_json=as_json,
+        watch=watch,
+    )
+    raise typer.Exit(status)
+
+
+@tasks_app.command("new", short_help="Begin a task of your own.")
+def new_task(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its directory's name.")],
+    into: Annotated[Path, typer.Option("--into", metavar="DIR", help="Where it is made.")] = Path(),
+    pytest: Annotated[
+        bool,
+        typer.Option("--pytest", help="Harbor's pytest template, which needs a network."),
+    ] = False,
+    shared: Annotated[
+        bool,
+        typer.Option("--shared", help="The verifier runs in the agent's box, not in its own."),
+    ] = False,
+) -> None:
+    """Make a task with Harbor's own template: a small example that works, to write one's own from.
+
+    Its verifier has a box of its own, where nothing that the agent leaves behind runs.
+    """
+    from tbtui.commands.task_new import new_task as make
+
+    made = make(name, into, pytest=pytest, shared=shared)
+    typer.echo(f"made     {visible(str(made))}")
+    typer.echo(f"check    tbtui tasks check {visible(str(made))}")
+    typer.echo(f"try      tbtui tasks try {visible(str(made))} --watch")

@@ -78,7 +78,7 @@ def doctor(
         raise typer.Exit(print_report())
     if what[0] != "model" or len(what) < 2:
         refuse("write tbtui doctor, or tbtui doctor model NAME [SETTING=VALUE]...")
-    from tbtui.commands.doctor_model import print_model
+    from tbtui.commands.doctor import print_model
 
     raise typer.Exit(print_model(what[1], what[2:], as_json=as_json))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -54,18 +55,18 @@ def attach(
     Raises:
         UserError: bad input.
     """
-    from tbtui.ctl.targets import TargetError, choose_run
+    from tbtui.ctl.targets import choose_run
 
     if place is not None and (remote := remote_place(place)) is not None:
         return _over_ssh(remote, _options(look, exclusive, name, fps), command)
     directory = choose_run(place)
     if writer(directory) is None:
-        raise TargetError(
+        raise UserError(
             f"{directory.name} is not live; to look at it: tbtui replay {directory.path}; to go"
             f" on with it: tbtui run --resume {directory.path}"
         )
     if not on_terminal():
-        raise TargetError("attach needs a terminal; without one: tbtui ctl")
+        raise UserError("attach needs a terminal; without one: tbtui ctl")
     from tbtui.show_run import show_run
 
     return show_run(AttachedRun(directory, name, take=not look, exclusive=exclusive), fps=fps)
@@ -77,17 +78,16 @@ def remote_place(text: str) -> Place | None:
     A path on the other machine is absolute, or begins with `~`; anything else is a run's name.
 
     Raises:
-        TargetError: it begins with `ssh://` and goes on as no address does.
+        UserError: it begins with `ssh://` and goes on as no address does.
         PathError: nobody can have such a path.
     """
-    from tbtui.ctl.targets import TargetError
 
     if text.startswith("ssh://"):
         try:
             parts = urlsplit(text)
             port = parts.port
         except ValueError as error:
-            raise TargetError(f"{text}: write it as ssh://HOST:PORT/RUN ({error})") from error
+            raise UserError(f"{text}: write it as ssh://HOST:PORT/RUN ({error})") from error
         host = parts.netloc if port is None else parts.netloc.rpartition(":")[0]
         run = parts.path.removeprefix("/") if parts.path.startswith("/~") else parts.path
         return Place(host, port, run)
@@ -105,35 +105,41 @@ def _options(look: bool, exclusive: bool, name: str, fps: int | None) -> list[st
 
 def _over_ssh(place: Place, options: list[str], command: str) -> int:
     """Become `ssh -t HOST tbtui attach RUN`: the app runs there, beside the run."""
-    from tbtui.ctl.targets import TargetError
 
     if not place.host or place.host.rpartition("@")[2].startswith("-"):
-        raise TargetError(f"{place.host!r} is no host")
+        raise UserError(f"{place.host!r} is no host")
     if place.run.startswith("-"):
-        raise TargetError(f"{place.run!r} is no run: write a path or a name")
+        raise UserError(f"{place.run!r} is no run: write a path or a name")
     run = ["--", place.run] if place.run else []
     arguments = shlex.join(["attach", *options, *run])
     port = ["-p", str(place.port)] if place.port is not None else []
     try:
         os.execvp("ssh", ["ssh", "-t", *port, "--", place.host, f"{command} {arguments}"])
     except OSError as error:
-        raise TargetError(f"ssh can't be started ({error.strerror})") from error
+        raise UserError(f"ssh can't be started ({error.strerror})") from error
 
 
 Start = Literal["start", "end"]
 
 
-class ReplayError(UserError):
-    """The run can't be replayed as asked; the message is one line for a person."""
+def replay(
+    run: str,
+    trial: str | None,
+    at: Start,
+    fps: int | None = None,
+    beside: Sequence[str] = (),
+) -> int:
+    """Show a recorded run, with `fps` frames a second; the exit status. Raises `UserError`.
 
-
-def replay(run: str, trial: str | None, at: Start, fps: int | None = None) -> int:
-    """Show a recorded run, with `fps` frames a second; the exit status. Raises `UserError`."""
-    directory = find_run(run, parse_settings([]).logs_dir)
+    With runs `beside` it the charts are open, with the curves of all of them.
+    """
+    logs_dir = parse_settings([]).logs_dir
+    directory = find_run(run, logs_dir)
+    others = [find_run(each, logs_dir) for each in beside]
     require_format(directory)
     opened = None if trial is None else find_trial(directory, trial)
     if not on_terminal():
-        raise ReplayError("replay needs a terminal; without one: tbtui runs --json")
+        raise UserError("replay needs a terminal; without one: tbtui runs --json")
     from tbtui.show_run import show_run
     from tbtui.ui.runs import ReplayedRun
     from tbtui.ui.services import RecordedRun
@@ -143,4 +149,8 @@ def replay(run: str, trial: str | None, at: Start, fps: int | None = None) -> in
     start, end = recorded.span(opened) if opened else (clock.start, clock.end)
     clock.go_to(end if at == "end" else start)
     clock.playing = at == "start"
-    return show_run(RecordedRun(directory), recorded, opened, fps=fps)
+    if others:
+        # Curves are of all that there is, not up to a clock.
+        clock.go_to(clock.end)
+        clock.playing = False
+    return show_run(RecordedRun(directory), recorded, opened, fps=fps, beside=others)

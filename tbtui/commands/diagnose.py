@@ -17,7 +17,7 @@ from tbtui.ui.drawing.text import sparkline
 from tbtui.view.diagnosis.finding import Finding, Remedy
 from tbtui.view.diagnosis.rules import diagnose
 from tbtui.view.ending import name_to_type
-from tbtui.view.estimate import Outlook
+from tbtui.view.times import Outlook
 
 _COLOURS = {"blocks": "bold red", "costs": "yellow", "watch": "dim"}
 _HEAD = 9
@@ -29,7 +29,7 @@ def print_diagnosis(run: str | None, *, as_json: bool) -> bool:
     """Print the findings; returns whether one of them blocks the run or costs it something.
 
     Raises:
-        TargetError: there is no such run, or several.
+        UserError: there is no such run, or several.
         JournalError: it can't be read.
     """
     with read_run(choose_run(run)) as reading:

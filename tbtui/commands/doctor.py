@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from tbtui.config import ConfigError
+from tbtui.command_line import EXIT, refuse
+from tbtui.config import ConfigError, parse_settings
 from tbtui.config.sources import load_secrets
+from tbtui.errors import UserError
+from tbtui.policies.torch import settings_of
+from tbtui.policies.torch.memory_fit import Fit, assess
+from tbtui.policies.torch.memory_plan import gib
+from tbtui.policies.torch.model_files import find_model, gigabytes
 from tbtui.rollout.environments.base import EnvironmentUnavailable, ExtraMissing
 from tbtui.rollout.environments.choose import HostProbe, choose_environment, probe_host
 
@@ -66,7 +74,7 @@ def print_report() -> int:
 def examine(host: HostProbe) -> Iterator[Finding]:
     """Everything that a run may need, most basic first."""
     yield _python()
-    yield _harbor()
+    yield Finding("ok", "Harbor", importlib.metadata.version("harbor"))
     yield _tmux(host)
     yield from _trials(host)
     yield from _environments()
@@ -91,10 +99,6 @@ def _python() -> Finding:
     if sys.version_info[:2] == (3, 12):
         return Finding("ok", "Python", found)
     return Finding("missing", "Python", found, "tbtui needs Python 3.12")
-
-
-def _harbor() -> Finding:
-    return Finding("ok", "Harbor", importlib.metadata.version("harbor"))
 
 
 def _tmux(host: HostProbe) -> Finding:
@@ -200,3 +204,74 @@ def _key(name: str, use: str) -> Finding:
     if os.environ.get(name):
         return Finding("ok", name, "set")
     return Finding("optional", name, f"not set; only for {use}")
+
+
+def print_model(name: str, settings: Sequence[str], *, as_json: bool) -> int:
+    """Print the memory table; 0 where the model fits, 1 where it doesn't.
+
+    `settings` are those of a run, as `NAME=VALUE`.
+    """
+    try:
+        config = parse_settings([f"model_name={name}", *settings])
+        model = find_model(name)
+        fit = assess(settings_of(config), model)
+    except UserError as error:
+        refuse(error)
+    if fit is None:
+        refuse(
+            f"model_name={name}: its files don't say how large it is (config.json, and weights as"
+            " safetensors, are needed)"
+        )
+    if as_json:
+        typer.echo(json.dumps(_record(fit), indent=2))
+    else:
+        _print_table(fit)
+    return 0 if fit.fits else EXIT["failed"]
+
+
+def _print_table(fit: Fit) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"[bold]{fit.model.name}[/bold]")
+    shown = None
+    for item in fit.items:
+        part = item.part if item.part != shown else ""
+        console.print(f"  {part:<9} {item.what:<12}{gib(item.size):>11}  [dim]{item.note}[/dim]")
+        shown = item.part
+    together = gib(sum(item.size for item in fit.items))
+    console.print(f"  {'together':<22}{together:>11}")
+    console.print(f"  {'free':<22}{gib(fit.memory.free):>11}  [dim]{fit.memory.label}[/dim]")
+    settings = fit.settings
+    if fit.server_bytes is not None:
+        note = "for keys and values: VLLM_CPU_KVCACHE_SPACE"
+        if fit.server_share is not None:
+            note = f"{fit.server_share:.2f} of {fit.memory.label}: gpu_memory_utilization"
+        given = gib(fit.server_bytes)
+        console.print(f"  {'a vLLM server is given':<22}{given:>11}  [dim]{note}[/dim]")
+    console.print(
+        f"\ncontext_limit={settings.context_limit}  trials at once {fit.trials_at_once}"
+        f"  micro_batch_tokens {fit.micro_batch_tokens}"
+    )
+    if fit.model.to_download:
+        console.print(f"{gigabytes(fit.model.to_download)} to download")
+    console.print(fit.verdict, style="bold")
+
+
+def _record(fit: Fit) -> dict[str, object]:
+    return {
+        "model": fit.model.name,
+        "device": fit.memory.label,
+        "free_bytes": fit.memory.free,
+        "total_bytes": fit.memory.total,
+        "needed_bytes": fit.needed,
+        "download_bytes": fit.model.to_download,
+        "items": [
+            {"part": item.part, "what": item.what, "bytes": item.size, "note": item.note}
+            for item in fit.items
+        ],
+        "vllm_bytes": fit.server_bytes,
+        "context_limit": fit.settings.context_limit,
+        "trials_at_once": fit.trials_at_once,
+        "micro_batch_tokens": fit.micro_batch_tokens,
+        "fits": fit.fits,
+        "verdict": fit.verdict,
+    }

@@ -54,7 +54,7 @@ from tbtui.journal.events import (
     TrialRetried,
 )
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run, reserve
-from tbtui.paths import PathError, expanded
+from tbtui.paths import expanded
 from tbtui.terminal import visible
 
 _NEVER_TRAINS: dict[str, Any] = {"max_steps": 0, "n_epochs": None, "eval_every": 0, "save_every": 0}
@@ -80,7 +80,9 @@ _ADAPTER = ("lora_alpha", "lora_targets", "dtype")
 
 
 @dataclass(frozen=True, slots=True)
-class _Weights:
+class Weights:
+    """Weights, and the run that they are of."""
+
     what: str
     """What is evaluated, in words."""
     checkpoint: LoadedCheckpoint | None = None
@@ -159,8 +161,8 @@ def prepare_evaluation(
     """
     target, settings = _divide(arguments)
     weights = _weights(target, settings, use_latest)
-    config = _config(weights, settings)
-    _require_tasks(config)
+    config = weights_config(weights, settings)
+    require_tasks(config)
     passed_over = tuple(weights.checkpoint.passed_over) if weights.checkpoint else ()
     return EvaluationRun(config, weights.what, passed_over, stem)
 
@@ -179,29 +181,26 @@ def _divide(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     return first, others
 
 
-def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> _Weights:
+def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> Weights:
     given = parse_settings(settings)
     if target is None:
         if use_latest:
             raise ConfigError("--latest is of a run: tbtui eval RUN --latest")
         where = f"checkpoint {given.checkpoint}" if given.checkpoint else "the starting weights"
-        return _Weights(where)
+        return Weights(where)
     if given.checkpoint:
         raise ConfigError(f"checkpoint={given.checkpoint}: {target} says what to evaluate already")
     if target.startswith(ON_SERVER):
         if use_latest:
             raise ConfigError(f"--latest is of a run, and {target} is none")
-        return _Weights(f"checkpoint {target}", on_server=target)
-    try:
-        path = expanded(target)
-        is_run = any(expanded(each / "run.db").is_file() for each in (path, given.logs_dir / path))
-    except PathError as error:
-        raise ConfigError(str(error)) from error
+        return Weights(f"checkpoint {target}", on_server=target)
+    path = expanded(target)
+    is_run = any(expanded(each / "run.db").is_file() for each in (path, given.logs_dir / path))
     if path.is_dir() and not is_run:
         if use_latest:
             raise ConfigError(f"--latest is of a run, and {target} is none (run.db is missing)")
         loaded = LoadedCheckpoint(path.resolve(), load_checkpoint(path))
-        return _Weights(f"checkpoint {target}", loaded, run=_run_of(loaded.path), target=target)
+        return Weights(f"checkpoint {target}", loaded, run=_run_of(loaded.path), target=target)
     run = find_run(target, given.logs_dir)
     if run.config.is_file():
         _require_own(parse_settings([], files=[run.config]), run.name)
@@ -212,7 +211,7 @@ def _weights(target: str | None, settings: Sequence[str], use_latest: bool) -> _
         raise CheckpointError(f"{run.name} has {which}{hint}")
     which = "latest" if use_latest else "best"
     what = f"step {found.state.step} of {run.name}, its {which} checkpoint"
-    return _Weights(what, found, run=run, target=target)
+    return Weights(what, found, run=run, target=target)
 
 
 def _run_of(checkpoint: Path) -> RunDirectory | None:
@@ -221,7 +220,11 @@ def _run_of(checkpoint: Path) -> RunDirectory | None:
     return run if run.database.is_file() and run.checkpoints == checkpoint.parent else None
 
 
-def _config(weights: _Weights, settings: Sequence[str]) -> RunConfig:
+def weights_config(weights: Weights, settings: Sequence[str], command: str = "") -> RunConfig:
+    """The settings of a run of no steps with these weights: their run's, and `settings` over them.
+
+    `command`: how it was asked for; empty: as an evaluation. Raises `ConfigError`.
+    """
     names = names_of(settings)
     for name in sorted(names & _NEVER_TRAINS.keys()):
         raise ConfigError(f"{name}: an evaluation takes no training steps; leave it out")
@@ -240,7 +243,7 @@ def _config(weights: _Weights, settings: Sequence[str]) -> RunConfig:
         changes["checkpoint"] = weights.on_server
     if "run_name" not in names:
         changes["run_name"] = None  # the training run's
-    command = shlex.join(filter(None, ("tbtui", "eval", weights.target)))
+    command = command or shlex.join(filter(None, ("tbtui", "eval", weights.target)))
     if files:
         config = parse_run_settings(files[0], (), settings, command=command, replaced=changes)
     else:
@@ -263,7 +266,7 @@ def _require_own(config: RunConfig, what: str) -> None:
         )
 
 
-def _of_the_model(weights: _Weights) -> list[str]:
+def _of_the_model(weights: Weights) -> list[str]:
     """The settings that weights depend on whose run is not at hand."""
     if weights.on_server:
         return ["policy=tinker"]
@@ -279,8 +282,8 @@ def _typed(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _require_tasks(config: RunConfig) -> None:
-    """Refuse an evaluation of no task before anything is started."""
+def require_tasks(config: RunConfig) -> None:
+    """Refuse an evaluation of no task before anything is started. Raises `UserError`."""
     where = find_tasks(config.tasks_dir)
     split = split_tasks(
         discover(where).require_tasks(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
@@ -21,15 +22,21 @@ from tbtui.engines.grpo.outcome_policy import (
 from tbtui.engines.grpo.review_rules import ReviewRules, load_rules
 from tbtui.engines.prices import expected_cost
 from tbtui.engines.task_fitness import choose_for_tasks, offer
+from tbtui.journal.reader import JournalReader
 from tbtui.journal.review_rule import rule_line
+from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.registry import policy_preflight
+from tbtui.view.forecast import forecast_lines
+from tbtui.view.reading import state_at_end
 
 _EXAMPLES = 3
 """Tasks named for each kind of obstacle."""
 
 
-def print_explanation(config: RunConfig) -> None:
-    """Print how the run treats its tasks, outcomes, reviews and alarms.
+def print_explanation(config: RunConfig, directory: RunDirectory | None = None) -> None:
+    """Print how the run treats its tasks, outcomes, reviews and alarms, and what it will cost.
+
+    `directory`: of a run that is to go on, by whose steps its cost is forecast.
 
     Raises:
         ConfigError: exceptions to the tables that can't be, or such rules.
@@ -45,12 +52,42 @@ def print_explanation(config: RunConfig) -> None:
         typer.echo(f"{line}\n")
     if (cost := expected_cost(config, None)) is not None:
         typer.echo(f"Cost: {cost}.\n")
+    for line in (*_forecast_lines(directory), *_curriculum_lines(config)):
+        typer.echo(line)
     for line in _lines(config, outcome_policy(config.on_outcome)):
         typer.echo(line)
     for line in _review_lines(config, rules):
         typer.echo(line)
     for line in _alarm_lines(config, alarm_actions(config.on_alarm)):
         typer.echo(line)
+
+
+def _forecast_lines(directory: RunDirectory | None) -> Iterator[str]:
+    """What the rest of a run will take, by what was measured in it."""
+    if directory is None:
+        return
+    with contextlib.closing(JournalReader(directory, lenient=True)) as reader:
+        lines = forecast_lines(state_at_end(reader))
+    if lines:
+        yield "By what was measured in this run (95% intervals):"
+        yield ""
+        for line in lines:
+            yield f"  {line}"
+        yield ""
+
+
+def _curriculum_lines(config: RunConfig) -> Iterator[str]:
+    how = {
+        "uniform": "Each training task is taken once an epoch, in an order that the seed gives",
+        "learnability": "Tasks are drawn by their expected p(1-p), p being their pass rate",
+        "thompson": "Of a p drawn for each task from its posterior, the largest p(1-p) are taken",
+    }[config.task_sampling]
+    floor = "" if config.task_sampling == "uniform" else f"; {config.task_floor:.0%} uniformly"
+    yield f"{how}{floor} (task_sampling)."
+    if limits := config.limits:
+        texts = (f"{unit} {limit:g}" for unit, limit in limits.items())
+        yield f"The run ends with the step that spends its budget: {', '.join(texts)} (budget)."
+    yield ""
 
 
 def _task_lines(config: RunConfig) -> Iterator[str]:
@@ -124,6 +161,7 @@ def _lines(config: RunConfig, policy: OutcomePolicy) -> Iterator[str]:
     )
     yield _zeros(config)
     yield _beside(config)
+    yield _programs(config)
     yield _deadline(config)
     if config.oversample:
         yield (
@@ -211,6 +249,16 @@ def _beside(config: RunConfig) -> str:
     return (
         f"What an agent{where} leaves running is killed before it is verified"
         " (kill_before_verifying)."
+    )
+
+
+def _programs(config: RunConfig) -> str:
+    if config.fixed_programs == "never":
+        return "An agent may change programs that its verifier runs (fixed_programs)."
+    where = "a bundled task" if config.fixed_programs == "auto" else "a task"
+    return (
+        f"An agent that changes programs below /usr in {where} gets no verdict there"
+        " (fixed_programs)."
     )
 
 

@@ -16,10 +16,9 @@ from tbtui.engines.grpo.checkpoint_state import (
     CheckpointError,
     LoadedCheckpoint,
     best,
-    checkpoint_name,
+    checkpoint_of,
     entries_of,
     latest,
-    load_checkpoint,
 )
 from tbtui.errors import UserError
 from tbtui.journal.events import EvalFinished, RunStarted
@@ -28,10 +27,6 @@ from tbtui.view.preview import changed_settings
 
 _NOT_OF_THE_MODEL = ("logs_dir", "run_name", "wandb_project", "wandb_name", "trackio_project")
 _LOCAL = "tbtui's embedded model"
-
-
-class ExportModelError(UserError):
-    """The model can't be exported."""
 
 
 def export_model(run: str, directory: Path, *, step: int | None, merge: bool) -> None:
@@ -52,7 +47,7 @@ def export_model(run: str, directory: Path, *, step: int | None, merge: bool) ->
     checkpoint = _checkpoint(found, step)
     config = _config(found, run, directory)
     if checkpoint.state.policy not in ("local", "torch"):
-        raise ExportModelError(
+        raise UserError(
             f"{found.name}: policy={checkpoint.state.policy} keeps its weights on its server;"
             f" {checkpoint.path} says where"
         )
@@ -67,9 +62,7 @@ def export_model(run: str, directory: Path, *, step: int | None, merge: bool) ->
             writing.replace(directory)  # over an empty directory, too
     except OSError as error:
         shown = error.strerror or error
-        raise ExportModelError(
-            f"{directory}: {shown}; give a directory that can be written"
-        ) from error
+        raise UserError(f"{directory}: {shown}; give a directory that can be written") from error
     sys.stdout.write(
         f"step {checkpoint.state.step} of {found.name} is in {directory} ({size / 1e6:,.1f} MB);"
         " README.md there says how to load it\n"
@@ -80,9 +73,9 @@ def _require_empty(directory: Path) -> None:
     try:
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     except OSError as error:
-        raise ExportModelError(f"{directory}: {error.strerror}") from error
+        raise UserError(f"{directory}: {error.strerror}") from error
     if taken:
-        raise ExportModelError(f"{directory} is there already; give a new or empty directory")
+        raise UserError(f"{directory} is there already; give a new or empty directory")
 
 
 def _checkpoint(run: RunDirectory, step: int | None) -> LoadedCheckpoint:
@@ -91,18 +84,13 @@ def _checkpoint(run: RunDirectory, step: int | None) -> LoadedCheckpoint:
         if found is None:
             raise CheckpointError(f"{run.name} has no checkpoint; save_every= and eval_every= save")
         return found
-    path = run.checkpoints / checkpoint_name(step)
-    if not path.is_dir():
-        steps = sorted(each.name for each in run.checkpoints.glob("step-*"))
-        saved = ", ".join(str(int(each.removeprefix("step-"))) for each in steps) or "none"
-        raise CheckpointError(f"{run.name} has no checkpoint of step {step}; it has: {saved}")
-    return LoadedCheckpoint(path, load_checkpoint(path))
+    return checkpoint_of(run, step)
 
 
 def _config(run: RunDirectory, typed: str, directory: Path) -> RunConfig:
     command = f"tbtui export-model {typed} {directory}"
     if not run.config.is_file():
-        raise ExportModelError(f"{run.path} has no config.toml, which says what was trained")
+        raise UserError(f"{run.path} has no config.toml, which says what was trained")
     return parse_run_settings(run.config, (), (), command=command)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -197,3 +202,28 @@ def _hit_document(hit: Hit) -> dict[str, Any]:
         "time": hit.time,
         "excerpt": hit.before + hit.found + hit.after,
     }
+
+
+def write_journal(run: str) -> None:
+    """Write a copy of a run's journal to the output, of a live run as it stands.
+
+    Raises:
+        RunDirectoryError: there is no such run.
+        JournalError: it can't be read.
+    """
+    directory = find_run(run, parse_settings([]).logs_dir)
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "run.db"
+        try:
+            with (
+                closing(
+                    sqlite3.connect(f"file:{quote(str(directory.database))}?mode=ro", uri=True)
+                ) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
+                source.backup(target)
+                target.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.Error as error:
+            raise JournalError(f"{directory.database}: {error}") from error
+        with copy.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)

@@ -83,10 +83,6 @@ _LINES_EVERY = 20
 """Steps a line where there is no progress bar."""
 
 
-class UnknownPython(UserError):
-    """An interpreter was asked for by something that is neither a version nor a path."""
-
-
 async def print_prefetch(
     directory: Path | None, pythons: Sequence[str], skip: Sequence[str], *, dry_run: bool
 ) -> bool:
@@ -94,14 +90,14 @@ async def print_prefetch(
 
     Raises:
         CatalogError: there are no tasks.
-        UnknownPython: what was given is no version of Python.
+        UserError: what was given is no version of Python.
         FillError: nothing can be fetched on this host.
         WheelCacheError: what is there already can't be used.
         OSError: the cache can't be written.
     """
     for each in pythons:
         if "/" not in each and not re.fullmatch(r"3\.\d+", each):
-            raise UnknownPython(f"--python {each}: give a version such as 3.13, or a path")
+            raise UserError(f"--python {each}: give a version such as 3.13, or a path")
     console = Console(soft_wrap=True, highlight=False, markup=False)
     tasks = discover(find_tasks(directory)).require_tasks()
     with _progress(console) as tell:

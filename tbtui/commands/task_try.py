@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import typer
@@ -17,7 +18,7 @@ from tbtui.errors import UserError
 from tbtui.journal.events import TrialFinished
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
-from tbtui.paths import PathError, expanded
+from tbtui.paths import expanded
 from tbtui.terminal import visible
 from tbtui.view.waiting import duration
 
@@ -39,7 +40,7 @@ def try_task(task: str, arguments: Sequence[str], *, oracle: bool, view: launch.
     Returns the exit status: 0 the trial has a reward, whatever it is; else as `launch`'s.
     """
     try:
-        found = _find(task, arguments)
+        found = find_task(task, arguments)
         evaluation = prepare_evaluation(
             [*arguments, *_settings(found, arguments, oracle)], use_latest=False, stem="try"
         )
@@ -64,18 +65,18 @@ def _settings(task: TaskInfo, arguments: Sequence[str], oracle: bool) -> list[st
     # From its own data set, unless another directory is asked for, its short name is enough.
     name = task.name if "tasks_dir" in names else task.short_name
     settings = [f"eval_tasks={name}", "eval_group_size=1", "max_retries=0", "n_workers=1"]
+    settings.append("quarantine=ignore")
     settings += ["agent=oracle"] if oracle else []
     if "tasks_dir" not in names:
         settings.append(f"tasks_dir={task.path.parent}")
     return [setting for setting in settings if setting.partition("=")[0] not in names]
 
 
-def _find(task: str, arguments: Sequence[str]) -> TaskInfo:
-    """Raises `CatalogError` when there is none, or more than one."""
-    try:
-        file = expanded(Path(task) / "task.toml")
-    except PathError as error:
-        raise CatalogError(str(error)) from error
+def find_task(task: str, arguments: Sequence[str]) -> TaskInfo:
+    """The task of this directory, name or `DATASET/NAME`.
+
+    Raises `UserError` when there is none, or more than one."""
+    file = expanded(Path(task) / "task.toml")
     if file.is_file():
         return discover(file.parent).require_tasks()[0]
     if any(argument.startswith("tasks_dir=") for argument in arguments):
@@ -106,11 +107,8 @@ def _names(tasks: Sequence[TaskInfo]) -> list[str]:
 
 def _print_end(task: TaskInfo, who: str, run: RunDirectory, *, oracle: bool) -> bool:
     """The result in words; whether there is a reward."""
-    reader = JournalReader(run)
-    try:
+    with closing(JournalReader(run)) as reader:
         entries = reader.read_kinds(["trial_finished"], 0)
-    finally:
-        reader.close()
     ends = [entry.event for entry in entries if isinstance(entry.event, TrialFinished)]
     if not ends:
         typer.echo(f"{task.name} by {who}: no trial has ended")

@@ -1,10 +1,10 @@
 """The settings of a run: what there is (`settings`), and where it comes from (`sources`)."""
 
-from tbtui.config.problems import ConfigError
 from tbtui.config.settings import (
     GROUPS,
     Advantage,
     AlarmAction,
+    BudgetUnit,
     Normalizer,
     RunConfig,
 )
@@ -25,6 +25,7 @@ from tbtui.config.table import (
 )
 from tbtui.config.toml import to_toml
 from tbtui.config.values import (
+    ConfigError,
     Default,
     absolute,
     default_of,
@@ -39,6 +40,7 @@ __all__ = [
     "GROUPS",
     "Advantage",
     "AlarmAction",
+    "BudgetUnit",
     "ConfigError",
     "Default",
     "Normalizer",

@@ -23,12 +23,12 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import settings
 from tbtui.config.toml import TOO_DEEP, read_toml
 from tbtui.config.trust import require_trusted
 from tbtui.config.values import (
+    ConfigError,
     asked_for,
     defaults_for,
     read_entry,
@@ -200,6 +200,8 @@ KEYS = frozenset(
     }
 )  # fmt: skip
 """What `.env` may set."""
+_OF_OTHERS = frozenset({"OPENAI_BASE_URL"})
+"""Variables of other programs that are called as a setting is."""
 _MOST_NAMED = 8
 
 
@@ -228,7 +230,7 @@ def load_secrets(directory: Path) -> str:
     if any("\0" in f"{name}{value}" for name, value in secrets.items()):
         raise ConfigError(f"{path}: it has a NUL character in it, which no secret can have")
     for name in secrets:
-        if name.lower() in settings():
+        if name.lower() in settings() and name not in _OF_OTHERS:
             raise ConfigError(
                 f"{path}: {name.lower()} is a setting, and .env is for secrets; give it on the"
                 " command line or in a TOML file"

@@ -109,7 +109,10 @@ _WORDS = MappingProxyType(
 def _entry_expected(base: Any) -> str:
     if get_origin(base) is Literal:
         return _alternatives(get_args(base))
-    return "a value" if base is Any else "a number of at least 0"
+    if base is Any:
+        return "a value"
+    (bound,) = (mark for mark in base.__metadata__ if isinstance(mark, msgspec.Meta))
+    return "a number above 0" if bound.gt is not None else "a number of at least 0"
 
 
 @cache

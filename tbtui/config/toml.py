@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tbtui.config.problems import ConfigError
 from tbtui.config.settings import GROUPS, RunConfig
 from tbtui.config.table import Setting, settings
-from tbtui.config.values import to_json
+from tbtui.config.values import ConfigError, to_json
 from tbtui.paths import read_plain
 
 TOO_DEEP = "it is nested too deeply"

@@ -17,10 +17,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig, Trust
 from tbtui.config.table import settings
-from tbtui.config.values import to_json
+from tbtui.config.values import ConfigError, to_json
 from tbtui.paths import state_dir
 
 _WORDS: Mapping[Trust, str] = {
@@ -28,6 +27,7 @@ _WORDS: Mapping[Trust, str] = {
     "class": "code that would be imported",
     "host": "a host that would be talked to, with your keys",
     "path": "a path that would be read",
+    "alert": "a command that would be run, or a host that would be told of the run",
 }
 
 

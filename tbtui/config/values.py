@@ -1,4 +1,4 @@
-"""Reads the values of settings, or says in one line why not; and defaults that follow others.
+"""Reads the values of settings, or says in one line what is wrong; and defaults that follow others.
 
 Defaults in `settings` are of the embedded model in a sandbox of this machine: what such a model
 needs is too little for any other, and what a sandbox bears is too much for a service.
@@ -12,18 +12,60 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from tbtui.config.problems import ConfigError
 from tbtui.config.settings import RunConfig
 from tbtui.config.table import Setting, settings
+from tbtui.errors import UserError
 from tbtui.paths import PathError, expanded, expanded_user
+
+
+class ConfigError(UserError):
+    """A setting is unknown or its value can't be used; one line that says what to do."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A setting that is not, or not quite, honoured."""
+
+    level: Literal["error", "warning"]
+    text: str
+    """One line: the setting, why, and what to do."""
+
+
+def error(text: str) -> Problem:
+    """A problem that keeps the run from starting."""
+    return Problem("error", text)
+
+
+def warning(text: str) -> Problem:
+    """A problem with which the run starts all the same."""
+    return Problem("warning", text)
+
+
+def require_no_errors(problems: Iterable[Problem]) -> list[str]:
+    """The texts of the warnings.
+
+    Raises:
+        ConfigError: the first of the errors.
+    """
+    warnings = []
+    for problem in problems:
+        if problem.level == "error":
+            raise ConfigError(problem.text)
+        warnings.append(problem.text)
+    return warnings
+
+
+def errors_first(problems: Iterable[Problem]) -> list[Problem]:
+    """The problems, errors before warnings."""
+    return sorted(problems, key=lambda problem: problem.level != "error")
+
 
 EMBEDDED_MODEL = "starter"
 
@@ -65,7 +107,8 @@ def _implied_policy(values: Mapping[str, Any]) -> str:
     """A directory or a name on the hub (`org/name`) is a model to train here, unless the address of
     a server is given, where it is the name under which that serves it."""
     name = str(values.get("model_name", EMBEDDED_MODEL))
-    served = values.get("tinker_base_url") or values.get("vllm_base_url")
+    addresses = ("tinker_base_url", "vllm_base_url", "openai_base_url")
+    served = any(values.get(name) for name in addresses)
     if values.get("engine", "grpo") == "prime-rl" or served or name == EMBEDDED_MODEL:
         return "local"
     return "torch" if "/" in name or os.path.isdir(name) else "local"  # noqa: PTH112
@@ -125,6 +168,7 @@ def _of_a_thinking_model(values: Mapping[str, Any]) -> dict[str, Default]:
 _TOO_LARGE = 2**63
 _CREDENTIALS = re.compile(r"(?<=//)([^/:@]*:)?[^/]*@")
 _LEFT_OUT = "***@"
+_SECRET = "***"
 _MOST_SHOWN = 200
 """Characters of a value that can't be used."""
 _OR_A_NAME = ("tasks_dir", "checkpoint", "tokenizer")
@@ -241,10 +285,30 @@ def to_json(config: RunConfig) -> dict[str, Any]:
     """
     values = msgspec.json.decode(msgspec.json.encode(config, enc_hook=str))
     values["max_steps"] = config.step_limit
-    return {
-        name: without_password(values[name]) if setting.about.trust == "host" else values[name]
-        for name, setting in settings().items()
-    }
+    return {name: _public(setting, values[name]) for name, setting in settings().items()}
+
+
+def _public(setting: Setting, value: Any) -> Any:
+    match setting.about.trust:
+        case "host":
+            return without_password(value)
+        case "alert":
+            return [public_receiver(each) for each in value]
+        case _:
+            return value
+
+
+def public_receiver(receiver: str) -> str:
+    """A receiver of alerts as it may be written down.
+
+    Of a webhook's address the path is the secret: `https://hooks.slack.com/***`. One that takes its
+    secret from the environment, `https://hooks.slack.com/$HOOK`, stays as it is.
+    """
+    scheme, slashes, rest = receiver.partition("://")
+    if scheme not in ("http", "https") or not slashes or "$" in rest:
+        return str(without_password(receiver))
+    host, slash, path = rest.partition("/")
+    return str(without_password(f"{scheme}://{host}{slash}{_SECRET if path else ''}"))
 
 
 def absolute(config: RunConfig) -> RunConfig:

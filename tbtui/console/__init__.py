@@ -2,6 +2,7 @@
 
 from tbtui.console.lines import HumanLines
 from tbtui.console.printing import Printer, follow, json_line
+from tbtui.console.progress import ProgressLine
 from tbtui.console.texts import end_line
 
-__all__ = ["HumanLines", "Printer", "end_line", "follow", "json_line"]
+__all__ = ["HumanLines", "Printer", "ProgressLine", "end_line", "follow", "json_line"]

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbtui.console.texts import (
+    GpuLines,
     ReviewLines,
+    ServerLines,
     alarm_line,
     continued_lines,
     end_line,
@@ -21,12 +23,16 @@ from tbtui.console.texts import (
 from tbtui.journal.commands import is_rule
 from tbtui.journal.events import (
     AlarmRaised,
+    AlertSent,
     BestCheckpoint,
+    BudgetReached,
     CheckpointRemoved,
     CheckpointSaved,
     CommandDone,
     CommandIssued,
     DeadlinePassed,
+    DemonstrationKept,
+    DemonstrationsTrained,
     Entry,
     EvalFinished,
     GroupAdded,
@@ -48,6 +54,7 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
     TasksSetAside,
+    TasksWeighted,
     TrialExcluded,
     TrialFinished,
     TrialGivenBack,
@@ -61,9 +68,15 @@ from tbtui.journal.events import (
     WorkerLost,
     WorkerRecycled,
 )
-from tbtui.journal.figures import Downtime, dollars, planned_steps, reward_text
+from tbtui.journal.figures import (
+    Downtime,
+    budget_words,
+    dollars,
+    planned_steps,
+    reward_text,
+    weight_words,
+)
 from tbtui.view.ending import Ending
-from tbtui.view.status_lines import GpuLines, ServerLines
 from tbtui.view.times import in_words, measured_wait
 from tbtui.view.waiting import duration
 
@@ -191,6 +204,18 @@ class HumanLines:
                     yield line("trial", f"{event.trial} goes on")
             case TrialTakenOver():
                 yield line("trial", f"{event.trial} is taken over: {event.actor} types in it")
+            case DemonstrationKept():
+                yield line(
+                    "trial",
+                    f"{event.trial}: what {event.actor} typed is kept as a demonstration, to be"
+                    f" reviewed: tbtui demos accept {self._name} {event.demonstration}",
+                )
+            case DemonstrationsTrained():
+                count = len(event.demonstrations)
+                what = "demonstration" if count == 1 else "demonstrations"
+                yield line(
+                    "step", f"{count} {what} trained on, {event.loss:.2f} nats a token before"
+                )
             case TrialGivenBack():
                 yield line("trial", f"{event.trial} is given back by {event.actor}")
             case TrialExcluded():
@@ -205,6 +230,15 @@ class HumanLines:
                 if event.by == "trial":
                     for task, reason in event.tasks.items():
                         yield line("task", f"{task} is not tried again: {reason}")
+            case TasksWeighted():
+                which = ", ".join(event.tasks)
+                words = weight_words(event.factor, event.pinned)
+                yield line("task", f"{which}: {words}, by {event.actor}")
+            case BudgetReached():
+                yield line("budget", budget_words(event))
+            case AlertSent(ok=False):
+                told = f"{event.to} was not told of the {event.about}"
+                yield line("warning", f"{told}: {event.error} ({event.tries} tries)")
             case DeadlinePassed():
                 done = "stopped and verified" if event.action == "stop" else "masked"
                 yield line(

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TextIO
 
 from tbtui.journal.database import JournalError, may_pass
@@ -46,8 +47,7 @@ def follow(
         if complete.is_set():
             return
         complete.wait(_POLL_SEC)
-    reader = JournalReader(directory, lenient=True)
-    try:
+    with closing(JournalReader(directory, lenient=True)) as reader:
         seq = 0
         while True:
             ending = complete.is_set()
@@ -61,8 +61,6 @@ def follow(
             if ending:
                 return
             complete.wait(_POLL_SEC)
-    finally:
-        reader.close()
 
 
 log = logging.getLogger(__name__)

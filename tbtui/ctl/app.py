@@ -20,7 +20,7 @@ from tbtui.ctl.options import (
     changing,
 )
 from tbtui.journal.verbs import GROUP_VERBS, RUN_VERBS, TRIAL_VERBS
-from tbtui.journal.vocabulary import CommandVerb
+from tbtui.vocabulary import CommandVerb
 
 ctl_app = noun(
     "Look at runs and steer live ones, from scripts or by hand.\n\n"
@@ -168,8 +168,54 @@ def _trial_command(verb: CommandVerb) -> Callable[..., int]:
 
 
 for _verb, _rule in TRIAL_VERBS.items():
-    if _verb not in ("type", "relabel"):  # they have arguments of their own
+    if _verb not in ("type", "relabel", "message", "fork"):  # they have arguments of their own
         trial_app.command(_verb.replace("_", "-"), help=_rule.does)(changing(_trial_command(_verb)))
+
+
+@trial_app.command("message", help=TRIAL_VERBS["message"].does)
+@changing
+def write_to_agent(
+    trial: Trial,
+    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="The message.")],
+    run: OfRun = None,
+    *,
+    options: CommandOptions,
+) -> int:
+    from tbtui.ctl import changes
+
+    return changes.write_to_agent(" ".join(text), trial, run, options)
+
+
+@trial_app.command("fork", help=TRIAL_VERBS["fork"].does)
+@changing
+def fork_trial(
+    trial: Trial,
+    turn: Annotated[
+        str,
+        typer.Option(
+            "--turn",
+            metavar="K|bisect|all",
+            help="Their first own turn; bisect and all measure the values of turns.",
+        ),
+    ],
+    trials: Annotated[int, typer.Option("-n", min=1, help="How many forks, of each turn.")] = 8,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="Default: the run's.")
+    ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--go-on", help="Also where a screen differs from the recorded one.")
+    ] = False,
+    run: OfRun = None,
+    *,
+    options: CommandOptions,
+) -> int:
+    from tbtui.algorithm.turn_value import read_turn
+    from tbtui.ctl import changes
+
+    arguments: dict[str, object] = {"turn": read_turn(turn), "trials": trials, "go_on": go_on}
+    if temperature is not None:
+        arguments["temperature"] = temperature
+    return changes.change_trial("fork", trial, run, options, arguments)
 
 
 @trial_app.command("relabel", help=TRIAL_VERBS["relabel"].does)
@@ -221,6 +267,32 @@ def list_tasks(run: OfRun = None, as_json: AsJson = False) -> None:
     from tbtui.ctl import lists
 
     lists.list_tasks(run, as_json=as_json)
+
+
+@task_app.command("weight")
+@changing
+def weigh_task(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task, or a kind of tasks.")],
+    weight: Annotated[
+        float | None,
+        typer.Argument(metavar="[WEIGHT]", help="1 is as usual, 2 twice as often, 0 never."),
+    ] = None,
+    pin: Annotated[
+        bool | None, typer.Option("--pin/--unpin", help="Have it in every batch, or no longer.")
+    ] = None,
+    mute: Annotated[
+        bool | None, typer.Option("--mute/--unmute", help="Draw it no more, or again.")
+    ] = None,
+    run: OfRun = None,
+    *,
+    options: CommandOptions,
+) -> int:
+    """Weigh how often a task is drawn, from the next batch on."""
+    from tbtui.ctl import changes
+
+    given = {"weight": weight, "pinned": pin, "muted": mute}
+    arguments = {name: value for name, value in given.items() if value is not None}
+    return changes.weigh_task(task, arguments, run, options)
 
 
 @policy_app.command("show")

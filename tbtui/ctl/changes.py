@@ -13,17 +13,25 @@ from tbtui.command_line import say
 from tbtui.ctl.lists import print_json
 from tbtui.ctl.options import CommandOptions
 from tbtui.ctl.reading import RunReading, read_run
-from tbtui.ctl.targets import TargetError, choose_group, choose_run, choose_trial
+from tbtui.ctl.targets import choose_group, choose_run, choose_tasks, choose_trial
 from tbtui.engines.control.client import ControlClient, ControlError
+from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, writer
-from tbtui.journal.verbs import already_so, refusal, run_already_so, run_refusal
-from tbtui.journal.vocabulary import CommandVerb
-from tbtui.view.estimate import Outlook
+from tbtui.journal.verbs import (
+    WEIGHTS_UNDER_PRIME_RL,
+    already_so,
+    refusal,
+    run_already_so,
+    run_refusal,
+)
+from tbtui.view.curriculum import wish
 from tbtui.view.standing import is_prime_rl, standing
+from tbtui.view.times import Outlook
 from tbtui.view.waiting import doing, duration, waiting_for
+from tbtui.vocabulary import CommandVerb
 
 DONE, FAILED = 0, 1
 _POLL_SEC = 0.05
@@ -59,7 +67,7 @@ def change_run(
 ) -> int:
     """Send a command on the whole run. Returns the exit status: 0 done, 1 refused.
 
-    Raises `TargetError`, `JournalError`, as all here.
+    Raises `UserError`, `JournalError`, as all here.
     """
     with read_run(choose_run(run)) as reading:
         state = reading.state
@@ -90,15 +98,20 @@ def type_in_trial(
     enter: bool,
 ) -> int:
     """Type in a trial. `keys`: `what` are names of keys, else words of one text."""
-    from tbtui.journal.commands import Typed, TypedError, from_arguments, to_arguments
+    from tbtui.journal.commands import Typed, from_arguments, to_arguments
 
     parts = [Typed("key", name) for name in what] if keys else [Typed("text", " ".join(what))]
     arguments = to_arguments([*parts, *([Typed("key", "Enter")] if enter else [])])
-    try:
-        from_arguments(arguments)
-    except TypedError as error:
-        raise TargetError(str(error)) from error
+    from_arguments(arguments)
     return change_trial("type", trial, run, options, arguments)
+
+
+def write_to_agent(text: str, trial: str, run: str | None, options: CommandOptions) -> int:
+    """Write to the agent of a paused trial."""
+    from tbtui.journal.commands import message_text
+
+    message_text({"text": text})
+    return change_trial("message", trial, run, options, {"text": text})
 
 
 def change_trial(
@@ -131,11 +144,11 @@ def relabel_trial(
 ) -> int:
     """Give a trial another reward; with `take_back` the verifier's again, in place of `reward`."""
     if (reward is None) != take_back:
-        raise TargetError("relabel: give --reward R, or --verdict for the verifier's again")
+        raise UserError("relabel: give --reward R, or --verdict for the verifier's again")
     if reward is not None and not math.isfinite(reward):
-        raise TargetError(f"--reward {reward}: should be a finite number")
+        raise UserError(f"--reward {reward}: should be a finite number")
     if reward is not None and not options.reason.strip():
-        raise TargetError("relabel: say why with --reason; it is kept beside the verdict")
+        raise UserError("relabel: say why with --reason; it is kept beside the verdict")
     return change_trial("relabel", trial, run, options, {"reward": reward})
 
 
@@ -150,6 +163,28 @@ def refill_group(group: str, run: str | None, options: CommandOptions) -> int:
         view = choose_group(group, reading.state)
         now = f"{len(view.trials)} trials of {view.task}"
         change = _Change(reading.directory, "refill", view.group, doing=now)
+        _require_live(reading, change)
+    return _carry_out(change, options)
+
+
+def weigh_task(
+    task: str, arguments: Mapping[str, Any], run: str | None, options: CommandOptions
+) -> int:
+    """Weigh a task, or all of a kind; `arguments`: just one of `weight`, `pinned`, `muted`."""
+    if len(arguments) != 1:
+        raise UserError("task weight: give one of WEIGHT, --pin, --unpin, --mute and --unmute")
+    with read_run(choose_run(run)) as reading:
+        state = reading.state
+        tasks = choose_tasks(task, state)
+        said = dict.fromkeys(wish(each) or "as usual" for each in tasks)
+        change = _Change(
+            reading.directory,
+            "set",
+            task,
+            refused=WEIGHTS_UNDER_PRIME_RL if is_prime_rl(state) else "",
+            doing=", ".join(said),
+            arguments=arguments,
+        )
         _require_live(reading, change)
     return _carry_out(change, options)
 
@@ -193,7 +228,7 @@ def change_settings(settings: Sequence[str], run: str | None, options: CommandOp
 def _require_live(reading: RunReading, change: _Change) -> None:
     if not reading.live and not change.already:
         name = reading.directory.name
-        raise TargetError(f"{name} is not live ({reading.status}): nothing to {change.verb}")
+        raise UserError(f"{name} is not live ({reading.status}): nothing to {change.verb}")
 
 
 def _carry_out(change: _Change, options: CommandOptions) -> int:

@@ -1,5 +1,5 @@
 """The reading half of `tbtui ctl`: tables for people, JSON for scripts. Everything raises
-`TargetError`, `JournalError` and `RunDirectoryError`."""
+`UserError`, `JournalError` and `RunDirectoryError`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ from tbtui.ctl.reading import (
     trial_row,
     unreadable_row,
 )
-from tbtui.ctl.targets import TargetError, all_live_runs, choose_run, choose_trial, past_runs
+from tbtui.ctl.targets import all_live_runs, choose_run, choose_trial, past_runs
+from tbtui.errors import UserError
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectoryError
 from tbtui.terminal import visible
 from tbtui.view.current import current_trials
+from tbtui.view.curriculum import shares
 from tbtui.view.waiting import duration
 
 _GAP = "  "
@@ -113,11 +115,17 @@ def list_events(trial: str, run: str | None, after: int, *, content: bool, as_js
 
 def list_tasks(run: str | None, *, as_json: bool) -> None:
     with read_run(choose_run(run)) as reading:
-        rows = [task_row(task) for task in reading.state.tasks.values()]
+        chances = shares(reading.state)
+        rows = [
+            task_row(task, reading.state, chances.get(task.name))
+            for task in reading.state.tasks.values()
+        ]
     if as_json:
         print_json({"run": reading.directory.name, "tasks": rows})
         return
+    columns: tuple[str, ...]
     columns = ("task", "kind", "split", "pass rate", "lately", "scored", "unscored", "live")
+    columns = (*columns, "wanted", "share", "p (95%)", "no signal")
     print_table(columns, [_task_cells(row) for row in rows], "no task is known yet")
 
 
@@ -131,7 +139,7 @@ def show_settings(name: str | None, run: str | None, *, as_json: bool) -> None:
     with read_run(choose_run(run)) as reading:
         settings = reading.state.settings
         if name is not None and name not in settings:
-            raise TargetError(f"{name}: {reading.directory.name} has no such setting")
+            raise UserError(f"{name}: {reading.directory.name} has no such setting")
         shown = settings if name is None else {name: settings[name]}
         if as_json:
             print_json(shown)
@@ -199,6 +207,10 @@ def _task_cells(row: Row) -> list[str]:
         _rate(row["pass_rate"]),
         _rate(row["recent_rate"]),
         *counts,
+        row["wanted"] or "",
+        "" if row["share"] is None else f"{row['share']:.1%}",
+        "" if row["p"] is None else f"{row['p']:.2f} {row['p_low']:.2f}–{row['p_high']:.2f}",
+        "" if row["no_signal"] is None else f"{row['no_signal']:.0%}",
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,13 @@ from tbtui.journal.database import JournalError
 from tbtui.journal.events import Entry, GroupUnderReview, fields_of
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, writer
-from tbtui.view.estimate import Outlook
-from tbtui.view.instruction import asks, instruction_in
+from tbtui.view.curriculum import no_signal, wish
+from tbtui.view.prompt import asks, instruction_in
 from tbtui.view.reading import state_at_end
 from tbtui.view.server import PolicyView
 from tbtui.view.state import ReviewView, RunState, TaskView, TrialView
 from tbtui.view.story import tell
+from tbtui.view.times import Outlook
 from tbtui.view.transcript import Transcript
 from tbtui.view.waiting import doing, duration, retry_wait, waiting_for
 
@@ -79,15 +81,12 @@ class RunReading:
 def read_run(directory: RunDirectory) -> Iterator[RunReading]:
     """Read a run up to now. Raises `JournalError` and `RunDirectoryError`."""
     pid = writer(directory)
-    reader = JournalReader(directory, lenient=True)
-    try:
+    with closing(JournalReader(directory, lenient=True)) as reader:
         state = state_at_end(reader)
         if reader.trouble:
             say(reader.trouble)
         now = time.time() if pid is not None else state.finished_at or state.time
         yield RunReading(directory, reader, state, pid, now)
-    finally:
-        reader.close()
 
 
 def run_row(run: RunReading, *, content: bool = False) -> Row:
@@ -180,7 +179,9 @@ def _idle(trial: TrialView, run: RunReading) -> float | None:
     return None if heard is None else round(max(0.0, run.now - heard), 1)
 
 
-def task_row(task: TaskView) -> Row:
+def task_row(task: TaskView, state: RunState, share: float | None) -> Row:
+    """`share`: its chance to be the next one drawn; None: it is never."""
+    belief, train = task.belief, task.split == "train"
     return {
         "task": task.name,
         "kind": task.kind,
@@ -191,6 +192,14 @@ def task_row(task: TaskView) -> Row:
         "scored": task.scored,
         "unscored": task.unscored,
         "live": task.live,
+        "wanted": wish(task) or None,
+        "weight": task.factor if train else None,
+        "pinned": task.pinned,
+        "share": None if share is None else round(share, 4),
+        "p": None if belief is None else round(belief.pass_rate, 3),
+        "p_low": None if belief is None else round(belief.low, 3),
+        "p_high": None if belief is None else round(belief.high, 3),
+        "no_signal": no_signal([task], state) if train else None,
     }
 
 

@@ -1,13 +1,17 @@
-"""Work beside other work: waited for, ended with what it is for, and watched while it goes on."""
+"""Work beside other work: on a thread of its own, waited for, ended with what it is for."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
+import threading
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from tbtui.journal.commands import RunEnd
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import AnyEvent, Noted
 
@@ -64,3 +68,37 @@ async def in_background(
     finally:
         task.cancel()
         await asyncio.wait((task,))
+
+
+class LoopThread:
+    """An event loop on a thread of its own, until a run has ended."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    @abstractmethod
+    async def _work(self) -> RunEnd:
+        """All that happens on the loop."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def ended(self) -> RunEnd:
+        # Without the shield, giving up the wait would cancel the future.
+        return await asyncio.shield(asyncio.wrap_future(self._end))
+
+    def _main(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                end = runner.run(self._work())
+        except BaseException as error:
+            self._end.set_exception(error)
+            raise
+        self._end.set_result(end)
+
+    def _call(self, what: Callable[[], object]) -> None:
+        """Call on the loop, from any thread; nothing happens once the loop is closed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from tbtui.config import RunConfig, is_embedded, to_json
-from tbtui.config.problems import Problem, error, warning
-from tbtui.journal.vocabulary import AlarmName
+from tbtui.config.values import Problem, error, warning
+from tbtui.engines.agent_checks import agent_problems
+from tbtui.vocabulary import AlarmName
 
 PRICES = ("prompt", "sampled", "trained")
 """All of them, or none, are given."""
@@ -39,6 +40,7 @@ def common_problems(config: RunConfig) -> list[Problem]:
         *_learning(config),
         *_review(config),
         *_evaluation(config),
+        *agent_problems(config),
         *_lengths(config),
         *_where(config),
     ]
@@ -100,6 +102,9 @@ def _learning(config: RunConfig) -> Iterator[Problem]:
     for name in sorted({"clip_low", "clip_high"} & given):
         if config.loss_fn in ("importance_sampling", "dro"):
             yield warning(f"{name}: not used by loss_fn={config.loss_fn}, which clips nothing")
+    for name in sorted({"demo_weight", "demos_per_step"} & given):
+        if config.demos != "train":
+            yield warning(f"{name}: not used without demos=train")
     if "overlong_buffer" in given and not config.overlong_penalty:
         yield warning("overlong_buffer: without overlong_penalty there is nothing to rise")
     if "proactive_summarization_threshold" in given and not config.enable_summarize:

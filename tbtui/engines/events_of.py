@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,11 +14,13 @@ from tbtui.journal.events import (
     Estimate,
     EvalFinished,
     Purpose,
+    SnapshotKept,
     TaskRecord,
+    TrialForked,
     TurnObserved,
     TurnParsed,
 )
-from tbtui.rollout.messages import TurnSeen, TurnUnderstood
+from tbtui.rollout.messages import ForkReached, SnapshotTaken, TurnSeen, TurnUnderstood
 
 if TYPE_CHECKING:
     from tbtui.catalog.split import Split
@@ -30,8 +33,23 @@ class EventLog(Protocol):
     def append(self, event: AnyEvent) -> object: ...
 
 
-def turn_event(message: TurnUnderstood | TurnSeen) -> TurnParsed | TurnObserved:
+def turn_event(
+    message: TurnUnderstood | TurnSeen | ForkReached | SnapshotTaken,
+) -> TurnParsed | TurnObserved | TrialForked | SnapshotKept:
     match message:
+        case SnapshotTaken():
+            return SnapshotKept(**dataclasses.asdict(message))
+        case ForkReached(trial, report):
+            return TrialForked(
+                trial=trial,
+                way=report.way,
+                snapshot_turn=report.snapshot_turn,
+                replayed=report.replayed,
+                parted=report.parted,
+                difference=report.difference,
+                lost=report.lost,
+                seconds=report.seconds,
+            )
         case TurnUnderstood():
             return TurnParsed(
                 trial=message.trial,
@@ -66,10 +84,10 @@ def issued(command: Command) -> CommandIssued:
 def task_records(split: Split) -> tuple[TaskRecord, ...]:
     """A run's tasks by use; with the data set of each, where they are of several."""
     uses: tuple[tuple[Purpose, tuple[TaskInfo, ...]], ...] = (
-        ("train", split.train),
+        ("train", (*split.train, *split.honeypots)),
         ("eval", split.heldout),
     )
-    several = len({task.dataset for _, tasks in uses for task in tasks}) > 1
+    several = len({task.dataset for task in (*split.train, *split.heldout)}) > 1
     return tuple(
         TaskRecord(
             name=task.name,

@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import os
 import socket
+import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 
-from tbtui.journal.events import AnyEvent, GpuMeasured, GpusMeasured
-from tbtui.policies.threads import in_daemon_thread
+from tbtui.engines.monitor import Roots, with_children
+from tbtui.journal.events import AnyEvent, GpuMeasured, GpuShare, GpusMeasured
+from tbtui.policies.work import in_daemon_thread
 
 PERIOD_SEC = 5.0
 GPUS_LOST = "GPUs are not measured"
@@ -37,6 +40,8 @@ _MOST_BYTES = 1 << 16
 _LONGEST_REASON = 200
 
 EXTRA = "uv sync --extra nvidia"
+OTHERS = "others"
+"""Role of processes on a GPU that the run has not started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,9 @@ class LocalGpus:
     """The one that asks the driver is not installed."""
 
 
-def local_gpus() -> LocalGpus:
-    """Measure once. A driver in trouble may block for long: not for an event loop."""
+def local_gpus(roots: Roots = ()) -> LocalGpus:
+    """Measure once, what processes of `roots` use apart. A driver in trouble may block for long:
+    not for an event loop."""
     try:
         # Not a plain import: it comes with an extra, and has no types.
         nvml = importlib.import_module("pynvml")
@@ -62,24 +68,25 @@ def local_gpus() -> LocalGpus:
     try:
         nvml.nvmlInit()
         try:
-            return _all(nvml)
+            return _all(nvml, roots)
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:
         return LocalGpus(problem=f"no NVIDIA driver can be asked ({error})")
 
 
-def _all(nvml: Any) -> LocalGpus:
+def _all(nvml: Any, roots: Roots) -> LocalGpus:
     count = nvml.nvmlDeviceGetCount()
     own = _own_pids() if count else frozenset()
+    roles = {process.pid: role for role, process in with_children(roots)} if count else {}
     return LocalGpus(
-        tuple(_gpu(nvml, index, own) for index in range(count)),
+        tuple(_gpu(nvml, index, own, roles) for index in range(count)),
         _text(nvml.nvmlSystemGetDriverVersion()),
         "" if count else "the NVIDIA driver knows of none",
     )
 
 
-def _gpu(nvml: Any, index: int, own: frozenset[int]) -> GpuMeasured:
+def _gpu(nvml: Any, index: int, own: frozenset[int], roles: Mapping[int, str]) -> GpuMeasured:
     """`own`: process ids. What a GPU can't measure is None, and everything of a lost one."""
 
     def asked[T](ask: Callable[[], T]) -> T | None:
@@ -98,6 +105,10 @@ def _gpu(nvml: Any, index: int, own: frozenset[int]) -> GpuMeasured:
         sensor = nvml.NVML_TEMPERATURE_GPU
         running = asked(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         pids = None if running is None else {int(each.pid) for each in running}
+        shares: tuple[GpuShare, ...] = ()
+        if running and pids and pids & roles.keys():
+            held = {int(each.pid): each.usedGpuMemory for each in running}
+            shares = _shares(held, asked(lambda: _process_use(nvml, handle)), roles)
         return GpuMeasured(
             index=index,
             name=_text(nvml.nvmlDeviceGetName(handle)),
@@ -108,10 +119,51 @@ def _gpu(nvml: Any, index: int, own: frozenset[int]) -> GpuMeasured:
             temperature_c=asked(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)),
             processes=None if pids is None else len(pids),
             own_processes=None if pids is None else len(pids & own),
+            shares=shares,
         )
     except nvml.NVMLError as error:
         # It fell off the bus, say; the others still work.
         return GpuMeasured(index=index, name="", problem=str(error))
+
+
+def _process_use(nvml: Any, handle: Any) -> dict[int, float]:
+    """Process -> the share of the last period in which it computed on this GPU."""
+    since = int((time.time() - PERIOD_SEC) * 1e6)
+    try:
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, since)
+    except nvml.NVMLError_NotFound:
+        return {}  # none of them has computed anything
+    found: dict[int, list[int]] = {}
+    for sample in samples:
+        found.setdefault(int(sample.pid), []).append(int(sample.smUtil))
+    return {pid: sum(each) / len(each) / 100 for pid, each in found.items()}
+
+
+def _shares(
+    held: Mapping[int, int | None], use: Mapping[int, float] | None, roles: Mapping[int, str]
+) -> tuple[GpuShare, ...]:
+    """By role, others last.
+
+    Args:
+        held: process -> bytes of the GPU's memory.
+        use: process -> share of the time; None: the driver doesn't tell.
+    """
+    by_role: dict[str, list[int]] = {}
+    for pid in held:
+        by_role.setdefault(roles.get(pid, OTHERS), []).append(pid)
+    shares = []
+    for role, pids in sorted(by_role.items(), key=lambda each: (each[0] == OTHERS, each[0])):
+        sizes = [size for pid in pids if (size := held[pid]) is not None]
+        shares.append(
+            GpuShare(
+                role=role,
+                memory_mib=sum(sizes) >> 20 if sizes else None,
+                utilisation=None
+                if use is None
+                else min(1.0, sum(use.get(pid, 0.0) for pid in pids)),
+            )
+        )
+    return tuple(shares)
 
 
 def _own_pids() -> frozenset[int]:
@@ -135,6 +187,7 @@ class GpuMonitor:
         append: Callable[[AnyEvent], object],
         hosts: Sequence[str] = (),
         *,
+        processes: Callable[[], Roots] = lambda: (),
         period_sec: float = PERIOD_SEC,
         remote_period_sec: float = REMOTE_PERIOD_SEC,
     ) -> None:
@@ -142,8 +195,10 @@ class GpuMonitor:
         Args:
             append: takes an event where GPUs have changed; called on the event loop.
             hosts: other machines, as `ssh` knows them.
+            processes: what the run has started here by now.
         """
         self._append = append
+        self._processes = processes
         self._here = socket.gethostname()
         self._hosts = tuple(host for host in dict.fromkeys(hosts) if host != self._here)
         self._period = period_sec
@@ -161,12 +216,11 @@ class GpuMonitor:
             raise failed.exceptions[0] from failed
 
     async def _watch_here(self) -> None:
-        seen = False
+        if not (await in_daemon_thread(functools.partial(local_gpus, ()), "nvml")).gpus:
+            return  # which `tbtui doctor` explains
         while True:
-            found = await in_daemon_thread(local_gpus, "nvml")
-            if not found.gpus and not seen:
-                return  # which `tbtui doctor` explains
-            seen = True
+            measure = functools.partial(local_gpus, tuple(self._processes()))
+            found = await in_daemon_thread(measure, "nvml")
             self._tell(GpusMeasured(host=self._here, gpus=found.gpus, unreachable=found.problem))
             await asyncio.sleep(self._period)
 

@@ -7,7 +7,6 @@ thread's, and the lines have a thread (`run_headless`).
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import getpass
 import os
 import signal
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbtui.awake import AwakeLoop
 from tbtui.command_line import EXIT_INTERRUPTED
+from tbtui.engines.awaiting import LoopThread
 from tbtui.engines.request import RunRequest
 from tbtui.errors import UserError
 from tbtui.journal.commands import Command, RunEnd
@@ -27,19 +27,17 @@ if TYPE_CHECKING:
     from tbtui.engines.control.run import ControlledRun
 
 
-class EngineThread:
+class EngineThread(LoopThread):
     """A run on an event loop and thread of its own. Its methods may be called from any thread."""
 
     def __init__(self, request: RunRequest) -> None:
+        super().__init__("engine", AwakeLoop())
         self._request = request
-        self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
-        self._loop = AwakeLoop()
         self._made: asyncio.Future[ControlledRun] = self._loop.create_future()
         """What is asked of the run before that is asked then, in the same order."""
         self._task: asyncio.Task[RunEnd] | None = None
         self._interrupted = False
         self._unattended = False
-        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     @property
     def directory(self) -> RunDirectory:
@@ -56,9 +54,6 @@ class EngineThread:
     @property
     def read_only(self) -> str:
         return self._made.result().read_only if self._made.done() else ""
-
-    def start(self) -> None:
-        self._thread.start()
 
     def submit(self, command: Command) -> None:
         self._ask(lambda run: run.submit(command))
@@ -93,20 +88,7 @@ class EngineThread:
             self.interrupt()
             return await self.ended()
 
-    async def ended(self) -> RunEnd:
-        # Without the shield, giving up the wait would cancel the future.
-        return await asyncio.shield(asyncio.wrap_future(self._end))
-
-    def _main(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                end = runner.run(self._watched())
-        except BaseException as error:
-            self._end.set_exception(error)
-            raise
-        self._end.set_result(end)
-
-    async def _watched(self) -> RunEnd:
+    async def _work(self) -> RunEnd:
         # Here, because importing the engine takes longer than painting the app's first frame.
         from tbtui.engines.control.run import ControlledRun
         from tbtui.engines.make_run import prepare
@@ -140,10 +122,6 @@ class EngineThread:
             self._made.add_done_callback(lambda made: what(made.result()))
 
         self._call(ask)
-
-    def _call(self, what: Callable[[], None]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(what)
 
 
 # Without the app

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from tbtui.config import ConfigError
+from tbtui.engines.alerts import receivers_of
 from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import RunRequest
 from tbtui.journal.commands import Command, RunEnd
@@ -32,7 +34,13 @@ def prepare(request: RunRequest) -> Callable[[], AnyRun]:
 
     Raises `UserError`; nothing is left then, the run directory included.
     """
-    if request.config.engine == "prime-rl":
+    config = request.config
+    try:
+        receivers_of(config.alerts, config.wandb_project, request.directory.name)
+    except ConfigError:
+        request.discard()
+        raise
+    if config.engine == "prime-rl":
         from tbtui.engines.prime_rl.launch.prepare import prepare_launch
 
         launch = prepare_launch(request)

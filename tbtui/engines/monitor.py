@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -26,6 +26,36 @@ PERIOD_SEC = 1.0
 _LAG_PROBE_SEC = 0.05
 _SAME_REQUEST_SEC = 1.0
 """By how much the start of one and the same request may seem to move between two looks."""
+VLLM = "vLLM"
+"""Role of a vLLM server, which computes in processes that it starts."""
+_VLLM_TITLE = "VLLM::"
+"""What vLLM calls its processes begins with it: `VLLM::EngineCore`, `VLLM::Worker_TP0`."""
+
+type Roots = Sequence[tuple[str, int]]
+"""Role and id of the processes that the run has started itself."""
+
+
+def with_children(roots: Roots) -> Iterator[tuple[str, psutil.Process]]:
+    """The processes that are still there, with their roles; a vLLM server's with its children,
+    under the names that it gives them."""
+    for role, pid in roots:
+        try:
+            process = psutil.Process(pid)
+            yield role, process
+            if role == VLLM:
+                for child in process.children(recursive=True):
+                    yield _vllm_role(child), child
+        except psutil.NoSuchProcess:
+            pass  # it died between the asking and the looking; its owner says so
+
+
+def _vllm_role(process: psutil.Process) -> str:
+    try:
+        title = " ".join(process.cmdline())
+    except psutil.Error:
+        title = ""
+    name = title.partition(_VLLM_TITLE)[2].split()[:1] if title.startswith(_VLLM_TITLE) else []
+    return " ".join((VLLM, *name))
 
 
 class Monitor:
@@ -35,7 +65,7 @@ class Monitor:
         self,
         journal: JournalWriter,
         policy_status: Callable[[], PolicyStatus],
-        processes: Callable[[], Sequence[tuple[str, int]]],
+        processes: Callable[[], Roots],
     ) -> None:
         self._journal = journal
         self._policy_status = policy_status
@@ -80,22 +110,28 @@ class Monitor:
             self._last_policy = now, measured
 
     def _measure_processes(self, lag: float) -> None:
-        measured = []
-        for role, pid in self._processes():
+        measured: dict[str, ProcessMeasured] = {}
+        for role, found in with_children(self._processes()):
             try:
-                process = self._known.setdefault(pid, psutil.Process(pid))
-                measured.append(
-                    ProcessMeasured(
-                        role=role,
-                        pid=pid,
-                        rss_mb=process.memory_info().rss / 1e6,
-                        cpu=process.cpu_percent() / 100,
-                    )
+                process = self._known.setdefault(found.pid, found)
+                own = ProcessMeasured(
+                    role=role,
+                    pid=process.pid,
+                    rss_mb=process.memory_info().rss / 1e6,
+                    cpu=process.cpu_percent() / 100,
                 )
             except psutil.NoSuchProcess:
-                # It died between the asking and the looking; its owner tells.
-                self._known.pop(pid, None)
-        self._journal.append(ResourcesMeasured(processes=tuple(measured), engine_lag_ms=lag * 1000))
+                self._known.pop(found.pid, None)
+                continue
+            measured[role] = _together(measured[role], own) if role in measured else own
+        self._journal.append(
+            ResourcesMeasured(processes=tuple(measured.values()), engine_lag_ms=lag * 1000)
+        )
+
+
+def _together(one: ProcessMeasured, other: ProcessMeasured) -> ProcessMeasured:
+    """Two processes of one role, under the id of the first."""
+    return msgspec.structs.replace(one, rss_mb=one.rss_mb + other.rss_mb, cpu=one.cpu + other.cpu)
 
 
 def policy_measured(status: PolicyStatus) -> PolicyMeasured:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from tbtui.config import RunConfig
-from tbtui.journal.vocabulary import Purpose
+from tbtui.vocabulary import Purpose, is_paced
 
 SHOWN_SEC = 2.0
 """How long each turn of the embedded model stands, which takes a tenth of a second by itself: long
@@ -52,11 +52,6 @@ class Pacer:
                 await asyncio.sleep(min(left, _LOOK_SEC))
         finally:
             delay(False, 0.0)
-
-
-def is_paced(step: int, purpose: Purpose) -> bool:
-    """Whether a batch is one of the run's first: the evaluation before training, or step 1."""
-    return step < 1 or (step == 1 and purpose == "train")
 
 
 def paced_for_app(config: RunConfig) -> RunConfig:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tbtui.catalog import find_tasks
 from tbtui.catalog.load import Defect
+from tbtui.catalog.quarantine import read_quarantine
 from tbtui.catalog.split import Split, split_tasks
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig
+from tbtui.engines.agent_checks import check_agent_of, require_reachable
 from tbtui.engines.grpo.outcome_policy import alarm_actions, outcome_policy
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.request import RunRequest
@@ -44,15 +48,19 @@ class PreparedRun:
     """What the environment can serve of the chosen tasks."""
     preflight: tuple[str, ...] = ()
     """What the policy needs of this machine, for a person."""
+    quarantine: Mapping[str, str] = field(default_factory=dict)
+    """Chosen tasks that can't be trusted -> why."""
 
     @property
     def unfit(self) -> dict[str, str]:
-        """Chosen tasks that are left out because the environment can't serve them -> why."""
+        """Chosen tasks that are left out: the environment can't serve them, or they are in
+        quarantine -> why."""
+        quarantined = {name: f"quarantined: {why}" for name, why in self.quarantine.items()}
         if self.config.unfit_tasks == "try":
-            return {}
+            return quarantined
         chosen = (*self.split.train, *self.split.heldout)
         reasons = {task.name: self.fitness.reason(task.path) for task in chosen}
-        return {name: reason for name, reason in reasons.items() if reason is not None}
+        return quarantined | {name: why for name, why in reasons.items() if why is not None}
 
     @property
     def check_zeros(self) -> CheckZeros:
@@ -76,8 +84,14 @@ class PreparedRun:
         return self._bundled if setting == "auto" else setting == "always"
 
     @property
+    def fixed_programs(self) -> bool:
+        """Whether a verdict counts for nothing where the agent has changed programs below /usr."""
+        setting = self.config.fixed_programs
+        return self._bundled if setting == "auto" else setting == "always"
+
+    @property
     def _bundled(self) -> bool:
-        return self.tasks_dir.is_relative_to(bundled_tasks())
+        return self.tasks_dir.resolve().is_relative_to(bundled_tasks().resolve())
 
 
 def prepare_run(request: RunRequest) -> PreparedRun:
@@ -108,9 +122,17 @@ def _prepared(request: RunRequest) -> PreparedRun:
         train_tasks=config.tasks,
         trains=config.step_limit != 0,
     )
+    check_agent_of(config)
+    if config.honeypots and config.step_limit != 0:
+        from tbtui.engines.honeypots import make_honeypots  # imports NumPy
+
+        place = request.directory.path / "honeypots"
+        honeypots = make_honeypots(split.train, place, config.seed)
+        split = dataclasses.replace(split, honeypots=honeypots)
     environment, fitness = choose_for_tasks(
         config, [task.path for task in (*split.train, *split.heldout)]
     )
+    require_reachable(config, environment)
     prepared = PreparedRun(
         config,
         catalog.directory,
@@ -121,12 +143,23 @@ def _prepared(request: RunRequest) -> PreparedRun:
         resumed=isinstance(request, ResumeRequest),
         fitness=fitness,
         preflight=policy_preflight(config),
+        quarantine=_quarantine(config, catalog.directory, split),
     )
     used = split.train if config.step_limit != 0 else split.heldout
     if used and len(prepared.unfit.keys() & {task.name for task in used}) == len(used):
         what = "to train on" if config.step_limit != 0 else "to evaluate on"
+        if (summary := fitness.summary()) is None:
+            summary = next(iter(prepared.unfit.values()))
         raise ConfigError(
-            f"no task {what} can be used: {fitness.summary()}{offer(fitness)}"
-            " (unfit_tasks=try tries them all the same)"
+            f"no task {what} can be used: {summary}{offer(fitness)}"
+            " (unfit_tasks=try, quarantine=ignore try them all the same)"
         )
     return prepared
+
+
+def _quarantine(config: RunConfig, directory: Path, split: Split) -> dict[str, str]:
+    if config.quarantine == "ignore":
+        return {}
+    kept = read_quarantine(directory)
+    chosen = [task.name for task in (*split.train, *split.heldout)]
+    return {name: kept[name].reason for name in chosen if name in kept}

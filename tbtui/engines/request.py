@@ -8,11 +8,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbtui.catalog import CatalogError, find_tasks
+from tbtui.catalog import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
-from tbtui.config.problems import Problem, require_no_errors
 from tbtui.config.trust import remember
-from tbtui.config.values import EMBEDDED_MODEL
+from tbtui.config.values import EMBEDDED_MODEL, Problem, require_no_errors
 from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
 
@@ -64,10 +63,7 @@ def request_run(config: RunConfig) -> RunRequest:
     _require_name(config.run_name)
     config = absolute(config)
     _require_checkpoint(config)
-    try:
-        find_tasks(config.tasks_dir)
-    except CatalogError as error:
-        raise ConfigError(str(error)) from error
+    find_tasks(config.tasks_dir)
     new = not config.logs_dir.exists()
     name = config.run_name
     directory = RunDirectory.create(

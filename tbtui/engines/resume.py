@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tbtui.algorithm.schedule import total_steps
 from tbtui.catalog import CatalogError, find_tasks
 from tbtui.config import (
     ConfigError,
@@ -19,9 +20,8 @@ from tbtui.config import (
     to_json,
     to_toml,
 )
-from tbtui.config.problems import require_no_errors
 from tbtui.config.trust import remember
-from tbtui.config.values import lacks_password
+from tbtui.config.values import lacks_password, require_no_errors
 from tbtui.engines.request import RunRequest, config_problems
 from tbtui.journal import events
 from tbtui.journal.events import (
@@ -31,6 +31,7 @@ from tbtui.journal.events import (
     SettingsChanged,
     StepFinished,
 )
+from tbtui.journal.figures import total_steps
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import (
     RunDirectory,
@@ -50,8 +51,10 @@ def _kinds(*classes: type[events.AnyEvent]) -> tuple[str, ...]:
 HISTORY_KINDS = _kinds(
     events.CommandDone,
     events.CommandIssued,
+    events.DemonstrationsTrained,
     events.EvalFinished,
     events.EvalStarted,
+    events.ForksStarted,
     events.GroupAdded,
     events.GroupRefilled,
     events.GroupScored,
@@ -63,12 +66,15 @@ HISTORY_KINDS = _kinds(
     events.RunStarted,
     events.StepFinished,
     events.StepStarted,
+    events.TasksDrawn,
     events.TasksSetAside,
+    events.TasksWeighted,
     events.TrialExcluded,
     events.TrialFinished,
     events.TrialQueued,
     events.TrialRelabelled,
     events.TrialRetried,
+    events.TurnsValued,
 )
 """Events that a resumed run is put together from (`grpo/history.py`)."""
 _PROGRESS_KINDS = _kinds(RunStarted, RunContinued, RunFinished, StepFinished)
@@ -102,13 +108,10 @@ def request_resume(run: str, settings: Sequence[str]) -> ResumeRequest:
     old, new = _settings(directory, settings)
     require_no_errors(config_problems(new))
     new = _same(old, absolute(new), directory)
-    reader = JournalReader(directory)
-    try:
+    with closing(JournalReader(directory)) as reader:
         # Refused now, not when the policy is loaded.
         reader.require_sound(HISTORY_KINDS)
         run_so_far = state_by_kinds(reader, _PROGRESS_KINDS)
-    finally:
-        reader.close()
     if new.engine == "grpo":  # Prime-RL's own file says how long the run is
         _require_work(run_so_far, new, directory)
     remember(new, directory.path)
@@ -138,17 +141,20 @@ def _changed_live(directory: RunDirectory) -> dict[str, str]:
     """Settings changed while the run was live, since `config.toml` was written: name -> value."""
     kinds = _kinds(RunStarted, RunContinued, SettingsChanged)
     changed: dict[str, str] = {}
-    reader = JournalReader(directory)
-    try:
+    with closing(JournalReader(directory)) as reader:
         for entry in reader.each(kinds):
             if isinstance(entry.event, SettingsChanged):
-                values = entry.event.settings.items()
-                changed |= {name: "none" if v is None else str(v) for name, v in values}
+                for name, value in entry.event.settings.items():
+                    table = value if isinstance(value, dict) else None
+                    each = {name: value} if table is None else _entries(name, table)
+                    changed |= {key: "none" if v is None else str(v) for key, v in each.items()}
             else:
                 changed.clear()
-    finally:
-        reader.close()
     return changed
+
+
+def _entries(name: str, table: dict[str, Any]) -> dict[str, Any]:
+    return {f"{name}.{entry}": value for entry, value in table.items()}
 
 
 def _same(old: RunConfig, new: RunConfig, directory: RunDirectory) -> RunConfig:
@@ -166,8 +172,9 @@ def _same(old: RunConfig, new: RunConfig, directory: RunDirectory) -> RunConfig:
                 + (" from a checkpoint of this one" if name not in ("run_name", "policy") else "")
             )
     kept = {name: getattr(old, name) for name in fixed if name != "tasks_dir"}
-    if lacks_password(old.vllm_base_url):
-        kept.pop("vllm_base_url")  # it was given again
+    for address in ("vllm_base_url", "openai_base_url"):
+        if lacks_password(kept[address]):
+            del kept[address]  # it was given again
     return new.replace(**kept)
 
 

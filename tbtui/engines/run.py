@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from tbtui.config import ConfigError
+from tbtui.engines.alerts import alerting_of
 from tbtui.engines.awaiting import comes_before
 from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
@@ -33,6 +34,7 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import PolicyError, PolicyLostError
 from tbtui.policies.registry import PolicyFactory
 from tbtui.policies.registry import make_policy as make_policy
+from tbtui.rollout.environments.snapshots import held_snapshots
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +72,15 @@ class Run:
             with JournalWriter(
                 self._prepared.directory, continues=self._prepared.resumed
             ) as journal:
-                end = await self._journalled(journal)
-                self._answer_what_waits(journal)
-                status = "failed" if end.status == "refused" else end.status
-                journal.append(RunFinished(status=status, reason=end.reason))
-                if not journal.flush():
+                async with alerting_of(
+                    self._prepared.config, self._prepared.directory, journal.append
+                ):
+                    end = await self._journalled(journal)
+                    self._answer_what_waits(journal)
+                    status = "failed" if end.status == "refused" else end.status
+                    journal.append(RunFinished(status=status, reason=end.reason))
+                    written = journal.flush()
+                if not written:
                     text = f"{end.reason}; the journal can't be written ({journal.blocked}): what"
                     return RunEnd(
                         "failed",
@@ -103,6 +109,8 @@ class Run:
         logs.mkdir(exist_ok=True)
         async with contextlib.AsyncExitStack() as stack:
             log_file = stack.enter_context((logs / "policy.log").open("ab"))
+            keep = prepared.config.keep_snapshots
+            stack.enter_context(held_snapshots(prepared.directory.path / "snapshots", keep=keep))
             loss: PolicyLostError | None = None
             warned = False
             while True:

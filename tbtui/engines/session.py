@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from tbtui.config import ConfigError, to_json
-from tbtui.config.problems import require_no_errors
+from tbtui.config.values import require_no_errors
 from tbtui.engines.awaiting import in_background, running
 from tbtui.engines.events_of import task_records
 from tbtui.engines.gpus import GPUS_LOST, GpuMonitor
@@ -28,14 +28,13 @@ from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.outcome_policy import AlarmWatch, alarm_actions, outcome_policy
-from tbtui.engines.grpo.pausing import Outages
+from tbtui.engines.grpo.pausing import Outages, StorageGuard
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.engines.grpo.recovery import continue_run, newest
 from tbtui.engines.grpo.trials import TrialRunner, TrialSettings
-from tbtui.engines.monitor import Monitor
+from tbtui.engines.monitor import VLLM, Monitor, Roots
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.prices import expected_cost
-from tbtui.engines.storage import StorageGuard
 from tbtui.engines.task_fitness import offer
 from tbtui.engines.trials.steering import Pool
 from tbtui.journal.events import (
@@ -168,7 +167,7 @@ class Session:
             PolicyError: the policy can't start; `after_loss` a `PolicyLostError`, for another
                 attempt may find its server up again.
             ConfigError: it can't honour a setting, or can't be had as the settings ask.
-            CheckpointError, UnrecoverableError: the run can't go on from what there is.
+            CheckpointError, UserError: the run can't go on from what there is.
         """
         config = self._prepared.config
         here = config.policy in ("local", "torch")
@@ -180,7 +179,7 @@ class Session:
         # From the start on: a server may let one wait for long.
         monitor = Monitor(self._journal, self.policy.status, self._processes)
         await self._monitored(monitor, "the policy's queue and memory are not measured")
-        gpus = GpuMonitor(self._journal.append, config.gpu_hosts)
+        gpus = GpuMonitor(self._journal.append, config.gpu_hosts, processes=self._processes)
         await self._monitored(gpus, GPUS_LOST)
         try:
             resume = None
@@ -244,7 +243,7 @@ class Session:
 
         Raises:
             PolicyLostError: the run can go on in another session.
-            HaltError, PolicyError, CheckpointError, JournalError, WorkersFailedError
+            HaltError, PolicyError, CheckpointError, JournalError, UserError
         """
         prepared, config = self._prepared, self._prepared.config
         self._phase(RunPhase.STARTING, "starting workers: importing Harbor takes a few seconds")
@@ -301,7 +300,7 @@ class Session:
         watching = in_background(monitor.run(), lost, self._journal.append)
         await self._stack.enter_async_context(watching)
 
-    def _processes(self) -> list[tuple[str, int]]:
+    def _processes(self) -> Roots:
         processes = [("engine", os.getpid())]
         if self._pool is not None:
             processes += [(f"worker {worker}", pid) for worker, pid in self._pool.pids.items()]
@@ -309,7 +308,8 @@ class Session:
         if status.pid:
             processes.append(("policy" if status.sampler_pid is None else "trainer", status.pid))
         if status.sampler_pid:
-            processes.append(("sampler", status.sampler_pid))
+            role = "sampler" if status.server is None else VLLM
+            processes.append((role, status.sampler_pid))
         return processes
 
     def _phase(self, phase: RunPhase, detail: str) -> None:
@@ -391,6 +391,7 @@ def trial_settings(prepared: PreparedRun, policy: Policy) -> TrialSettings:
         context_limit=policy.info.context_limit,
         check_zeros=prepared.check_zeros,
         kill_before_verifying=prepared.kill_before_verifying,
+        fixed_programs=prepared.fixed_programs,
     )
 
 
@@ -405,6 +406,9 @@ def warnings_of(prepared: PreparedRun, policy: Policy) -> list[str]:
     if summary := prepared.fitness.summary():
         done = "are tried all the same" if config.unfit_tasks == "try" else "are left out"
         warnings.append(f"{summary}; they {done}{offer(prepared.fitness)}")
+    if quarantined := prepared.quarantine:
+        named = "; ".join(f"{name} ({why})" for name, why in quarantined.items())
+        warnings.append(f"{len(quarantined)} tasks are in quarantine and left out: {named}")
     if refused := prepared.split.refused:
         warnings.append(
             f"tasks: {len(refused)} of those that were chosen are held out and not trained on:"

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -142,15 +143,11 @@ class Tracker:
             self._on_failure(f"{self.name}: {_one_line(error)}; the run goes on without it")
 
     def _track(self) -> None:
-        reader = JournalReader(self._directory)
-        try:
-            sink = self._open_sink()
-            try:
-                self._follow(reader, sink)
-            finally:
-                sink.close()
-        finally:
-            reader.close()
+        with (
+            closing(JournalReader(self._directory)) as reader,
+            closing(self._open_sink()) as sink,
+        ):
+            self._follow(reader, sink)
 
     def _follow(self, reader: JournalReader, sink: Sink) -> None:
         counter, after, ending = RowCounter(), 0, False

@@ -2,4 +2,3 @@
 
 from tbtui.export.files import export_trial as export_trial
 from tbtui.export.files import rendered as rendered
-from tbtui.export.record import ExportError as ExportError

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tbtui.config import parse_settings
-from tbtui.export.record import ExportError, TrialRecord, read_advantages, read_trial
+from tbtui.errors import UserError
+from tbtui.export.record import TrialRecord, read_advantages, read_trial
 from tbtui.journal.database import JournalError, require_format
 from tbtui.journal.metrics import metric_names
 from tbtui.journal.reader import JournalReader
@@ -20,7 +21,7 @@ from tbtui.journal.rundir import RunDirectory, find_run
 from tbtui.journal.timeline import find_trial
 from tbtui.paths import PathError, expanded
 from tbtui.view.chart_files import ChartFormat, chart_file_name, chart_text, write_chart
-from tbtui.view.charts import PROFILE, ChartReader, ChartRequest, available
+from tbtui.view.charts import ChartReader, ChartRequest, available
 from tbtui.view.exports import ExportFormat, file_name
 
 
@@ -30,8 +31,7 @@ def export(
     """Export trials; returns one line that says where they went, empty for standard output.
 
     Raises:
-        ConfigError, ExportError, RunDirectoryError, JournalError, TrialNameError: one line for a
-            person.
+        UserError: one line for a person.
     """
     directory = find_run(run, parse_settings([]).logs_dir)
     require_format(directory)
@@ -39,7 +39,7 @@ def export(
         try:
             out = expanded(out)
         except PathError as error:
-            raise ExportError(f"--out {error}") from error
+            raise UserError(f"--out {error}") from error
     if trial is None:
         return _all(directory, format, out, overwrite=overwrite)
     return _one(directory, find_trial(directory, trial), format, out, overwrite=overwrite)
@@ -60,10 +60,10 @@ def _one(
 
 def _all(run: RunDirectory, format: ExportFormat, out: Path | None, *, overwrite: bool) -> str:
     if str(out) == "-":
-        raise ExportError("- takes one trial: name it, or a directory with --out")
+        raise UserError("- takes one trial: name it, or a directory with --out")
     directory = out if out is not None else Path(f"{run.name}-{format}")
     if directory.is_file():
-        raise ExportError(f"{directory}: a file; name a trial, or a directory for all of them")
+        raise UserError(f"{directory}: a file; name a trial, or a directory for all of them")
     advantages = read_advantages(run)
     written, without = 0, 0
     unreadable: list[JournalError] = []
@@ -81,7 +81,7 @@ def _all(run: RunDirectory, format: ExportFormat, out: Path | None, *, overwrite
     rest = f"; {without} without a recording" if without else ""
     said = f"wrote {written} trials to {directory}{rest}"
     if unreadable:
-        raise ExportError(f"{said}; not {len(unreadable)} more: {unreadable[0]}")
+        raise UserError(f"{said}; not {len(unreadable)} more: {unreadable[0]}")
     return said
 
 
@@ -105,16 +105,13 @@ def export_trial(
         advantages: `read_advantages` of the run, for a caller that writes many; else they are read.
 
     Raises:
-        ExportError: the file is there already or can't be written; or the trial isn't there, or
+        UserError: the file is there already or can't be written; or the trial isn't there, or
             has nothing of this kind.
         JournalError: the journal can't be read.
     """
-    try:
-        path = expanded(path)
-    except PathError as error:
-        raise ExportError(str(error)) from error
+    path = expanded(path)
     if path.exists() and not overwrite:
-        raise ExportError(f"{path} is there already; choose another name")
+        raise UserError(f"{path} is there already; choose another name")
     text = rendered(read_trial(run, trial, advantages), format)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -124,14 +121,14 @@ def export_trial(
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise ExportError(f"{path}: can't be written ({error.strerror or error})") from error
+        raise UserError(f"{path}: can't be written ({error.strerror or error})") from error
 
 
 def rendered(record: TrialRecord, format: ExportFormat) -> str:
     """The file's text.
 
     Raises:
-        ExportError: the trial has nothing of this kind.
+        UserError: the trial has nothing of this kind.
     """
     match format:
         case "cast":
@@ -175,7 +172,7 @@ def export_chart(
             ones, as far as that run has them.
 
     Raises:
-        ExportError, ChartFileError, RunDirectoryError, JournalError: one line for a person.
+        UserError, UserError, RunDirectoryError, JournalError: one line for a person.
     """
     logs_dir = parse_settings([]).logs_dir
     directories = [find_run(run, logs_dir) for run in runs]
@@ -190,23 +187,23 @@ def export_chart(
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ExportError(f"--metric {name}: {directories[0].name} has no such metric{hint}")
+            raise UserError(f"--metric {name}: {directories[0].name} has no such metric{hint}")
     chart = ChartReader().read(directories, request, _COLUMNS)
     if chart.troubles:
-        raise ExportError(chart.troubles[0])
+        raise UserError(chart.troubles[0])
     if str(out) == "-":
         sys.stdout.write(chart_text(chart, format))
         return ""
-    metrics = (PROFILE,) if request.axis == "position" else request.metrics
+    metrics = tuple(panel.metric for panel in chart.panels)
     few = metrics if len(metrics) <= 2 else (f"{len(metrics)}-metrics",)
     name = chart_file_name(directories[0].name, few, format)
     try:
         path = expanded(out) if out is not None else Path(name)
     except PathError as error:
-        raise ExportError(f"--out {error}") from error
+        raise UserError(f"--out {error}") from error
     if path.is_dir():
         path /= name
     if path.suffix != f".{format}":
-        raise ExportError(f"--out {path}: --format {format} needs a name that ends in .{format}")
+        raise UserError(f"--out {path}: --format {format} needs a name that ends in .{format}")
     write_chart(chart, path, overwrite=overwrite)
     return f"wrote {path}"

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tbtui.export.record import Call, ExportError, TrialRecord
+from tbtui.errors import UserError
+from tbtui.export.record import Call, TrialRecord
 from tbtui.journal.database import is_time
 from tbtui.paths import MOST_RECORDED, read_plain
 from tbtui.view.transcript import PERSON
@@ -32,7 +33,7 @@ def _trajectory(record: TrialRecord) -> dict[str, Any]:
         session_id=record.trial,
         trajectory_id=record.trial,
         agent=_known(
-            name="terminus-2",
+            name=_agent(record),
             version=record.started.harbor_version if record.started else "unknown",
             model_name=record.model_name or None,
         ),
@@ -59,6 +60,11 @@ def _trajectory(record: TrialRecord) -> dict[str, Any]:
             verifier_output=finished and finished.verifier_output,
         ),
     )
+
+
+def _agent(record: TrialRecord) -> str:
+    agent = record.started.settings.get("agent") if record.started else None
+    return agent if isinstance(agent, str) else "terminus-2"
 
 
 def _steps(record: TrialRecord) -> list[dict[str, Any]]:
@@ -152,16 +158,16 @@ def cast(record: TrialRecord) -> str:
     """The recording without lines cut off by a crash; its title says which trial it is.
 
     Raises:
-        ExportError: nothing was recorded.
+        UserError: nothing was recorded.
     """
     path = record.run.recording(record.trial)
     try:
         lines = read_plain(path, MOST_RECORDED).decode("utf-8", "replace").split("\n")
     except OSError as error:
-        raise ExportError(f"{record.trial}: its terminal was not recorded") from error
+        raise UserError(f"{record.trial}: its terminal was not recorded") from error
     header = _parsed(lines[0])
     if not isinstance(header, dict) or header.get("version") != 2:
-        raise ExportError(f"{path}: not an asciicast of version 2")
+        raise UserError(f"{path}: not an asciicast of version 2")
     header["title"] = f"{record.queued.label} ({record.run.name}, step {record.queued.step})"
     events = [each for each in map(_parsed, lines[1:]) if _is_event(each)]
     events += _markers(record, header)

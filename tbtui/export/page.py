@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from tbtui.export.record import Call, TrialRecord
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.drawing.text import clock_time, number, visible, visible_lines
 from tbtui.ui.terminal.recordings import ReadLimit, Recording
-from tbtui.view.instruction import asks
+from tbtui.view.prompt import asks
 from tbtui.view.transcript import PERSON
 
 _HEAT = (0.05, 0.2, 0.5, 1.2, 2.5, 5.0)
@@ -176,11 +177,8 @@ def _frames(run: RunDirectory, trial: str, times: Sequence[float]) -> list[str]:
 
     Empty where nothing was recorded by then.
     """
-    recording = Recording(run.recording(trial))
-    try:
+    with closing(Recording(run.recording(trial))) as recording:
         return [_frame(recording, ReadLimit(time, times[0])) for time in times]
-    finally:
-        recording.close()
 
 
 def _frame(recording: Recording, moment: ReadLimit) -> str:

@@ -13,13 +13,9 @@ from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
 from tbtui.ui.stories import instruction_file
-from tbtui.view.instruction import instruction_in
+from tbtui.view.prompt import instruction_in
 from tbtui.view.story import Story, tell
 from tbtui.view.transcript import Transcript, TurnView
-
-
-class ExportError(UserError):
-    """A trial can't be exported; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ def read_trial(
         advantages: `read_advantages` of the run, for a caller that reads many; else they are read.
 
     Raises:
-        ExportError: the journal doesn't know the trial.
+        UserError: the journal doesn't know the trial.
         JournalError: the journal can't be read.
     """
     with closing(JournalReader(run)) as reader:
@@ -86,7 +82,7 @@ def read_trial(
             ((e.event, e.time) for e in entries if isinstance(e.event, TrialQueued)), None
         )
         if queued is None:
-            raise ExportError(f"{trial}: no such trial in {run.name}")
+            raise UserError(f"{trial}: no such trial in {run.name}")
         transcript = Transcript()
         transcript.apply(entries)
         relabelled = [e.event for e in entries if isinstance(e.event, TrialRelabelled)]

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from tbtui.journal.vocabulary import CommandVerb
+from tbtui.errors import UserError
+from tbtui.vocabulary import CommandVerb
 
 RUN = "run"
 """The target that means the whole run."""
@@ -102,7 +103,7 @@ _NAMES: Mapping[str, str] = MappingProxyType(
 _KEY = re.compile(r"(?P<modifiers>(?:[CMS]-)*)(?P<name>" + "|".join(_NAMES) + r"|[!-~])")
 
 
-class TypedError(ValueError):
+class TypedError(UserError):
     """What is to be typed can't be; the message says why in one line."""
 
 
@@ -132,6 +133,16 @@ def from_arguments(arguments: Mapping[str, Any]) -> tuple[Typed, ...]:
     if (size := sum(len(part.text.encode()) for part in parts)) > MAX_TYPED_BYTES:
         raise TypedError(f"{size} bytes at once; at most {MAX_TYPED_BYTES} can be typed")
     return parts
+
+
+def message_text(arguments: Mapping[str, Any]) -> str:
+    """What a person writes to an agent, from a command's arguments. Raises `TypedError`."""
+    text = arguments.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise TypedError("nothing to say; write a message")
+    if (size := len(text.encode("utf-8", "replace"))) > MAX_TYPED_BYTES:
+        raise TypedError(f"{size} bytes; a message has at most {MAX_TYPED_BYTES}")
+    return text.encode("utf-8", "replace").decode().strip()
 
 
 def as_sent(part: Typed) -> str:

@@ -10,6 +10,7 @@ A long module because it is one table of declarations, so that every event has t
 from __future__ import annotations
 
 import json
+import math
 import numbers
 import re
 from dataclasses import dataclass
@@ -20,21 +21,19 @@ from typing import Any, ClassVar, Literal, get_args
 import msgspec
 
 from tbtui.journal.commands import Typed
-from tbtui.journal.vocabulary import AlarmName as AlarmName
-from tbtui.journal.vocabulary import CommandVerb as CommandVerb
-from tbtui.journal.vocabulary import OutageKind as OutageKind
-from tbtui.journal.vocabulary import Purpose as Purpose
-from tbtui.journal.vocabulary import RunPhase as RunPhase
-from tbtui.journal.vocabulary import SuspectName as SuspectName
-from tbtui.journal.vocabulary import TrialPhase as TrialPhase
-from tbtui.journal.vocabulary import is_reward
 from tbtui.outcomes import Outcome as Outcome
 from tbtui.server_status import ServerStatus
+from tbtui.vocabulary import AlarmName as AlarmName
+from tbtui.vocabulary import BudgetUnit, TaskSampling, is_reward
+from tbtui.vocabulary import CommandVerb as CommandVerb
+from tbtui.vocabulary import Disposition as Disposition
+from tbtui.vocabulary import OutageKind as OutageKind
+from tbtui.vocabulary import Purpose as Purpose
+from tbtui.vocabulary import RunPhase as RunPhase
+from tbtui.vocabulary import SuspectName as SuspectName
+from tbtui.vocabulary import TrialPhase as TrialPhase
 
 RunStatus = Literal["finished", "failed", "interrupted"]
-Disposition = Literal["trained", "constant", "short"]
-"""What becomes of a group. `constant`: all rewards equal, nothing to learn; `short`: too few
-members left."""
 
 
 def _kind(name: str) -> str:
@@ -156,6 +155,60 @@ class StepStarted(Event, frozen=True, kw_only=True):
     """Group id -> task name."""
 
 
+class TaskBelief(msgspec.Struct, frozen=True, kw_only=True):
+    """What is believed of a task's pass rate in training (`algorithm/curriculum.py`)."""
+
+    pass_rate: float
+    """Its mean."""
+    low: float
+    high: float
+    """Its central 95%."""
+    learnability: float
+    """Expected p(1-p)."""
+    no_signal: float
+    """Expected share of groups whose rewards are all equal."""
+
+
+class TasksJudged(Event, frozen=True, kw_only=True):
+    """What is believed of tasks after a step: of those that it has trained on, and of others of
+    which the belief has faded noticeably."""
+
+    step: int
+    tasks: dict[str, TaskBelief]
+    unseen: TaskBelief
+    """What is believed of a task without any group."""
+
+
+class DrawnTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A group's task, and what was believed of it when it was drawn."""
+
+    task: str
+    why: Literal["weight", "floor", "pinned"]
+    share: float
+    """Its chance to be the next one to be drawn."""
+    belief: TaskBelief
+
+
+class TasksDrawn(Event, frozen=True, kw_only=True):
+    """The tasks of groups were drawn by their weights; without this event, in the seed's order."""
+
+    step: int
+    sampling: TaskSampling
+    groups: dict[str, DrawnTask]
+
+
+class TasksWeighted(Event, frozen=True, kw_only=True):
+    """Somebody has said how often these tasks are to be drawn from the next batch on."""
+
+    tasks: tuple[str, ...]
+    factor: float
+    """Multiplies their weights; 0: they are muted."""
+    pinned: bool
+    """They are in every batch."""
+    actor: str
+    reason: str = ""
+
+
 class EvalStarted(Event, frozen=True, kw_only=True):
     step: int
     tasks: int
@@ -175,6 +228,97 @@ class TrialQueued(TrialEvent, frozen=True, kw_only=True):
     attempt: int = 1
     budget_sec: float
     """Active time that the agent has; pauses don't count."""
+    parent: str = ""
+    """The trial that it forks, of this run or, by `ForksStarted`, of another; empty: none."""
+    fork_turn: int = 0
+    """Its first own turn; those before are its parent's."""
+
+
+class TrialForked(TrialEvent, frozen=True, kw_only=True):
+    """A fork stands where it begins, or could not get there."""
+
+    way: Literal["start", "snapshot", "replay"]
+    """There was nothing to reach; a snapshot was restored; recorded keys were typed again, be it
+    after a snapshot of an earlier turn."""
+    snapshot_turn: int | None = None
+    """The turn whose snapshot was restored: the state just before it."""
+    replayed: int = 0
+    """Turns whose keys were typed again."""
+    parted: tuple[int, ...] = ()
+    """Turns after which the screen was not the recorded one; 0: before the first."""
+    difference: str = ""
+    """What differs after the first of these."""
+    lost: tuple[str, ...] = ()
+    """Processes that ran when the snapshot was taken, and don't now."""
+    seconds: float = 0.0
+
+
+class SnapshotKept(TrialEvent, frozen=True, kw_only=True):
+    """The sandbox's state just before a turn is kept, or could not be."""
+
+    turn: int
+    written: int = 0
+    """Bytes that it takes on the host."""
+    total: int = 0
+    """Bytes of all files in it."""
+    programs: tuple[str, ...] = ()
+    """What ran beside the terminal and its shell, and is lost in what begins from it."""
+    not_at_prompt: str = ""
+    """Why the shell can't be restored from it; empty: it can."""
+    seconds: float = 0.0
+    removed: tuple[int, ...] = ()
+    """Turns whose snapshots made room for it."""
+    error: str = ""
+    """Why there is none."""
+
+
+class ForksStarted(Event, frozen=True, kw_only=True):
+    """A group of forks begins: trials that share the turns before `turn` with their parent."""
+
+    group: str
+    task: str
+    step: int
+    parent: str
+    parent_run: str = ""
+    """The run that the parent is of; empty: this one."""
+    turn: int
+    trials: int
+    temperature: float
+    go_on: bool = False
+    """They go on where a screen differs from the recorded one."""
+    search: str = ""
+    """`bisect` or `all`: they are one of several groups that measure the values of turns."""
+
+
+class TurnValue(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the forks whose first own turn is `turn` solved the task."""
+
+    turn: int
+    passed: int
+    scored: int
+    low: float = 0.0
+    high: float = 1.0
+    """95% interval (Wilson's) of the chance that the task is solved from here."""
+
+
+class TurnsValued(Event, frozen=True, kw_only=True):
+    """The values of a trial's turns are measured, as far as they were asked for."""
+
+    parent: str
+    parent_run: str = ""
+    """The run that the trial is of; empty: this one."""
+    search: str
+    trials: int
+    """Forks from each turn."""
+    temperature: float
+    go_on: bool = False
+    turns: int
+    """How many the trial has."""
+    solved: bool
+    """Whether the trial itself was."""
+    values: tuple[TurnValue, ...] = ()
+    turning_point: int = 0
+    """The turn with the largest change of the value from before it to after it; 0: none."""
 
 
 class TrialPhaseChanged(TrialEvent, frozen=True, kw_only=True):
@@ -190,6 +334,15 @@ class TurnStarted(TrialEvent, frozen=True, kw_only=True):
     """Else what this call in between is for: a step of summarising the history after `turn`."""
 
 
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of one of the agent's tools by the policy."""
+
+    id: str
+    name: str
+    arguments: str
+    """A JSON object, as text."""
+
+
 class TurnSampled(TrialEvent, frozen=True, kw_only=True):
     """The policy answered. Token ids, log-probabilities and pieces are in the samples table."""
 
@@ -202,6 +355,12 @@ class TurnSampled(TrialEvent, frozen=True, kw_only=True):
     """What the agent reads."""
     thinking: str = ""
     """What came before it."""
+    tool_calls: tuple[ToolUse, ...] = ()
+    malformed: str = ""
+    """What looked like tool calls and can't be read; `text` has it too."""
+    cut_tokens: int = 0
+    """How many tokens came after a stop text, or after the one tool call that was wanted: they are
+    no part of the sample."""
     prompt_tokens: int
     completion_tokens: int
     mean_logprob: float | None
@@ -212,6 +371,12 @@ class TurnSampled(TrialEvent, frozen=True, kw_only=True):
     cached_tokens: int | None = None
     """Prompt tokens in the sampler's cache; None where it doesn't report them."""
     seconds: float
+
+
+class TurnAbandoned(TrialEvent, frozen=True, kw_only=True):
+    """The agent didn't wait for the answer of this turn, or didn't take it."""
+
+    turn: int
 
 
 class AgentCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -394,6 +559,12 @@ class GroupScored(Event, frozen=True, kw_only=True):
     baseline: float | None
     trials: dict[str, TrialScore]
 
+    @property
+    def rewards(self) -> list[float]:
+        """Those that count in the group."""
+        scores = self.trials.values()
+        return [s.reward for s in scores if s.reward is not None and s.advantage is not None]
+
 
 class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     suspect: SuspectName
@@ -525,6 +696,29 @@ class AlarmRaised(Event, frozen=True, kw_only=True):
     """One line: what, how much, against what."""
     numbers: dict[str, float]
     action: Literal["warn", "pause", "halt"]
+    trial: str = ""
+    """That raised it, where it was one alone."""
+
+
+class BudgetReached(Event, frozen=True, kw_only=True):
+    """So much of a budget is spent that somebody should know, or that the run ends."""
+
+    budget: BudgetUnit
+    spent: float
+    limit: float
+    ends: bool
+    """It is all spent: the run ends after what is paid for."""
+
+
+class AlertSent(Event, frozen=True, kw_only=True):
+    """An alert was delivered to a person elsewhere, or could not be."""
+
+    about: Literal["alarm", "budget", "end", "crash"]
+    to: str
+    """The receiver, without its secrets."""
+    ok: bool
+    tries: int
+    error: str = ""
 
 
 class CommandIssued(Event, frozen=True, kw_only=True):
@@ -576,6 +770,33 @@ class HumanTyped(TrialEvent, frozen=True, kw_only=True):
     actor: str
     parts: tuple[Typed, ...]
     """At most `journal.commands.MAX_TYPED_BYTES` in all."""
+
+
+class HumanMessaged(TrialEvent, frozen=True, kw_only=True):
+    """The agent's next prompt ends with this message. From here on it is `human_touched`."""
+
+    actor: str
+    text: str
+
+
+class DemonstrationKept(TrialEvent, frozen=True, kw_only=True):
+    """What was typed in it is kept as an answer that the agent could have given."""
+
+    demonstration: str
+    """Its id."""
+    turn: int
+    actor: str
+    commands: int
+
+
+class DemonstrationsTrained(Event, frozen=True, kw_only=True):
+    """Demonstrations that somebody had accepted were a part of a step."""
+
+    step: int
+    demonstrations: tuple[str, ...]
+    loss: float
+    """Nats a token, before the step."""
+    weight: float
 
 
 class TrialGivenBack(TrialEvent, frozen=True, kw_only=True):
@@ -657,6 +878,16 @@ class ResourcesMeasured(Event, frozen=True, kw_only=True):
     """Worst delay of the engine's event loop since the last measurement."""
 
 
+class GpuShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What processes of one role use of a GPU; None: the driver doesn't tell."""
+
+    role: str
+    """As in `ProcessMeasured`; `others`: processes that the run has not started."""
+    memory_mib: int | None = None
+    utilisation: float | None = None
+    """Share of the last moments in which they computed something, from 0 to 1."""
+
+
 class GpuMeasured(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU at one moment; None: it doesn't tell."""
 
@@ -672,6 +903,8 @@ class GpuMeasured(msgspec.Struct, frozen=True, kw_only=True):
     """That compute on it."""
     own_processes: int | None = None
     """How many of those this run has started."""
+    shares: tuple[GpuShare, ...] = ()
+    """By role, where the driver knows the run's processes by the numbers that they have here."""
     problem: str = ""
     """Why it can't be measured at all."""
 
@@ -700,11 +933,19 @@ AnyEvent = (
     | RunResumed
     | RunFinished
     | StepStarted
+    | TasksDrawn
+    | TasksJudged
+    | TasksWeighted
     | EvalStarted
     | TrialQueued
+    | TrialForked
+    | SnapshotKept
+    | ForksStarted
+    | TurnsValued
     | TrialPhaseChanged
     | TurnStarted
     | TurnSampled
+    | TurnAbandoned
     | TurnParsed
     | TurnObserved
     | TrialFinished
@@ -727,6 +968,8 @@ AnyEvent = (
     | CheckpointRemoved
     | BestCheckpoint
     | AlarmRaised
+    | BudgetReached
+    | AlertSent
     | CommandIssued
     | CommandDone
     | SettingsChanged
@@ -734,7 +977,10 @@ AnyEvent = (
     | TrialResumed
     | TrialTakenOver
     | HumanTyped
+    | HumanMessaged
     | TrialGivenBack
+    | DemonstrationKept
+    | DemonstrationsTrained
     | WorkerStarted
     | WorkerLost
     | WorkerRecycled
@@ -796,10 +1042,13 @@ def encode(event: AnyEvent) -> str:
     """All of an event but its kind, as JSON.
 
     A lone surrogate, which no reader could show, becomes a question mark; what is not a number
-    becomes null.
+    becomes null. Among metrics it is left out: a trainer's loss may be none, which must not make
+    the journal unreadable.
     """
     fields = msgspec.structs.asdict(event)
     try:
+        if metrics := fields.get("metrics"):
+            fields["metrics"] = {k: v for k, v in metrics.items() if math.isfinite(v)}
         return _ENCODER.encode(fields).decode()
     except (UnicodeEncodeError, OverflowError):
         plain = msgspec.to_builtins(fields, enc_hook=_plain, str_keys=True)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, fsum
 from typing import Any
 
 from tbtui.journal.events import (
+    BudgetReached,
     Entry,
     EvalFinished,
     RunContinued,
@@ -18,19 +19,43 @@ from tbtui.journal.events import (
     RunPhaseChanged,
     RunStarted,
 )
+from tbtui.vocabulary import BudgetUnit
+
+
+def total_steps(max_steps: int | None, n_epochs: int | None, tasks: int, batch_size: int) -> int:
+    """Batches in a run: of `max_steps` and as many as `n_epochs` passes over the tasks need, the
+    fewer. None: no such limit. The last batch of the passes is filled up from one more.
+
+    Raises:
+        ValueError: there is no limit, no task, or no place in a batch.
+    """
+    if max_steps == 0:
+        return 0  # which no task is needed for
+    if tasks < 1 or batch_size < 1:
+        raise ValueError(f"{tasks} tasks in batches of {batch_size} make no step")
+    limits = [max_steps] if max_steps is not None else []
+    if n_epochs is not None:
+        limits.append(ceil(n_epochs * tasks / batch_size))
+    if not limits:
+        raise ValueError("a run needs max_steps or n_epochs")
+    return min(limits)
 
 
 def planned_steps(settings: Mapping[str, Any], train_tasks: int) -> int:
-    """Steps that a run of these settings takes on so many training tasks.
+    """`total_steps` by the settings that a journal has; 0 where they don't say."""
+    epochs = settings.get("n_epochs") if train_tasks else None
+    batch = int(settings.get("batch_size", 1))
+    try:
+        return total_steps(settings.get("max_steps"), epochs, max(1, train_tasks), batch)
+    except ValueError:
+        return 0
 
-    `max_steps`, or as many as `n_epochs` passes over the tasks need: the fewer of those given.
-    """
-    limits = []
-    if (most := settings.get("max_steps")) is not None:
-        limits.append(int(most))
-    if (epochs := settings.get("n_epochs")) is not None and train_tasks:
-        limits.append(ceil(epochs * train_tasks / int(settings.get("batch_size", 1))))
-    return min(limits, default=0)
+
+SAMPLING_SPEED = "perf/sampling_tokens_per_sec"
+"""Metric: completion tokens, by the time that a step's sampling took."""
+TRAINING_SPEED = "perf/training_tokens_per_sec"
+"""Metric: tokens of trained sequences, prompts included, by the time that gradients and optimiser
+steps took."""
 
 
 def reward_text(reward: float | None) -> str:
@@ -139,3 +164,40 @@ def dollars(usd: float) -> str:
     if usd == 0 or usd >= 0.1:
         return f"${usd:,.2f}"
     return f"${usd:.2g}" if usd >= 1e-4 else "<$0.0001"
+
+
+def task_shares(weights: Mapping[str, float], floor: float) -> dict[str, float]:
+    """Each task's chance to be the next one drawn: a share `floor` of the draws is uniform.
+
+    `weights`: of the tasks that can be drawn, from 0 up. Without any weight all draws are uniform.
+    """
+    total = fsum(weights.values())
+    uniform = floor if total else 1.0
+    return {
+        task: uniform / len(weights) + ((1 - uniform) * weight / total if total else 0.0)
+        for task, weight in weights.items()
+    }
+
+
+def weight_words(factor: float, pinned: bool) -> str:
+    """What somebody wants of a task: `muted`, `weight x 2`, `in every batch`."""
+    words = "in every batch" if pinned else "muted" if factor == 0 else f"weight x {factor:g}"
+    return f"{words}, weight x {factor:g}" if pinned and factor != 1 else words
+
+
+def budget_text(unit: BudgetUnit, amount: float) -> str:
+    """An amount of what a budget counts: `$2.10`, `1.5 hours`, `1,200 rollouts`."""
+    match unit:
+        case "dollars":
+            return dollars(amount)
+        case "hours":
+            return f"{amount:.3g} hours"
+        case _:
+            return f"{amount:,.0f} {unit}"
+
+
+def budget_words(event: BudgetReached) -> str:
+    """`$8.10 of $10.00 spent (81%)`, and what follows from that."""
+    spent, limit = budget_text(event.budget, event.spent), budget_text(event.budget, event.limit)
+    then = ": the run ends with what is paid for" if event.ends else ""
+    return f"{spent} of {limit} spent ({event.spent / event.limit:.0%}){then}"

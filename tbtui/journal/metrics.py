@@ -17,8 +17,9 @@ from tbtui.journal.database import Database, JournalError, in_body, is_time
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import unpack_floats
 
-XAxis = Literal["step", "time", "rollouts", "tokens"]
-"""`time`: seconds since the run's start, as it had a process; `tokens`: sampled ones."""
+XAxis = Literal["step", "time", "rollouts", "tokens", "dollars"]
+"""`time`: seconds since the run's start, as it had a process; `tokens`: sampled ones; `dollars`:
+spent, of a run whose policy has prices."""
 X_AXES: tuple[XAxis, ...] = get_args(XAxis)
 
 _POLICY = ("in_flight", "running", "completed", "sampled_tokens", "p50_sec", "p95_sec")
@@ -27,6 +28,7 @@ _GPU = ("utilisation", "memory_used_mib", "power_watt", "temperature_c")
 _DISPOSITIONS = ("trained", "constant", "short")
 _PER_STEP = "step_finished", "eval_finished"
 _SAMPLED = "tokens/total/sampled"
+SPENT = "cost/total_usd"
 _MOST_CALLS = 4000
 """Model calls of a step that a profile is made of, at most."""
 _NORMAL_95 = 1.96
@@ -64,9 +66,8 @@ def metric_names(run: RunDirectory) -> tuple[str, ...]:
         if _has(db, "eval_finished"):
             names |= dict.fromkeys(("eval/pass_rate", "eval/mean_reward", "eval/unscored"))
             for prefix, path in _EVAL_PARTS.items():
-                names |= dict.fromkeys(
-                    prefix + key for key in _keys(db, ("eval_finished",), f"$.{path}")
-                )
+                keys = _keys(db, ("eval_finished",), f"$.{path}")
+                names |= dict.fromkeys(prefix + key for key in keys if _is_plain(key))
         if _has(db, "group_scored"):
             names |= dict.fromkeys(f"groups/{each}" for each in _DISPOSITIONS)
         if _has(db, "trial_queued"):
@@ -85,7 +86,7 @@ def metric_names(run: RunDirectory) -> tuple[str, ...]:
             f" FROM events, {_each('$.gpus')} WHERE kind = 'gpus_measured'"
         ):
             names |= dict.fromkeys(f"gpu/{host}/{index}/{each}" for each in _GPU)
-    return tuple(name for name in names if '"' not in name)
+    return tuple(names)
 
 
 _EVAL_PARTS = {
@@ -147,7 +148,34 @@ def _is_sound(row: _Row) -> bool:
 
 
 def _rows(db: Database, metric: str) -> list[_Row]:
-    """The metric's events, in their order."""
+    """The metric's events, in their order.
+
+    Another trainer's step may have a metric of a name that is tbtui's for something else.
+    """
+    return _own(db, metric) or _of_steps(db, metric)
+
+
+def _of_steps(db: Database, metric: str) -> list[_Row]:
+    """A metric of steps and evaluations, whatever its name."""
+    if _is_plain(metric):
+        return _extracted(db, _PER_STEP, f'$.metrics."{metric}"')
+    # A path can't have these names; looking through each event's metrics is slower.
+    marks = ", ".join("?" * len(_PER_STEP))
+    rows = db.rows(
+        f"SELECT seq, time, element.value FROM events, {_each('$.metrics')}"
+        f" WHERE kind IN ({marks}) AND element.key = ? AND element.value IS NOT NULL ORDER BY seq",
+        (*_PER_STEP, metric),
+    )
+    return [_Row(seq, time, value, value, value) for seq, time, value in rows]
+
+
+def _is_plain(key: str) -> bool:
+    """Whether a key stands in SQLite's paths as it is: none that JSON writes with an escape."""
+    return key.isprintable() and not {'"', "\\"} & set(key)
+
+
+def _own(db: Database, metric: str) -> list[_Row]:
+    """The events of what is not a metric of steps; none where the name is no such one."""
     prefix, _, rest = metric.partition("/")
     head, _, field = rest.rpartition("/")
     match prefix:
@@ -170,7 +198,7 @@ def _rows(db: Database, metric: str) -> list[_Row]:
             where = {"$.index": int(index) if index.isdecimal() else -1}
             return _of_elements(db, "gpus_measured", "$.gpus", field, where, host=host)
         case _:
-            return _extracted(db, _PER_STEP, f'$.metrics."{metric}"')
+            return []
 
 
 def _of_evaluation(metric: str) -> _Read | None:
@@ -198,8 +226,6 @@ class _Read:
 
 
 def _extracted(db: Database, kinds: Sequence[str], path: str, interval: str = "") -> list[_Row]:
-    if '"' in path.replace('"', "", 2):
-        return []
     marks = ", ".join("?" * len(kinds))
     low, high = (f"{interval}.{end}" if interval else path for end in ("low", "high"))
     value = "iif(json_valid(body), json_extract(body, ?), NULL)"
@@ -294,6 +320,9 @@ def _clock(db: Database, axis: XAxis) -> _Clock:
         case "tokens":
             sampled = _extracted(db, _PER_STEP, f'$.metrics."{_SAMPLED}"')
             return _Clock([row.seq for row in sampled], [row.value for row in sampled])
+        case "dollars":
+            spent = _extracted(db, _PER_STEP, f'$.metrics."{SPENT}"')
+            return _Clock([row.seq for row in spent], [row.value for row in spent])
         case "rollouts":
             finished = db.rows(
                 "SELECT ended.seq FROM events AS ended JOIN events AS queued"
@@ -346,6 +375,13 @@ class Profile:
     answers: int
     cut: bool = False
     """The step has more answers than are read."""
+    temperatures: tuple[float, ...] = ()
+    """At which these were sampled."""
+
+    @property
+    def is_entropy(self) -> bool:
+        """Whether the points estimate the policy's entropy."""
+        return self.temperatures == (1.0,)
 
 
 def profile_steps(run: RunDirectory, until: int | None = None) -> tuple[int, ...]:
@@ -363,14 +399,16 @@ def profile_steps(run: RunDirectory, until: int | None = None) -> tuple[int, ...
 def read_profile(run: RunDirectory, step: int) -> Profile:
     """The profile of a step's training trials.
 
-    Entropy by position isn't in it: of each token the journal has the log-probability alone.
+    Given the tokens before it, the mean of -log p of a token drawn from p is the entropy of p: of
+    tokens sampled at temperature 1 the points are unbiased estimates of the policy's mean entropy
+    at that position, over the answers that get there.
 
     Raises:
         JournalError: the journal can't be read.
     """
     with contextlib.closing(Database(run)) as db:
         calls = db.rows(
-            "SELECT samples.id, samples.logprobs FROM events AS queued"
+            "SELECT samples.id, samples.logprobs, samples.temperature FROM events AS queued"
             " JOIN samples ON samples.trial = queued.trial"
             f" WHERE queued.kind = 'trial_queued' AND {in_body('$.step', 'queued')} = ?"
             f" AND {in_body('$.purpose', 'queued')} = 'train' AND NOT samples.summary"
@@ -380,7 +418,7 @@ def read_profile(run: RunDirectory, step: int) -> Profile:
     counts: list[int] = []
     sums: list[float] = []
     squares: list[float] = []
-    for id, blob in calls[:_MOST_CALLS]:
+    for id, blob, _ in calls[:_MOST_CALLS]:
         try:
             logprobs = unpack_floats(blob)
         except ValueError as error:
@@ -399,4 +437,6 @@ def read_profile(run: RunDirectory, step: int) -> Profile:
         variance = max(0.0, square - count * mean * mean) / max(1, count - 1)
         half = _NORMAL_95 * math.sqrt(variance / count)
         points.append(Point(place + 1.0, mean, max(0.0, mean - half), mean + half))
-    return Profile(step, tuple(points), min(len(calls), _MOST_CALLS), len(calls) > _MOST_CALLS)
+    temperatures = tuple(sorted({temperature for _, _, temperature in calls[:_MOST_CALLS]}))
+    count, cut = min(len(calls), _MOST_CALLS), len(calls) > _MOST_CALLS
+    return Profile(step, tuple(points), count, cut, temperatures)

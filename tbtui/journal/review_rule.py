@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tbtui.journal.vocabulary import SuspectName
 from tbtui.outcomes import Outcome
 from tbtui.terminal import one_line
+from tbtui.vocabulary import SuspectName
 
 RuleVerb = Literal[
     "exclude",  # leave it out of training and of its group's baseline

@@ -12,7 +12,6 @@ import time
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from tbtui.errors import UserError
 from tbtui.paths import PathError, expanded, open_plain, require_plain
@@ -75,6 +74,10 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    def snapshots(self, trial: str) -> Path:
+        """States of a trial's sandbox that its forks can begin from."""
+        return self.path / "snapshots" / trial
 
     def recording(self, trial: str) -> Path:
         """The trial's terminal, asciicast v2, growing while it runs."""
@@ -171,7 +174,7 @@ def _unmade(path: Path, error: OSError) -> RunDirectoryError:
     )
 
 
-class RunLock:
+class RunLock(contextlib.AbstractContextManager["RunLock"]):
     """The right to write a run. The kernel takes it back when its process dies, however it dies.
 
     Raises `RunDirectoryError` when another process (or another lock of this one) has it.
@@ -209,15 +212,7 @@ class RunLock:
     def release(self) -> None:
         os.close(self._file)
 
-    def __enter__(self) -> RunLock:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 

@@ -112,10 +112,6 @@ _SHOWN = 5
 NO_FAILURE = (Outcome.SOLVED, Outcome.CANCELLED, *BROKEN)
 
 
-class TrialNameError(UserError):
-    """No trial, or more than one, is called so; the message is one line for a person."""
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """Something that happened."""
@@ -263,18 +259,18 @@ def find_trial(run: RunDirectory, name: str) -> str:
     """The id of the trial that is called so: by its id, or by its label or the start of one.
 
     Raises:
-        TrialNameError: there is none, or more than one.
+        UserError: there is none, or more than one.
         JournalError: the journal can't be read.
     """
     with closing(Timeline(run)) as timeline:
         found = timeline.find_trials(name)
     if not found:
-        raise TrialNameError(f"{name}: no such trial in {run.name}; write its label (copy-03/2)")
+        raise UserError(f"{name}: no such trial in {run.name}; write its label (copy-03/2)")
     if len(found) > 1:
         names = [f"{trial} ({label}, step {step})" for trial, label, step in found[:_SHOWN]]
         which = f"{name}: {len(found)} trials are called so; write which"
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise TrialNameError(f"{which}: {', '.join(names)}{more}")
+        raise UserError(f"{which}: {', '.join(names)}{more}")
     return found[0][0]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tbtui.journal.vocabulary import CommandVerb, TrialPhase
+from tbtui.vocabulary import CommandVerb, TrialPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Standing:
     excluded: bool = False
     successor: str = ""
     """The attempt that has taken its place."""
+    fork: bool = False
+    """It was forked from another trial, for a person."""
     step_open: bool = True
     """It runs, or its batch is not handed over yet."""
     has_tokens: bool = True
@@ -115,6 +117,7 @@ _STEP_OVER: Condition = (
 )
 _TRAINED_ON: tuple[Condition, ...] = (
     (lambda it: it.held_out, "{trial} is held out: it is never trained on"),
+    (lambda it: it.fork, "{trial} is a fork: it is never trained on"),
     _REPLACED,
     _STEP_OVER,
 )
@@ -247,6 +250,26 @@ TRIAL_VERBS: Mapping[CommandVerb, Verb] = MappingProxyType(
             already=(lambda it: not it.typist, "nobody types in {trial}"),
             under_prime_rl=_PRIME_RL_TYPES,
         ),
+        "message": Verb(
+            "Write to the agent of a paused trial: its next prompt ends with the message.",
+            _AT_WORK,
+            "human_messaged",
+            refused=(
+                _ANOTHERS,
+                (
+                    lambda it: not it.paused,
+                    "{trial} is not paused: pause it, and write when it stands",
+                ),
+            ),
+            under_prime_rl=_PRIME_RL_TYPES,
+        ),
+        "fork": Verb(
+            "Start trials that go on from one of its turns, with its conversation and its state.",
+            _ALL - {TrialPhase.QUEUED},
+            "forks_started",
+            refused=((lambda it: not it.has_tokens, "{trial} has no turn to fork from"),),
+            under_prime_rl="trials in Prime-RL's environment servers can't be forked",
+        ),
     }
 )
 
@@ -282,6 +305,10 @@ RUN_VERBS: Mapping[CommandVerb, RunVerb] = MappingProxyType(
         ),
     }
 )
+
+
+WEIGHTS_UNDER_PRIME_RL = "Prime-RL chooses its tasks itself: they have no weights"
+"""Why `set` on a task, which gives it a weight, is refused there."""
 
 
 def refusal(verb: CommandVerb, trial: Standing) -> str:

@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tbtui.journal.database import FORMAT, JournalError, distrust, may_pass, require_format
@@ -89,7 +88,7 @@ def _create(database: Path) -> None:
 _Statement = tuple[str, tuple[object, ...]]
 
 
-class JournalWriter:
+class JournalWriter(contextlib.AbstractContextManager["JournalWriter"]):
     """Appends events and samples; every append is on its own durable against a killed process.
 
     SQLite in WAL mode, one transaction an append: readers never block it and it never waits for
@@ -280,13 +279,5 @@ class JournalWriter:
         self._db.close()
         self._lock.release()
 
-    def __enter__(self) -> JournalWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
-    from tbtui.config.problems import Problem
+    from tbtui.config.values import Problem
     from tbtui.policies.base import Policy
 
 
@@ -35,21 +35,20 @@ class Backend:
     person; raises `PolicyRefusedError` for what can't work. May read files and ask servers."""
 
 
-def lost_password(config: RunConfig) -> Iterator[Problem]:
-    """For a policy that asks a vLLM server, at an address that was written down."""
-    from tbtui.config.problems import error
-    from tbtui.config.values import lacks_password
+def lost_password(setting: str, address: str | None) -> Iterator[Problem]:
+    """For a policy that asks a server at an address that was written down."""
+    from tbtui.config.values import error, lacks_password
 
-    if lacks_password(config.vllm_base_url):
+    if lacks_password(address):
         yield error(
-            "vllm_base_url: passwords are not written down; give it again:"
-            f" vllm_base_url={config.vllm_base_url} with the password in place of ***"
+            f"{setting}: passwords are not written down; give it again:"
+            f" {setting}={address} with the password in place of ***"
         )
 
 
 def off_policy_temperature(config: RunConfig, who: str) -> Iterator[Problem]:
     """For a policy that trains: its log-probabilities are those of temperature 1."""
-    from tbtui.config.problems import warning
+    from tbtui.config.values import warning
 
     if config.step_limit != 0 and config.temperature != 1:
         yield warning(

@@ -18,10 +18,12 @@ import numpy.typing as npt
 from tbtui.algorithm.losses import LossName as LossName
 from tbtui.algorithm.losses import LossSettings as LossSettings
 from tbtui.algorithm.step import Datum as Datum
+from tbtui.chat import Message as Message
+from tbtui.chat import Role as Role
+from tbtui.chat import ToolCall
 from tbtui.errors import UserError
 from tbtui.server_status import ServerStatus
 
-Role = Literal["system", "user", "assistant"]
 StopReason = Literal["stop", "length"]
 Ended = Literal["success", "errored", "interrupted"]
 """How the work with a policy came to its end."""
@@ -54,13 +56,10 @@ class PolicyLostError(PolicyError):
 class ContextOverflowError(PolicyError):
     """A prompt leaves no room for a completion within the context limit."""
 
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One chat message."""
-
-    role: Role
-    content: str
+    def __init__(self, message: str, prompt_tokens: int = 0, context_limit: int = 0) -> None:
+        super().__init__(message)
+        self.prompt_tokens = prompt_tokens
+        self.context_limit = context_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +129,9 @@ class Answer:
     """For the agent."""
     thinking: str = ""
     """What came before it between marks of its own; not for the agent to read as its answer."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    malformed: str = ""
+    """What looked like tool calls and can't be read; `text` has it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,8 @@ class PolicyStatus:
     pid: int | None = None
     """The process that computes, when it is ours."""
     sampler_pid: int | None = None
-    """That of the sampler, where it is another process of ours than the trainer's."""
+    """That of the sampler, where it is another process of ours than the trainer's; with `server`,
+    a vLLM server's, which computes in children of it."""
     server: ServerStatus | None = None
     """Where the policy is somebody else's server."""
     stored_bytes: int | None = None
@@ -222,6 +225,10 @@ class Renderer(Protocol):
 
     def answer(self, completion_ids: Sequence[int]) -> Answer:
         """What a completion says, without its stop token."""
+        ...
+
+    def spell(self, text: str) -> tuple[int, ...]:
+        """A completion that says this text and ends: what `answer` reads as that text."""
         ...
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:

@@ -1,8 +1,7 @@
-"""A process that computes for a policy: calls to it, and how it serves them.
+"""A process that computes for a policy: calls to it, how it serves them, the orders to train.
 
 The policies that compute on this machine have them: `local` one, `torch` one that trains and, with
-`sampler=transformers`, one that samples. Each has its own orders and results; here is what carries
-them. Messages are pickled: both ends are this program.
+`sampler=transformers`, one that samples. Messages are pickled: both ends are this program.
 """
 
 from __future__ import annotations
@@ -12,13 +11,32 @@ import contextlib
 import os
 import signal
 import subprocess
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
+from typing import IO, Literal, Protocol
 
-from tbtui.ipc import Channel, ChannelClosedError, exit_words, spawn, wait_for_exit
-from tbtui.policies.base import PolicyError, PolicyLostError, PolicyRefusedError
+import numpy as np
+import numpy.typing as npt
+
+from tbtui.ipc import Channel, ChannelClosedError, exit_words, parent_socket, spawn, wait_for_exit
+from tbtui.policies.base import (
+    Activity,
+    Datum,
+    GradientResult,
+    LossSettings,
+    OptimSettings,
+    PolicyError,
+    PolicyLostError,
+    PolicyRefusedError,
+    StepResult,
+)
+from tbtui.policies.work import Startable, Work
+
+Array = npt.NDArray[np.float32]
+Weights = Literal["trained", "reference"]
 
 _EXIT_SECONDS = 10.0
 
@@ -193,16 +211,23 @@ def _ending(status: int | None) -> str:
     return f"{exit_words(status)}; see the run's log"
 
 
-async def serve_calls[Order, Result, Loaded](
-    channel: Channel[FromProcess[Loaded, Result], ToProcess[Order]],
-    perform: Callable[[Order], Result],
-    executor_of: Callable[[Order], Executor],
+async def run_process[Order, Result, Loaded](
+    arguments: Sequence[str],
+    load: Callable[[], tuple[Loaded, Callable[[Order], Result]]],
+    executor_of: Callable[[Order | None], Executor],
 ) -> None:
-    """In the process: do what is asked for until the client leaves, each order in its executor.
+    """In the process: load the model, then do what is asked for until the client leaves.
 
     What is dropped is done all the same: the orders behind it may rely on it.
+
+    Args:
+        arguments: those that `PolicyProcess.start` made the process with.
+        load: what is known of the model, and what carries an order out; may raise `PolicyError`.
+        executor_of: where an order is carried out; None: where the model is loaded.
     """
     loop = asyncio.get_running_loop()
+    sock = parent_socket(arguments)
+    channel: Channel[FromProcess[Loaded, Result], ToProcess[Order]] = await Channel.over(sock)
 
     def answer(call: Call[Order]) -> FromProcess[Loaded, Result]:
         try:
@@ -225,7 +250,134 @@ async def serve_calls[Order, Result, Loaded](
         except ChannelClosedError:
             return  # the parent left; the loop below sees it too
 
-    async for message in channel:
-        if isinstance(message, Call):
-            executor = executor_of(message.order)
-            loop.run_in_executor(executor, answer, message).add_done_callback(reply)
+    try:
+        loaded, perform = await loop.run_in_executor(executor_of(None), load)
+    except PolicyError as error:
+        await channel.send(Failed(None, str(error), isinstance(error, PolicyRefusedError)))
+    else:
+        await channel.send(Ready(loaded))
+        async for message in channel:
+            if isinstance(message, Call):
+                executor = executor_of(message.order)
+                loop.run_in_executor(executor, answer, message).add_done_callback(reply)
+    await channel.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    data: tuple[Datum, ...]
+    loss: LossSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    settings: OptimSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    data: tuple[Datum, ...]
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    root: Path | None = None
+    """Where the directory of the weights is made, for a sampler that is another process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    logprobs: tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    version: int
+    directory: Path | None = None
+    """For the sampler to read; None: it was given this version before, or needs none."""
+
+
+type TrainingOrder = Accumulate | Apply | Score | Save | Load
+type TrainingResult = GradientResult | StepResult | Scored | None
+
+
+class ModelTrainer(Protocol):
+    """What computes in the process; as the methods of `Policy`, but each blocks."""
+
+    def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult: ...
+
+    def apply(self, settings: OptimSettings) -> StepResult: ...
+
+    def score(self, data: Sequence[Datum], weights: Weights) -> tuple[Array, ...]: ...
+
+    def save(self, directory: Path) -> None: ...
+
+    def load(self, directory: Path) -> None: ...
+
+
+def carry_out(trainer: ModelTrainer, order: TrainingOrder) -> TrainingResult:
+    """In the process: do what an order asks for."""
+    match order:
+        case Accumulate(data, loss):
+            return trainer.accumulate(data, loss)
+        case Apply(settings):
+            return trainer.apply(settings)
+        case Score(data, weights):
+            return Scored(trainer.score(data, weights))
+        case Save(directory):
+            trainer.save(directory)
+        case Load(directory):
+            trainer.load(directory)
+    return None
+
+
+class TrainedInProcess[R](Startable[R]):
+    """The part of `tbtui.policies.base.Policy` that such a process carries out."""
+
+    def __init__(self) -> None:
+        self._work = Work()
+
+    @abstractmethod
+    async def _train(self, activity: Activity, order: TrainingOrder) -> object:
+        """Have an order carried out; returns its result."""
+
+    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        """Raises `PolicyError` for data that can't be trained on. The gradient then lacks a part,
+        so the next `apply` takes no step either."""
+        result = await self._train("training", Accumulate(tuple(data), loss))
+        assert isinstance(result, GradientResult)
+        return result
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        """Raises `PolicyError` when there is no whole, finite gradient; the weights are then what
+        they were, and the accumulated gradient is zero."""
+        result = await self._train("training", Apply(settings))
+        assert isinstance(result, StepResult)
+        return result
+
+    async def score(self, data: Sequence[Datum], weights: Weights) -> tuple[Array, ...]:
+        result = await self._train("training", Score(tuple(data), weights))
+        assert isinstance(result, Scored)
+        return result.logprobs
+
+    async def save(self, directory: Path) -> None:
+        await self._train("saving", Save(directory))
+
+    async def load(self, directory: Path) -> None:
+        """Go on with the training that `directory` is a checkpoint of: weights (trained and
+        published), optimiser and version become what they were when it was saved."""
+        await self._train("loading", Load(directory))
+
+    async def forget(self, directory: Path) -> None:
+        """There is nothing of it elsewhere."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
-from tbtui.policies import Backend, local, tinker, torch, vllm
+from tbtui.policies import Backend, local, openai, tinker, torch, vllm
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
-    from tbtui.config.problems import Problem
+    from tbtui.config.values import Problem
     from tbtui.policies.base import Policy
 
 POLICIES: Mapping[str, Backend] = MappingProxyType(
@@ -19,6 +19,7 @@ POLICIES: Mapping[str, Backend] = MappingProxyType(
         "torch": torch.BACKEND,
         "tinker": tinker.BACKEND,
         "vllm": vllm.BACKEND,
+        "openai": openai.BACKEND,
     }
 )
 
@@ -43,7 +44,7 @@ def policy_preflight(config: RunConfig) -> tuple[str, ...]:
 
 def policy_problems(config: RunConfig) -> Iterator[Problem]:
     """What the settings ask for and the policy they name can't do, as far as they show it."""
-    from tbtui.config.problems import error
+    from tbtui.config.values import error
 
     yield from POLICIES[config.policy].problems(config)
     for name, backend in POLICIES.items():

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import difflib
+import io
+import logging
+import re
+import threading
 from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, ClassVar, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
 
 from tbtui.policies.base import (
     Activity,
     ContextOverflowError,
+    Datum,
+    GradientResult,
+    LossSettings,
+    OptimSettings,
     PolicyError,
     PolicyInfo,
     PolicyRefusedError,
     PolicyStatus,
     Sample,
     SampleRequest,
+    StepResult,
     Thinking,
 )
+from tbtui.policies.chat.tool_formats import ToolFormat
 from tbtui.policies.meter import LATENCIES_KEPT
 from tbtui.server_status import ServerStatus
 
@@ -40,6 +56,7 @@ class ServerSettings:
     """Directory, or name on the Hugging Face hub; None: what the server names."""
     renderer: str = "template"
     thinking: Thinking = "keep"
+    tool_format: ToolFormat = "auto"
 
 
 class Startable[R]:
@@ -59,6 +76,42 @@ class Startable[R]:
         if self._renderer is None:
             raise PolicyError("the policy has not been started")
         return self._renderer
+
+
+class SampledOnly[R](Startable[R]):
+    """The part of `tbtui.policies.base.Policy` in which a policy refuses to be trained.
+
+    There is one version of its weights, 0.
+    """
+
+    CANNOT: ClassVar[str]
+    """Its refusal, with a place for what is asked."""
+
+    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
+        self._refuse("trained")
+
+    async def apply(self, settings: OptimSettings) -> StepResult:
+        self._refuse("trained")
+
+    async def score(
+        self, data: Sequence[Datum], weights: Literal["trained", "reference"]
+    ) -> tuple[npt.NDArray[np.float32], ...]:
+        self._refuse("scored")
+
+    async def publish(self) -> int:
+        return 0
+
+    async def save(self, directory: Path) -> None:
+        self._refuse("saved")
+
+    async def load(self, directory: Path) -> None:
+        self._refuse("loaded")
+
+    async def forget(self, directory: Path) -> None:
+        """There is nothing: the policy saves no checkpoint."""
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise PolicyError(self.CANNOT.format(what))
 
 
 def context_limit(served: int | None, setting: int | None, model: str, server: str) -> int:
@@ -101,8 +154,11 @@ def fitted(request: SampleRequest, context_limit: int) -> SampleRequest:
     """
     room = context_limit - len(request.prompt_ids)
     if room < 1:
+        tokens = len(request.prompt_ids)
         raise ContextOverflowError(
-            f"the prompt has {len(request.prompt_ids)} tokens; the context limit is {context_limit}"
+            f"the prompt has {tokens} tokens; the context limit is {context_limit}",
+            tokens,
+            context_limit,
         )
     if not request.prompt_ids or request.max_tokens < 1 or request.temperature < 0:
         raise PolicyError("a sampling request needs a prompt, max_tokens >= 1 and temperature >= 0")
@@ -169,3 +225,83 @@ class Work:
             server=server,
             stored_bytes=stored_bytes,
         )
+
+
+async def in_daemon_thread[T](work: Callable[[], T], name: str) -> T:
+    """As `asyncio.to_thread`, but neither a caller that is cancelled nor the end of the process
+    waits for `work`: what connects to a dead server may block for minutes."""
+    result: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def main() -> None:
+        if not result.set_running_or_notify_cancel():
+            return
+        try:
+            value = work()
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
+            result.set_exception(error)
+        else:
+            result.set_result(value)
+
+    threading.Thread(target=main, name=name, daemon=True).start()
+    return await asyncio.wrap_future(result)
+
+
+# Every library under a policy's client and the tokenizers that logs, or warns, by itself.
+_LOGGERS: tuple[tuple[str, int], ...] = (
+    ("tinker", logging.INFO),
+    ("httpx", logging.WARNING),
+    ("httpcore", logging.WARNING),
+    ("huggingface_hub", logging.WARNING),
+    ("transformers", logging.WARNING),
+    ("py.warnings", logging.WARNING),
+)
+CREDENTIAL = re.compile(r"\b(?:tml-[\w.-]+|eyJ[\w.-]{8,})")
+"""What looks like a Tinker key or a token of a login."""
+
+
+class _OneHandler(list[logging.Handler]):
+    """A logger's handlers, to which none can be added.
+
+    Hugging Face's libraries add one that writes to the screen as soon as they are imported, which
+    is while a tokenizer is fetched.
+    """
+
+    def append(self, handler: logging.Handler) -> None:
+        pass
+
+
+class _WithoutKeys(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return CREDENTIAL.sub("[key]", super().format(record))
+
+
+@contextlib.contextmanager
+def library_log_to(file: IO[bytes]) -> Iterator[None]:
+    """Send what the libraries log to `file`, and nowhere else, meanwhile.
+
+    `file` stays open afterwards. Credentials are left out.
+    """
+    text = io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)
+    handler = logging.StreamHandler(text)
+    handler.setFormatter(_WithoutKeys("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    with contextlib.ExitStack() as stack:
+        # Last of all: until then a library's thread may still be writing.
+        stack.callback(text.detach)
+        stack.callback(handler.close)
+        for name, level in _LOGGERS:
+            stack.enter_context(_only_to(handler, logging.getLogger(name), level))
+        logging.captureWarnings(True)
+        stack.callback(logging.captureWarnings, False)
+        yield
+
+
+@contextlib.contextmanager
+def _only_to(handler: logging.Handler, logger: logging.Logger, level: int) -> Iterator[None]:
+    handlers, before, propagate = logger.handlers, logger.level, logger.propagate
+    logger.handlers, logger.propagate = _OneHandler([handler]), False
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(before)

@@ -240,6 +240,11 @@ class TrialControl:
         self._keep()
 
     @property
+    def held(self) -> bool:
+        """Whether it stands, paused, frozen or taken over."""
+        return self._told is not None
+
+    @property
     def taken(self) -> bool:
         """Whether a person may type now."""
         return self._told == "taken" and bool(self._typist)

@@ -45,6 +45,7 @@ class Keyboard:
         """Something may have been typed."""
         self.news = False
         """Something was typed that the agent has not seen."""
+        self._typed: list[Typed] = []
 
     @property
     def attached(self) -> bool:
@@ -52,6 +53,11 @@ class Keyboard:
 
     def attach(self, terminal: Terminal) -> None:
         self._terminal = terminal
+
+    def take_typed(self) -> tuple[Typed, ...]:
+        """What was typed since the last call."""
+        typed, self._typed = tuple(self._typed), []
+        return typed
 
     def type(self, message: TypeKeys) -> None:
         """Send it when all before it is sent. Returns at once; `KeysTyped` reports the rest."""
@@ -108,4 +114,5 @@ class Keyboard:
         except (RuntimeError, OSError) as error:
             _log.info("%s: not typed: %s", self._trial, error)
             return one_line(str(error))
+        self._typed.append(part)
         return ""

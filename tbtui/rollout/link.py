@@ -9,27 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, TypedDict, Unpack
 
 from tbtui.awake import AwakeLoop
+from tbtui.chat import Message, Tool, ToolChoice
 from tbtui.journal.commands import Typed, as_sent
 from tbtui.journal.events import TrialPhase
 from tbtui.rollout.budget import Budget, Starvation, Stopwatch
 from tbtui.rollout.control import TrialControl
+from tbtui.rollout.environments.snapshots import Snapshot
+from tbtui.rollout.forking import ForkReport
 from tbtui.rollout.keyboard import Keyboard
 from tbtui.rollout.messages import (
+    AgentWritten,
     Completion,
     CompletionDelayed,
     CompletionFailed,
     FailedPhase,
     FinishReason,
     FromWorker,
+    SampleAbandoned,
     SampleWanted,
     TrialSpec,
     TypeKeys,
+    WriteToAgent,
 )
 from tbtui.rollout.recording import Recorder, Recording
 
@@ -53,6 +60,15 @@ class AgentEnded(BaseException):
 class ContextOverflow(Exception):
     """The prompt is too long for the policy."""
 
+    def __init__(self, failed: CompletionFailed) -> None:
+        super().__init__(failed.reason)
+        self.prompt_tokens = failed.prompt_tokens
+        self.context_limit = failed.context_limit
+
+
+class Unsupported(Exception):
+    """The policy can't do what is asked: its chat format has no tools, for one."""
+
 
 @dataclass
 class AgentNotes:
@@ -64,6 +80,32 @@ class AgentNotes:
     """Completions that the main agent asked for."""
     last_parse_error: str | None = None
     last_truncated: bool = False
+    fork: ForkReport | None = None
+    restored: Snapshot | None = None
+    """What its environment began from."""
+
+
+class Asked(TypedDict, total=False):
+    """What a call may ask for besides an answer to its messages; see `SampleWanted`."""
+
+    tools: tuple[Tool, ...]
+    tool_choice: ToolChoice
+    one_tool_call: bool
+    stop: tuple[str, ...]
+    max_tokens: int | None
+    count_only: bool
+
+
+class AgentProgram(Protocol):
+    """A trial's agent that is a program in the sandbox; `linked_agent.AgentRun`."""
+
+    def build(self, logs_dir: Path, **given: Any) -> Any:
+        """Make Harbor's agent of the trial."""
+        ...
+
+    async def close(self) -> None:
+        """The trial is over: nothing answers its agent any more."""
+        ...
 
 
 class TrialLink:
@@ -89,6 +131,10 @@ class TrialLink:
         self.control = TrialControl(
             spec.trial, post, self.budget, self.watch, self.keyboard, self._mark
         )
+        self.messages: list[str] = []
+        """What a person has written to the agent, and its next prompt is to have."""
+        self.written = False
+        """A person has written to the agent."""
         self.starvation: Starvation | None = None
         """Gives back what the machine kept from it; None: that is not measured."""
         self.notes = AgentNotes()
@@ -96,6 +142,8 @@ class TrialLink:
         """Where the trial is; if it fails, where it failed."""
         self.left_behind: set[asyncio.Task[Any]] = set()
         """What did not end with the trial, whatever was tried."""
+        self.agent_run: AgentProgram | None = None
+        """The trial's agent, where that is a program which calls the model endpoint."""
         self._requests = requests
         self._answers: dict[int, asyncio.Future[Completion | CompletionFailed]] = {}
         self._delayed: set[int] = set()
@@ -129,6 +177,20 @@ class TrialLink:
         else:
             self.keyboard.refuse(message, "it is not taken over")
 
+    def write(self, message: WriteToAgent) -> None:
+        """Keep what a person writes for the agent's next prompt; `AgentWritten` answers."""
+        error = "" if self.control.held else "it is not paused"
+        if not error:
+            self.messages.append(message.text)
+            self.written = True
+            self._mark("a person wrote to the agent", False)
+        self.post(AgentWritten(message.trial, message.command, message.text, error))
+
+    @property
+    def touched(self) -> bool:
+        """Whether a person has had a part in what the agent was shown."""
+        return self.keyboard.used or self.written
+
     def _typed(self, part: Typed) -> None:
         if self._recording is not None:
             self._recorder.typed(self._recording, as_sent(part))
@@ -153,38 +215,50 @@ class TrialLink:
             raise AgentEnded(self.control.ending)
 
     async def sample(
-        self, messages: Sequence[tuple[str, str]], *, turn: int, purpose: str
+        self, messages: tuple[Message, ...], *, turn: int, purpose: str, **asked: Unpack[Asked]
     ) -> Completion:
         """Ask the engine for a completion and wait for it.
 
         Raises:
             AgentEnded: the policy failed.
             ContextOverflow: the prompt is too long.
+            Unsupported: the policy can't do what is asked.
         """
-        request = next(self._requests)
+        wanted = SampleWanted(
+            next(self._requests), self.spec.trial, turn, messages, purpose, **asked
+        )
+        request = wanted.request
         future: asyncio.Future[Completion | CompletionFailed]
         future = asyncio.get_running_loop().create_future()
         self._answers[request] = future
-        asked = self.budget.active()
+        begun = self.budget.active()
         self._unanswered_sec = None
         self.enter(TrialPhase.MODEL, "" if purpose == "turn" else purpose)
         try:
             with self.watch.during("sampling"):
-                self.post(SampleWanted(request, self.spec.trial, turn, tuple(messages), purpose))
+                self.post(wanted)
                 answer = await future
         except asyncio.CancelledError:
-            self._unanswered_sec = self.budget.active() - asked
+            self._unanswered_sec = self.budget.active() - begun
             raise
         finally:
             del self._answers[request]
             self._on_time(request)
-        self._slowest_sec = max(self._slowest_sec, self.budget.active() - asked)
+        self._slowest_sec = max(self._slowest_sec, self.budget.active() - begun)
         await self.control.thawed()
         if isinstance(answer, Completion):
             return answer
-        if answer.kind == "context_overflow":
-            raise ContextOverflow(answer.reason)
-        raise AgentEnded("provider_error", answer.reason)
+        match answer.kind:
+            case "context_overflow":
+                raise ContextOverflow(answer)
+            case "unsupported":
+                raise Unsupported(answer.reason)
+            case "provider_error":
+                raise AgentEnded("provider_error", answer.reason)
+
+    def abandon(self, turn: int) -> None:
+        """Say that the agent didn't take the answer to the call of this turn."""
+        self.post(SampleAbandoned(self.spec.trial, turn))
 
     def deliver(self, answer: Completion | CompletionFailed) -> bool:
         """Hand in the answer to a request of this trial; False if it is no longer awaited."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, override
 
@@ -15,8 +16,11 @@ from harbor.llms.base import (
 )
 from harbor.models.metric import UsageInfo
 
+from tbtui.chat import Message, Role
 from tbtui.rollout.link import AgentEnded, ContextOverflow, TrialLink
 from tbtui.rollout.messages import TurnUnderstood
+
+_ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 
 
 class LinkedLLM(BaseLLM):
@@ -55,8 +59,7 @@ class LinkedLLM(BaseLLM):
             if notes.turns >= link.spec.max_turns:
                 raise AgentEnded("max_turns")
             notes.turns += 1
-        messages = [(str(m["role"]), str(m["content"])) for m in message_history or ()]
-        messages.append(("user", prompt))
+        messages = (*history_of(message_history or ()), Message("user", prompt))
         try:
             completion = await link.sample(messages, turn=max(notes.turns, 1), purpose=purpose)
         except ContextOverflow as error:
@@ -70,7 +73,7 @@ class LinkedLLM(BaseLLM):
         if is_turn:
             self._overflowed = False
         text = scrub(completion.text)
-        chars = len(text) + sum(len(content) for _, content in messages)
+        chars = len(text) + sum(len(message.content) for message in messages)
         tokens = completion.prompt_tokens + completion.completion_tokens
         self.chars_per_token = max(1.0, chars / max(1, tokens))
         if completion.truncated and is_turn and (salvaged := self._salvaged(text)) is not None:
@@ -116,6 +119,11 @@ class LinkedLLM(BaseLLM):
     @override
     def get_model_output_limit(self) -> int | None:
         return self._link.spec.max_tokens
+
+
+def history_of(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """A conversation as Harbor's chat has it."""
+    return tuple(Message(_ROLES[str(m["role"])], str(m["content"])) for m in messages)
 
 
 class _Command(Protocol):

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tbtui.chat import Message, Tool, ToolCall, ToolChoice
 from tbtui.journal.commands import Typed
 from tbtui.journal.events import AgentCommand, PhaseSeconds, TrialPhase
+from tbtui.rollout.forking import ForkPoint, ForkReport, SnapshotPlan
 from tbtui.rollout.verifier_fault import VerifierFault
 
 FinishReason = Literal[
@@ -27,6 +29,8 @@ FinishReason = Literal[
     "sandbox_lost",  # the sandbox stopped answering
     "provider_error",  # the policy failed
     "not_run",  # the agent never got to act
+    "no_calls",  # it ended, or ran out of time, without a call to the run's model endpoint
+    "parted",  # a fork's recorded keys led elsewhere than they did
     "error",  # the agent raised
 ]
 
@@ -37,8 +41,9 @@ ControlVerb = Literal[
 `resume` gives it back and lets it go on. Sent to a trial; the other commands that people
 have are the engine's own business."""
 
-AgentName = Literal["terminus-2", "oracle"]
-"""Who acts in a trial: the policy through Harbor's Terminus-2, or the task's own solution."""
+AgentName = str
+"""Who acts in a trial: the policy through Harbor's Terminus-2 (`terminus-2`) or through another
+agent of Harbor's or of one's own (`module:Class`), or the task's own solution (`oracle`)."""
 
 ControlAgent = Literal["untouched", "oracle"]
 """Who acts in a control of a verdict: nobody, or the task's own solution."""
@@ -65,6 +70,16 @@ class EnvironmentSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointSpec:
+    """Where agents that are no part of this program find the model endpoint."""
+
+    public_url: str | None = None
+    """An address that leads to this machine, `{port}` in it; None: no environment needs one."""
+    port: int = 8600
+    """The first port that is tried for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialSpec:
     """One attempt at one task."""
 
@@ -84,10 +99,23 @@ class TrialSpec:
     parser_name: Literal["json", "xml"] = "json"
     keep: Keep = "all"
     agent: AgentName | ControlAgent = "terminus-2"
+    agent_kwargs: dict[str, Any] = field(default_factory=dict)
+    """For the agent's class, where it is not Terminus-2."""
+    agent_install: str = ""
+    """A shell command that installs the agent's program, in place of Harbor's own."""
+    agent_setup_network: bool = False
+    """The agent's set-up has the network, whatever its trial has."""
+    endpoint: EndpointSpec = EndpointSpec()
     check_zeros: CheckZeros = "faults"
+    snapshots: SnapshotPlan | None = None
+    """Which of its states are kept; None: none is."""
+    origin: ForkPoint | None = None
+    """The turn of another trial at which this one begins; its turns count from there."""
     kill_before_verifying: bool = False
     """What the agent has left running is killed before its own environment is verified, unless the
     task says that its verifier needs it."""
+    fixed_programs: bool = False
+    """A verdict does not count where the agent has changed programs that its verifier may run."""
 
 
 # engine -> worker
@@ -115,6 +143,15 @@ class TypeKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteToAgent:
+    """A person writes to the agent of a paused trial. Answered by `AgentWritten`."""
+
+    trial: str
+    command: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """The policy's answer to `SampleWanted` number `request`.
 
@@ -128,15 +165,26 @@ class Completion:
     completion_tokens: int
     thinking: str = ""
     """What the model thought before it said `text`."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    malformed: str = ""
+    """What looked like tool calls and could not be read; it is in `text` too."""
+    stop_sequence: str | None = None
+    """The one of `SampleWanted.stop` before which `text` ends."""
+    cached_tokens: int | None = None
+    """Prompt tokens in the sampler's cache; None where it doesn't report that."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionFailed:
-    """No completion: the prompt is too long for the model, or the policy failed."""
+    """No completion: the prompt is too long for the model, or the policy failed, or can't do what
+    is asked."""
 
     request: int
-    kind: Literal["context_overflow", "provider_error"]
+    kind: Literal["context_overflow", "provider_error", "unsupported"]
     reason: str
+    prompt_tokens: int = 0
+    """How many a prompt that is too long has; 0: unknown."""
+    context_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +207,7 @@ ToWorker = (
     StartTrial
     | ControlTrial
     | TypeKeys
+    | WriteToAgent
     | Completion
     | CompletionFailed
     | CompletionDelayed
@@ -196,9 +245,53 @@ class SampleWanted:
     """Unique among all workers of a pool."""
     trial: str
     turn: int
-    messages: tuple[tuple[str, str], ...]
-    """(role, content) pairs."""
+    messages: tuple[Message, ...]
     purpose: str = "turn"
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    one_tool_call: bool = False
+    """What comes after the first tool call is cut off."""
+    stop: tuple[str, ...] = ()
+    """Texts before which the answer ends."""
+    max_tokens: int | None = None
+    """The most that the completion may have, besides the run's setting."""
+    count_only: bool = False
+    """Only the prompt's tokens are asked for: nothing is sampled, nothing recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAbandoned:
+    """The agent didn't wait for the answer to the call of this turn, or didn't take it."""
+
+    trial: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """The state before a turn is kept; with an `error`, why it is not."""
+
+    trial: str
+    turn: int
+    written: int = 0
+    """Bytes that it takes on the host."""
+    total: int = 0
+    """Bytes of all files in it."""
+    programs: tuple[str, ...] = ()
+    """What ran beside the terminal and its shell."""
+    not_at_prompt: str = ""
+    seconds: float = 0.0
+    removed: tuple[int, ...] = ()
+    """Turns whose snapshots made room for it."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkReached:
+    """A fork stands where it was to begin, or could not get there."""
+
+    trial: str
+    report: ForkReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +353,28 @@ class KeysTyped:
 
 
 @dataclass(frozen=True, slots=True)
+class Demonstrated:
+    """What a person typed in place of the agent's next answer."""
+
+    trial: str
+    turn: int
+    """The one that the agent would have taken."""
+    messages: tuple[Message, ...]
+    """What the agent would have been asked then: its conversation, without a word of the person."""
+    typed: tuple[Typed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentWritten:
+    """A message that the next prompt has; with an `error`, that it has not."""
+
+    trial: str
+    command: str
+    text: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ControlRefused:
     """The trial can't do that; the reason is one line for the person who asked."""
 
@@ -307,7 +422,9 @@ class TrialFacts:
     last_truncated: bool = False
     """The agent's last completion was cut at max_tokens."""
     human_touched: bool = False
-    """A person typed in its terminal."""
+    """A person typed in its terminal, or wrote to its agent."""
+    human_wrote: bool = False
+    """A person wrote to its agent."""
     offline: bool = False
     """Its sandbox had no network."""
     verifier_fault: VerifierFault | None = None
@@ -322,6 +439,8 @@ class TrialFacts:
     given_back_sec: float = 0.0
     """Seconds of the agent's budget that a starved machine kept from it and that were added again.
     """
+    fork: ForkReport | None = None
+    """How a fork's state was reached; None: it is no fork, or was not reached."""
     used_up: str = ""
     """What its sandbox had used up when the agent was through, so that a verifier can't run."""
 
@@ -346,6 +465,9 @@ FromWorker = (
     WorkerReady
     | PhaseEntered
     | SampleWanted
+    | ForkReached
+    | SnapshotTaken
+    | SampleAbandoned
     | TurnUnderstood
     | TurnSeen
     | PauseEntered
@@ -353,6 +475,8 @@ FromWorker = (
     | TakenOver
     | GivenBack
     | KeysTyped
+    | Demonstrated
+    | AgentWritten
     | ControlRefused
     | TrialDone
     | Heartbeat

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tbtui.journal.vocabulary import is_reward
 from tbtui.outcomes import Outcome
 from tbtui.rollout.messages import TrialFacts, VerdictCheck
+from tbtui.vocabulary import is_reward
 
 _FROM_VERIFIER = frozenset({Outcome.FAILED, Outcome.VERIFIER_ERROR})
 
@@ -48,7 +48,8 @@ def decide(facts: TrialFacts) -> Decision:
         elif facts.within_sandbox and check.works:
             outcome, reason = _checked(check, "the agent broke its verifier")
     if facts.human_touched and not outcome.infrastructure and outcome is not Outcome.CANCELLED:
-        outcome, reason = Outcome.HUMAN_TOUCHED, f"a person typed in its terminal; {reason}"
+        did = "wrote to its agent" if facts.human_wrote else "typed in its terminal"
+        outcome, reason = Outcome.HUMAN_TOUCHED, f"a person {did}; {reason}"
     # A failure without a verdict is one that the agent has prevented.
     prevented = outcome is Outcome.FAILED and verdict is None
     reward = 0.0 if prevented else _reward(facts, outcome, verdict)
@@ -89,6 +90,8 @@ def _outcome(facts: TrialFacts, verdict: float | None) -> tuple[Outcome, str]:
             return Outcome.CANCELLED, f"cancelled by a person{said}"
         case "stopped":
             return Outcome.CANCELLED, f"stopped by a person after {_turns(facts)}{said}"
+        case "parted":
+            return Outcome.CANCELLED, f"not forked: {facts.exception_message}"
         case "sandbox_lost" if facts.exception_type == "MachineStarvedError":
             return Outcome.SANDBOX_LOST, _failure(facts, "the machine was starved")
         case "sandbox_lost" if facts.used_up:
@@ -99,6 +102,9 @@ def _outcome(facts: TrialFacts, verdict: float | None) -> tuple[Outcome, str]:
             return Outcome.PROVIDER_ERROR, _failure(facts, "the policy failed")
         case "not_run":
             return Outcome.SETUP_ERROR, _failure(facts, "the agent never got to act")
+        case "no_calls":
+            what = "the agent talks to another model, or does not start"
+            return Outcome.AGENT_ERROR, _failure(facts, what)
         case "error":
             return Outcome.AGENT_ERROR, _failure(facts, "the agent failed")
     if verdict is None and facts.used_up and facts.failed_phase == "verifier":

@@ -34,6 +34,7 @@ from tbtui.rollout.messages import (
     TrialSpec,
     TypeKeys,
     WorkerReady,
+    WriteToAgent,
 )
 
 WorkerId = int
@@ -50,10 +51,6 @@ LEAVE_SEC = 3.0
 _FAILED_STARTS = 3
 
 _log = logging.getLogger(__name__)
-
-
-class WorkersFailedError(UserError):
-    """No worker can be started; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ class WorkerPool:
         """Start all workers at once; returns when the first is ready for trials.
 
         Raises:
-            WorkersFailedError: none of them starts.
+            UserError: none of them starts.
         """
         self._log_dir.mkdir(parents=True, exist_ok=True)
         for _ in range(self._size):
@@ -205,6 +202,11 @@ class WorkerPool:
         """Pass on what a person types; False if no such trial is running."""
         worker = self._home.get(keys.trial)
         return worker is not None and self._post(worker, keys)
+
+    def write(self, message: WriteToAgent) -> bool:
+        """Pass on what a person writes to the agent; False if no such trial is running."""
+        worker = self._home.get(message.trial)
+        return worker is not None and self._post(worker, message)
 
     def withdraw(self, trial: str) -> bool:
         """Forget a trial that waits for a worker; False if it does not wait."""
@@ -314,7 +316,7 @@ class WorkerPool:
         if not worker.ready:
             self._failed_starts += 1
             if self._failed_starts >= _FAILED_STARTS * self._size:
-                raise WorkersFailedError(f"rollout workers don't start: {_last_line(worker.log)}")
+                raise UserError(f"rollout workers don't start: {_last_line(worker.log)}")
         self._on_lost(WorkerLostInfo(worker.number, worker.process.pid, reason, trials))
         # A successor stands in for the one that it was started to replace.
         if sum(not other.retired for other in self._workers.values()) < self._size:

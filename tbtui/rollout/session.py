@@ -18,6 +18,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import override
 
 from harbor.agents.terminus_2.tmux_session import TmuxSession
@@ -32,7 +33,7 @@ MAX_REPLY_BYTES = 8 << 20
 """What the output of a command in the sandbox is kept of at most, too."""
 # Run twice after an answer was lost, these would type twice.
 _ONCE = frozenset(["send-keys", "set-buffer", "paste-buffer"])
-_COMMANDS = frozenset(["send-keys", "capture-pane", "has-session", "set-option"])
+_COMMANDS = frozenset(["send-keys", "capture-pane", "has-session", "set-option", "display-message"])
 _CLIENT = ("tmux", "-C", "attach-session", "-E", "-f", "no-output,ignore-size", "-t")
 # Outside blocks tmux reports events, each in a line that begins with %.
 _REPLY = re.compile(
@@ -273,6 +274,24 @@ class GatedExec:
         return await self._environment.exec(command=command, user=user, timeout_sec=timeout_sec)
 
 
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """How a terminal stands."""
+
+    shell: int
+    """Process of its shell."""
+    server: int
+    """Process of tmux."""
+    history: int
+    """Lines above the visible screen."""
+    row: int
+    """The cursor's."""
+    full_screen: bool
+    """A program uses the alternate screen."""
+    coloured: str
+    """All lines, history included, with escape sequences."""
+
+
 class GatedSession(TmuxSession):
     """Sends no key and reads no screen while the trial is frozen; waits in active time."""
 
@@ -295,6 +314,32 @@ class GatedSession(TmuxSession):
         self._just_seen = False
         """The screen was read and nothing was done since."""
 
+    async def pane(self) -> Pane:
+        """The terminal as a snapshot has it. Raises `RuntimeError`: tmux gives no answer."""
+        name = self._session_name
+        asked = "#{pane_pid} #{pid} #{history_size} #{cursor_y} #{alternate_on}"
+        told = await self._shell.exec(
+            shlex.join(["tmux", "display-message", "-p", "-t", name, asked]), user=self._user
+        )
+        screen = await self._shell.exec(
+            shlex.join(["tmux", "capture-pane", "-p", "-e", "-S", "-", "-t", name]),
+            user=self._user,
+        )
+        try:
+            shell, server, history, row, full = map(int, (told.stdout or "").split())
+        except ValueError:
+            raise RuntimeError("tmux does not say how its pane stands") from None
+        return Pane(shell, server, history, row, bool(full), screen.stdout or "")
+
+    @property
+    def previous_buffer(self) -> str | None:
+        """The whole pane as it was when its new output was asked for last."""
+        return self._previous_buffer
+
+    @previous_buffer.setter
+    def previous_buffer(self, buffer: str | None) -> None:
+        self._previous_buffer = buffer
+
     @override
     async def start(self) -> None:
         """Start tmux, and install it first where there is none.
@@ -316,6 +361,19 @@ class GatedSession(TmuxSession):
         if self._shell.keeps_clients:
             await self._shell.open_client(self._session_name, self._user)
             await self._shell.exec(_SET_HISTORY, user=self._user)
+
+    async def tty(self) -> str:
+        """The path of the pane's terminal in the sandbox.
+
+        Raises:
+            RuntimeError: tmux does not say.
+        """
+        words = ["tmux", "display-message", "-p", "-t", self._session_name, "#{pane_tty}"]
+        result = await self._shell.exec(shlex.join(words), user=self._user)
+        path = (result.stdout or "").strip()
+        if result.return_code != 0 or not path.startswith("/dev/"):
+            raise RuntimeError(f"tmux names no terminal: {(result.stderr or path).strip()}")
+        return path
 
     @override
     async def is_session_alive(self) -> bool:

@@ -19,7 +19,8 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast, override
@@ -32,23 +33,32 @@ from harbor.llms.chat import Chat
 from harbor.models.trajectories import Step
 from harbor.models.trial.paths import EnvironmentPaths
 
+from tbtui.chat import Message
 from tbtui.journal.events import AgentCommand, TrialPhase
 from tbtui.rollout.budget import MachineStarvedError
 from tbtui.rollout.environments.base import NoticesLoss, SandboxError, SandboxLostError
+from tbtui.rollout.environments.snapshots import KeepsStates
+from tbtui.rollout.forking import ForkPartedError, ForkPoint, ForkReport
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK, AgentEnded
-from tbtui.rollout.linked_llm import GuardedParser, LinkedLLM
-from tbtui.rollout.messages import FinishReason, TurnSeen, TurnUnderstood
+from tbtui.rollout.linked_llm import GuardedParser, LinkedLLM, history_of, scrub
+from tbtui.rollout.messages import (
+    Demonstrated,
+    FinishReason,
+    ForkReached,
+    TurnSeen,
+    TurnUnderstood,
+)
 from tbtui.rollout.recording import Recording
+from tbtui.rollout.reexecution import SETTLE_SEC, TYPED_MEANWHILE, Reexecution
 from tbtui.rollout.session import GatedExec, GatedSession, TerminalStuckError
+from tbtui.rollout.states import States, restored, show_restored
 
 IMPORT_PATH = "tbtui.rollout.terminus:GatedTerminus"
 PANE_WIDTH = 160
 PANE_HEIGHT = 40
+WRITTEN = "A message from the user:"
 
-_TYPED_MEANWHILE = "Since then a person has typed in this terminal."
-_SETTLE_SEC = 0.3
-"""What the terminal has to show what a person's last key did."""
 _DUMP_EVERY_SEC = 5.0
 _FIRST_SCREEN_SEC = 5.0
 PROBE_SEC = 10
@@ -80,6 +90,7 @@ class GatedTerminus(Terminus2):
     def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
         self._link = LINK.get()
         self._environment: BaseEnvironment | None = None
+        self._states: States | None = None
         self._last_dump = time.monotonic()
         self._running = False
         self._confirmed = False
@@ -115,8 +126,11 @@ class GatedTerminus(Terminus2):
             extra_env=self._extra_env,
             user=environment.default_user,
         )
+        await show_restored(link, environment, PANE_HEIGHT)
         await session.start()
         link.keyboard.attach(session)
+        if link.spec.snapshots is not None and isinstance(environment, KeepsStates):
+            self._states = States(link.spec.snapshots, link, environment, session)
         paths = environment.trial_paths
         pane = paths.agent_dir / "terminus_2.pane"
         link.begin_recording(
@@ -125,7 +139,7 @@ class GatedTerminus(Terminus2):
                 paths.trial_dir / "recording.cast",
                 width=PANE_WIDTH,
                 height=PANE_HEIGHT,
-                first_screen=await _first_screen(session, pane),
+                first_screen=await first_screen(session, pane),
             )
         )
 
@@ -150,6 +164,8 @@ class GatedTerminus(Terminus2):
         self._confirmed = False
         link.control.attach(self._sandbox)
         try:
+            if link.spec.origin is not None:
+                initial_prompt = await self._reach(link.spec.origin, initial_prompt, chat)
             async with budget.spending():
                 await super()._run_agent_loop(initial_prompt, chat, original_instruction)
                 finish = await self._why_returned()
@@ -180,12 +196,61 @@ class GatedTerminus(Terminus2):
         except SandboxLostError:
             self._finish("sandbox_lost")
             raise
+        except ForkPartedError as error:
+            self._finish("parted", str(error))
+            raise
         except Exception as error:
             self._finish("error", str(error))
             raise
         finally:
             self._running = False
             await link.control.detach()
+
+    async def _reach(self, origin: ForkPoint, first_prompt: str, chat: Chat) -> str:
+        """Bring terminal and conversation to where a fork begins; returns its first prompt.
+
+        Raises:
+            ForkPartedError: its recorded keys lead elsewhere.
+        """
+        link, session = self._link, self._live_session()
+        began, report = time.monotonic(), ForkReport("start")
+        link.enter(TrialPhase.SETUP, "fork")
+
+        async def execute(commands: Sequence[AgentCommand]) -> str:
+            sent = [Command(c.keystrokes, c.duration_sec) for c in commands]
+            return (await self._send(sent, session))[1]
+
+        async def look() -> str:
+            return self._limit_output_length(await session.get_incremental_output())
+
+        try:
+            with link.watch.during("setup"):
+                if (snapshot := link.notes.restored) is not None:
+                    report = await restored(session, origin, snapshot)
+                again = Reexecution(link, session, execute, look)
+                report = await again.run(origin, report, first_prompt)
+        except ForkPartedError as error:
+            report = error.report
+            raise
+        finally:
+            report = replace(report, seconds=time.monotonic() - began)
+            link.notes.fork = report
+            link.post(ForkReached(link.spec.trial, report))
+        link.notes.turns = origin.turn - 1
+        self._pending_completion = origin.pending_completion
+        messages = [(each.role, scrub(each.content)) for each in origin.messages]
+        chat.messages.extend({"role": role, "content": content} for role, content in messages)
+        self._trajectory_steps[:] = [
+            Step(
+                step_id=number,
+                timestamp=datetime.now(UTC).isoformat(),
+                source="user" if role == "user" else "agent",
+                message=content,
+                is_copied_context=True,
+            )
+            for number, (role, content) in enumerate(messages, 1)
+        ] or self._trajectory_steps
+        return origin.prompt or first_prompt
 
     async def _check_not_starved(self) -> None:
         link = self._link
@@ -238,12 +303,20 @@ class GatedTerminus(Terminus2):
         session: TmuxSession | None = None,
     ) -> tuple[list[Command], bool, str, str, str, LLMResponse]:
         # Here, and not in the call alone: what is added must be in the chat's history too.
-        await self._link.boundary()
+        try:
+            await self._link.boundary()
+        finally:
+            self._demonstrated(chat, prompt)
         if self._link.keyboard.news:
             prompt += await self._news()
-        understood = await super()._handle_llm_interaction(
-            chat, prompt, original_instruction, session
-        )
+        if self._link.messages:
+            prompt += self._said_by_person()
+        async with self._state_kept():
+            understood = await super()._handle_llm_interaction(
+                chat, prompt, original_instruction, session
+            )
+        # Typed when this turn's prompt was made already: no answer to any that was seen.
+        self._link.keyboard.take_typed()
         commands, complete, feedback, analysis, plan, _ = understood
         link, notes, result = self._link, self._link.notes, self._guarded.last
         if notes.last_truncated:
@@ -272,6 +345,44 @@ class GatedTerminus(Terminus2):
         )
         return understood
 
+    def _demonstrated(self, chat: Chat, prompt: str) -> None:
+        """Report what a person has typed in the place of an answer to `prompt`."""
+        link = self._link
+        if typed := link.keyboard.take_typed():
+            messages = (*history_of(chat.messages), Message("user", prompt))
+            link.post(Demonstrated(link.spec.trial, link.notes.turns + 1, messages, typed))
+
+    @contextlib.asynccontextmanager
+    async def _state_kept(self) -> AsyncIterator[None]:
+        """Take the snapshot of the turn that begins, while the policy is asked."""
+        turn = self._link.notes.turns + 1
+        if self._states is None or not self._states.due(turn):
+            yield
+            return
+        taking = asyncio.create_task(self._states.take(turn), name="snapshot")
+        try:
+            yield
+            await taking
+        finally:
+            taking.cancel()
+
+    def _said_by_person(self) -> str:
+        """What a person has written to the agent since its last prompt."""
+        messages, self._link.messages = self._link.messages, []
+        said = "".join(f"\n\n{WRITTEN}\n\n{text}" for text in messages)
+        self._add_user_step(said.strip())
+        return said
+
+    def _add_user_step(self, message: str) -> None:
+        self._trajectory_steps.append(
+            Step(
+                step_id=len(self._trajectory_steps) + 1,
+                timestamp=datetime.now(UTC).isoformat(),
+                source="user",
+                message=message,
+            )
+        )
+
     async def _news(self) -> str:
         """The agent's next observation, after a person has typed in its terminal.
 
@@ -283,41 +394,36 @@ class GatedTerminus(Terminus2):
         if not await session.is_session_alive():
             await self._check_answers()
             raise AgentEnded("terminal_ended", "a person ended the terminal")
-        await self._link.budget.sleep(_SETTLE_SEC)
+        await self._link.budget.sleep(SETTLE_SEC)
         screen = self._limit_output_length(await session.get_incremental_output())
-        news = f"{_TYPED_MEANWHILE}\n\n{screen}"
-        self._trajectory_steps.append(
-            Step(
-                step_id=len(self._trajectory_steps) + 1,
-                timestamp=datetime.now(UTC).isoformat(),
-                source="user",
-                message=news,
-            )
-        )
+        news = f"{TYPED_MEANWHILE}\n\n{screen}"
+        self._add_user_step(news)
         return f"\n\n{news}"
 
     @override
     async def _execute_commands(
         self, commands: list[Command], session: TmuxSession
     ) -> tuple[bool, str]:
-        link = self._link
-        link.enter(TrialPhase.ACTING)
-        self._acting_since = link.budget.active()
+        self._link.enter(TrialPhase.ACTING)
+        self._acting_since = self._link.budget.active()
+        timed_out, observation = await self._send(commands, session)
+        self._seen(observation)
+        return timed_out, observation
+
+    async def _send(self, commands: list[Command], session: TmuxSession) -> tuple[bool, str]:
+        """Send keys; whether they timed out, and what is new in the terminal."""
         try:
-            timed_out, observation = await super()._execute_commands(commands, session)
+            return await super()._execute_commands(commands, session)
         except RuntimeError as error:
             if isinstance(error, SandboxError):
                 raise
             # tmux refused the keys. Either the terminal is gone, which the loop finds out next,
             # or they are such keys as no terminal takes, which is for the policy to mend.
             if not await session.is_session_alive():
-                timed_out, observation = False, ""
-            else:
-                _log.info("%s: keys refused: %s", link.spec.trial, error)
-                screen = self._limit_output_length(await session.get_incremental_output())
-                timed_out, observation = False, f"The terminal refused these keys.\n{screen}"
-        self._seen(observation)
-        return timed_out, observation
+                return False, ""
+            _log.info("%s: keys refused: %s", self._link.spec.trial, error)
+            screen = self._limit_output_length(await session.get_incremental_output())
+            return False, f"The terminal refused these keys.\n{screen}"
 
     def _seen(self, observation: str) -> None:
         link, since = self._link, self._acting_since
@@ -382,7 +488,7 @@ class GatedTerminus(Terminus2):
                     _log.warning("%s: %s not stored: %s", agent_dir, file.name, error)
 
 
-async def _first_screen(session: GatedSession, pane: Path) -> str:
+async def first_screen(session: GatedSession, pane: Path) -> str:
     """The screen once the shell has shown its prompt; without that the first prompt is blank.
 
     Looking costs a command in the sandbox, so the pane's log is watched where it can be seen.

@@ -27,17 +27,22 @@ from harbor.trial.trial import Trial
 
 from tbtui.journal.events import TrialPhase
 from tbtui.paths import open_plain
+from tbtui.rollout.agents import agent_class, needs_endpoint
 from tbtui.rollout.budget import MachineStarvedError, Starvation, is_starved
 from tbtui.rollout.disk import tidy
-from tbtui.rollout.environments.base import SandboxError
+from tbtui.rollout.environments.base import SandboxError, WatchesPrograms
 from tbtui.rollout.environments.build import UnbuildableError
 from tbtui.rollout.environments.limits import BoxReport
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.link import LINK, TrialLink
+from tbtui.rollout.linked_agent import IMPORT_PATH as LINKED_AGENT_IMPORT_PATH
+from tbtui.rollout.linked_agent import AgentHost, AgentRun
 from tbtui.rollout.messages import TrialFacts, TrialSpec
 from tbtui.rollout.oracle import IMPORT_PATH as ORACLE_IMPORT_PATH
 from tbtui.rollout.oracle import NOBODY_IMPORT_PATH
 from tbtui.rollout.outcome import decide
+from tbtui.rollout.reach import reach_from
+from tbtui.rollout.states import prepare_states
 from tbtui.rollout.supervision import TEARDOWN, Patience, Stretch, Supervisor
 from tbtui.rollout.terminus import IMPORT_PATH, PANE_HEIGHT, PANE_WIDTH, PROBE_SEC, answers
 from tbtui.rollout.verifier import IMPORT_PATH as VERIFIER_IMPORT_PATH
@@ -56,6 +61,8 @@ _EXAMINED_CHARS = 1 << 16
 _MESSAGE_CHARS = 2_000
 _NEVER_SEC = 1e8
 """Harbor always sets a time limit for the agent; ours counts active seconds only."""
+_INSTALL_SEC = 3600.0
+"""What an agent may take to be installed, once for all trials, those that wait for it included."""
 PATIENCE = Patience()
 
 _log = logging.getLogger(__name__)
@@ -85,9 +92,17 @@ def trial_config(spec: TrialSpec) -> TrialConfig:
 
 
 def _agent(spec: TrialSpec) -> AgentConfig:
-    if spec.agent in ("oracle", "untouched"):
-        path = ORACLE_IMPORT_PATH if spec.agent == "oracle" else NOBODY_IMPORT_PATH
-        return AgentConfig(import_path=path, override_timeout_sec=_NEVER_SEC)
+    if spec.agent != "terminus-2":
+        own = {"oracle": ORACLE_IMPORT_PATH, "untouched": NOBODY_IMPORT_PATH}
+        return AgentConfig(
+            import_path=own.get(spec.agent, LINKED_AGENT_IMPORT_PATH),
+            override_timeout_sec=_NEVER_SEC,
+            override_setup_timeout_sec=(
+                agent_class(spec.agent).DEFAULT_SETUP_TIMEOUT_SEC
+                if needs_endpoint(spec.agent)
+                else None
+            ),
+        )
     return AgentConfig(
         import_path=IMPORT_PATH,
         model_name=spec.model_name,
@@ -106,8 +121,14 @@ def _agent(spec: TrialSpec) -> AgentConfig:
     )
 
 
-async def run_trial(link: TrialLink, patience: Patience = PATIENCE) -> TrialFacts:
+async def run_trial(
+    link: TrialLink,
+    patience: Patience = PATIENCE,
+    host: Callable[[], AgentHost] = AgentHost,
+) -> TrialFacts:
     """Run the trial of `link` in the current task, and tell how it went.
+
+    `host` gives what this process has for agents that call a model endpoint.
 
     Never raises for what happens in the trial: that is in the facts. Cancelling the task ends
     the trial without a verdict; its sandbox is torn down before the task ends. If the trial's
@@ -115,20 +136,23 @@ async def run_trial(link: TrialLink, patience: Patience = PATIENCE) -> TrialFact
 
     Always ends: what hangs, its own cancellation included, is put into `link.left_behind`.
     """
-    run = _TrialRun(link, patience)
+    run = _TrialRun(link, patience, host)
     token = LINK.set(link)
     try:
         return await run.run()
     finally:
         LINK.reset(token)
+        if link.agent_run is not None:
+            await link.agent_run.close()
         link.control.close("it has ended")
         link.finish_recording()
         _forget_loggers(link.spec.trial)
 
 
 class _TrialRun:
-    def __init__(self, link: TrialLink, patience: Patience) -> None:
+    def __init__(self, link: TrialLink, patience: Patience, host: Callable[[], AgentHost]) -> None:
         self._link = link
+        self._host = host
         self._patience = patience
         self._acted = False
         self._stop: Callable[[bool], Coroutine[Any, Any, None]] | None = None
@@ -216,7 +240,14 @@ class _TrialRun:
             self._used_up = report.used_up if report is not None else ""
 
     async def _work(self) -> TrialResult:
-        trial = await Trial.create(trial_config(self._link.spec))
+        link, spec = self._link, self._link.spec
+        if needs_endpoint(spec.agent):
+            host = self._host()
+            reach = await reach_from(spec.environment, spec.endpoint)
+            link.agent_run = agent = AgentRun(link, host.endpoint, reach)
+            spec = await agent.layered(host.layers)
+        trial = await Trial.create(trial_config(spec))
+        prepare_states(link, trial.agent_environment)
         self._watch(trial)
         return await trial.run()
 
@@ -226,6 +257,8 @@ class _TrialRun:
         handling = self._patience.handling_sec
         if self._stopping is not None:
             return Stretch(TEARDOWN, self._patience.teardown_sec)
+        if trial is None and link.stage == "agent_setup":
+            return Stretch("installing the agent", _INSTALL_SEC + grace)
         if trial is None:
             return Stretch("reading the task", handling)
         build = trial.environment_build_timeout_sec
@@ -304,6 +337,9 @@ class _TrialRun:
         self._link.stage = "agent"
         self._link.watch.enter("commands")
         self._acted = True
+        environment = self._trial.agent_environment if self._trial is not None else None
+        if self._link.spec.fixed_programs and isinstance(environment, WatchesPrograms):
+            await environment.mark_programs()
 
     async def _on_agent_end(self, event: TrialHookEvent) -> None:
         self._link.watch.enter("verifying")
@@ -319,7 +355,11 @@ class _TrialRun:
             if not self._trial.task.has_steps:
                 link.control.close("it is being verified, which is never held")
             await self._look_for_used_up()
-            await clean_for_verifier(self._trial, end_processes=link.spec.kill_before_verifying)
+            await clean_for_verifier(
+                self._trial,
+                end_processes=link.spec.kill_before_verifying,
+                fixed_programs=link.spec.fixed_programs,
+            )
 
     async def _on_end(self, _: TrialHookEvent) -> None:
         self._tear_down()
@@ -370,7 +410,8 @@ class _TrialRun:
             failed_phase=stage if kind is not None else None,
             last_parse_error=notes.last_parse_error,
             last_truncated=notes.last_truncated,
-            human_touched=link.keyboard.used,
+            human_touched=link.touched,
+            human_wrote=link.written,
             seconds=link.watch.seconds(),
             verifier_output=printed[-VERIFIER_OUTPUT_CHARS:],
             verifier_fault=fault,
@@ -379,6 +420,7 @@ class _TrialRun:
             lasting=kind == UnbuildableError.__name__,
             given_back_sec=link.budget.given_back,
             used_up=self._used_up,
+            fork=notes.fork,
         )
 
     def _verifier_starved(self) -> str:

@@ -98,7 +98,7 @@ class VerdictChecks:
         return dataclasses.replace(facts, verdict_check=check)
 
     def _in_doubt(self, spec: TrialSpec, facts: TrialFacts) -> bool:
-        if facts.within_sandbox and spec.agent == "terminus-2":
+        if facts.within_sandbox and spec.agent not in ("oracle", "untouched"):
             return True  # no 0 to be believed without a check
         if spec.check_zeros == "never":
             return False

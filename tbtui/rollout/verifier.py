@@ -35,17 +35,18 @@ from harbor.verifier.verifier import (
     VerifierOutputParseError,
 )
 
-from tbtui.journal.vocabulary import MAX_REWARD, is_reward
 from tbtui.rollout.environments.base import (
     EndsProcesses,
     KnowsItsRoom,
     SandboxError,
     SandboxLostError,
     ScriptEnd,
+    WatchesPrograms,
     WatchesScripts,
 )
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.verifier_fault import VerifierFault, find_fault
+from tbtui.vocabulary import MAX_REWARD, is_reward
 
 IMPORT_PATH = "tbtui.rollout.verifier:WatchedVerifier"
 _OWN_MODULES = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(EnvironmentPaths().tests_dir)}
@@ -147,19 +148,22 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-async def clean_for_verifier(trial: Trial, *, end_processes: bool) -> None:
+async def clean_for_verifier(
+    trial: Trial, *, end_processes: bool, fixed_programs: bool = False
+) -> None:
     """Empty the verifier's directory and that of the tests, if the agent's sandbox is verified.
 
     With `end_processes` everything that the agent has left running is killed first, unless the
     task's verifier needs it (`[metadata] verifier_needs_processes = true` in task.toml), or a
-    later step of the task.
+    later step of the task. With `fixed_programs` an agent that has changed programs or libraries
+    below /usr has disturbed the verifier, which may run them.
 
     A verdict planted in advance, a link to a file of the host that happens to hold a 1, a
     `conftest.py` beside the tests. Harbor uploads the tests after this. A verifier with a sandbox
     of its own finds none of it, and the agent's may be gone by then.
 
     Raises:
-        VerifierDisturbedError: something is left in there.
+        VerifierDisturbedError: something is left in there, or programs were changed.
         SandboxError: the sandbox does not answer.
     """
     if not _shares_sandbox(trial):
@@ -172,6 +176,10 @@ async def clean_for_verifier(trial: Trial, *, end_processes: bool) -> None:
             raise
         except SandboxError as error:
             raise VerifierDisturbedError(str(error)) from error
+    if fixed_programs and isinstance(environment, WatchesPrograms):
+        changed = await environment.changed_programs()
+        if changed:
+            raise VerifierDisturbedError(f"the agent has changed {changed}")
     if isinstance(environment, SandboxEnvironment):
         await environment.make_room()
     await _empty(trial.agent_environment, paths.verifier_dir, chmod=True)

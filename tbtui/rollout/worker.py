@@ -43,6 +43,7 @@ from tbtui.rollout.messages import (
     TrialSpec,
     TypeKeys,
     WorkerReady,
+    WriteToAgent,
 )
 from tbtui.rollout.recording import Recorder
 from tbtui.rollout.verdict_check import RunTrial, VerdictChecks
@@ -99,6 +100,7 @@ class Worker:
         message: StartTrial
         | ControlTrial
         | TypeKeys
+        | WriteToAgent
         | Completion
         | CompletionFailed
         | CompletionDelayed,
@@ -111,6 +113,9 @@ class Worker:
             case TypeKeys(trial):
                 if (link := self._links.get(trial)) is not None:
                     link.type_keys(message)
+            case WriteToAgent(trial):
+                if (link := self._links.get(trial)) is not None:
+                    link.write(message)
             case Completion() | CompletionFailed():
                 # An answer that comes after its trial was stopped or cancelled is dropped.
                 any(link.deliver(message) for link in self._links.values())
@@ -149,9 +154,8 @@ class Worker:
         link = self._links.get(message.trial)
         if link is None:  # it ended while the command was on its way
             return
-        if message.verb in ("pause", "take_over") and link.spec.agent != "terminus-2":
-            reason = f"its agent ({link.spec.agent}) has no turns, at whose end it could wait"
-            self._post(ControlRefused(message.trial, message.verb, reason))
+        if (refusal := _no_turns(message, link)) is not None:
+            self._post(ControlRefused(message.trial, message.verb, refusal))
             return
         link.control.obey(message.verb, message.reason)
         if message.verb == "cancel":
@@ -189,6 +193,17 @@ class Worker:
         last_resort.cancel()
 
 
+def _no_turns(message: ControlTrial, link: TrialLink) -> str | None:
+    """Why the trial can't wait at a turn's end, or can't be typed in there; None: it can."""
+    agent = link.spec.agent
+    if message.verb in ("pause", "take_over") and agent in ("oracle", "untouched"):
+        return f"its agent ({agent}) has no turns, at whose end it could wait"
+    acts = link.stage not in ("environment", "agent_setup")
+    if message.verb == "take_over" and acts and not link.keyboard.attached:
+        return "its sandbox has no tmux, so there is no terminal to type in"
+    return None
+
+
 def _resident_mb() -> float:
     return psutil.Process().memory_info().rss / (1 << 20)
 
@@ -204,7 +219,8 @@ def _facts_without_harbor(
         exception_message=str(error) if error is not None else None,
         failed_phase=link.stage if error is not None else None,
         last_parse_error=link.notes.last_parse_error,
-        human_touched=link.keyboard.used,
+        human_touched=link.touched,
+        human_wrote=link.written,
         seconds=link.watch.seconds(),
     )
 
@@ -241,10 +257,16 @@ def main(argv: Sequence[str]) -> None:
         handler.setLevel(logging.INFO)  # Harbor sets its own logger to DEBUG
     with litellm_deferred():
         from tbtui.rollout import seam
+        from tbtui.rollout.linked_agent import AgentHost
         from tbtui.rollout.trial import run_trial
 
     seam.check()
-    asyncio.run(serve_and_leave(argv, run_trial), loop_factory=AwakeLoop)
+    # One for all trials of this process, once the first of them needs it.
+    host = functools.cache(AgentHost)
+    asyncio.run(
+        serve_and_leave(argv, functools.partial(run_trial, host=host)),
+        loop_factory=AwakeLoop,
+    )
 
 
 async def serve_and_leave(argv: Sequence[str], run_trial: RunTrial) -> None:

@@ -25,10 +25,6 @@ _PLAIN_HTTP = (
 )
 
 
-class ServeError(UserError):
-    """The run can't be served as asked; the message is one line for a person."""
-
-
 def serve(
     run: str | None, host: str, port: int, *, anyone: bool = False, public_url: str | None = None
 ) -> int:
@@ -47,7 +43,7 @@ def serve(
     directory = _find(run)
     require_format(directory)
     if not host:
-        raise ServeError("--host: write the address to listen on, as 127.0.0.1")
+        raise UserError("--host: write the address to listen on, as 127.0.0.1")
     return _serve(directory, host, port, _token(anyone), public_url)
 
 
@@ -57,7 +53,7 @@ def _find(run: str | None) -> RunDirectory:
         return find_run(run, logs_dir)
     newest = newest_first(summarise(each) for each in find_runs([logs_dir]))
     if not newest:
-        raise ServeError(f"no run in {logs_dir}; name one: tbtui serve RUN")
+        raise UserError(f"no run in {logs_dir}; name one: tbtui serve RUN")
     return newest[0].directory
 
 
@@ -67,9 +63,9 @@ def _token(anyone: bool) -> str | None:
     if fixed is None:
         return None if anyone else secrets.token_urlsafe()
     if anyone:
-        raise ServeError(f"--anyone asks for no token, but {TOKEN_VARIABLE} is one; leave one out")
+        raise UserError(f"--anyone asks for no token, but {TOKEN_VARIABLE} is one; leave one out")
     if not _FIXED_TOKEN.fullmatch(fixed):
-        raise ServeError(
+        raise UserError(
             f"{TOKEN_VARIABLE}: write at least 16 letters, digits or signs (ASCII), no spaces;"
             " without it every start makes a new one"
         )
@@ -87,14 +83,14 @@ def _serve(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("aiohttp", "textual_serve", "yarl"):
             raise
-        raise ServeError(
+        raise UserError(
             "serve needs textual-serve: uv sync --extra serve, or pip install 'tbtui[serve]'"
         ) from error
 
     try:
         public = None if public_url is None else PublicUrl.parse(public_url)
     except ValueError as error:
-        raise ServeError(f"--public-url {public_url}: write it as https://a.example") from error
+        raise UserError(f"--public-url {public_url}: write it as https://a.example") from error
 
     def ready(port: int) -> None:
         addresses = " or ".join(pages(host, port, public, token))
@@ -113,10 +109,10 @@ def _serve(
         asyncio.run(RunServer(directory, token, public).serve(host, port, ready))
     except OSError as error:
         if error.errno == EADDRINUSE:
-            raise ServeError(
+            raise UserError(
                 f"{host}:{port} is in use; choose another --port (0: any that is free)"
             ) from error
-        raise ServeError(f"{host}:{port}: can't be listened on ({_reason(error)})") from error
+        raise UserError(f"{host}:{port}: can't be listened on ({_reason(error)})") from error
     return 0
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tbtui.paths import config_dir, state_dir
@@ -20,6 +21,7 @@ from tbtui.ui.terminal.tty import output_to, wait_for_hangup
 from tbtui.ui.user import User
 
 if TYPE_CHECKING:
+    from tbtui.journal.rundir import RunDirectory
     from tbtui.ui.runs import ReplayedRun
 
 __all__ = ["TbtuiApp", "run_app"]
@@ -32,10 +34,12 @@ def run_app(
     recorded: ReplayedRun | None = None,
     trial: str | None = None,
     fps: int | None = None,
+    beside: Sequence[RunDirectory] = (),
 ) -> int:
     """Show the run until people leave it; returns the exit code.
 
-    With `recorded` the host's run is replayed by that. With `trial` that trial is open. `fps` are
+    With `recorded` the host's run is replayed by that. With `trial` that trial is open; with runs
+    `beside` it the charts are, of all of them. `fps` are
     frames a second, from 1 to 10; without them the person's setting counts.
 
     0: the run finished. 1: it failed, or the screen broke; the reason is the last line on
@@ -54,6 +58,7 @@ def run_app(
         trial=trial,
         user=User.load(config_dir(), state_dir()),
         fps=fps,
+        beside=beside,
     )
     try:
         # The log is of the process that runs the run.
@@ -88,20 +93,31 @@ def run_app(
 
 async def _run(app: TbtuiApp) -> None:
     loop = asyncio.get_running_loop()
+    lifecycle = app.lifecycle
     numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if lifecycle.unattended:
+            # The app is leaving or has left: the run that goes on is what ends.
+            app.own.host.interrupt()
+        else:
+            loop.call_soon_threadsafe(lifecycle.interrupt_from_outside)
+
+    # The loop's own way to take a handler back would leave a moment in which the signal kills.
     for number in numbers:
-        loop.add_signal_handler(number, app.lifecycle.interrupt_from_outside)
-    # The loop's own way to take it back would leave a moment in which it kills.
-    signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(app.lifecycle.hang_up))
+        signal.signal(number, interrupt)
+    signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(lifecycle.hang_up))
     watching = asyncio.create_task(_hang_up_when_gone(app))
     try:
         await app.run_async()
     finally:
         watching.cancel()
-        await app.lifecycle.clean_up()
-        for number in numbers:
-            loop.remove_signal_handler(number)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN if app.lifecycle.unattended else signal.SIG_DFL)
+        await lifecycle.clean_up()
+        if lifecycle.unattended:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        else:
+            for number in (*numbers, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
 
 
 async def _hang_up_when_gone(app: TbtuiApp) -> None:

@@ -12,7 +12,6 @@ from textual.dom import DOMNode
 from textual.worker import Worker, WorkerState
 
 from tbtui.journal.commands import RUN
-from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.base_app import BaseApp
 from tbtui.ui.context import ScopedScreen
 from tbtui.ui.frames import FrameLoop, IdleCollector
@@ -20,13 +19,12 @@ from tbtui.ui.input.abilities import Abilities, tour_lines
 from tbtui.ui.input.keys import Key, Scope, bindings
 from tbtui.ui.jumping import Jumps
 from tbtui.ui.lifecycle import Lifecycle
-from tbtui.ui.notifications import Attention
+from tbtui.ui.notifications import Attention, Presence
 from tbtui.ui.opening import OpenRuns, TrialScreens, browse_tasks
 from tbtui.ui.panes.clock import TransportLine
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Redraw
 from tbtui.ui.panes.timeline import TimelinePane
-from tbtui.ui.presence import Presence
 from tbtui.ui.runs import LiveRun, OpenRun
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
@@ -37,6 +35,7 @@ from tbtui.ui.transport import Go, Transport
 from tbtui.ui.user import frames_per_second
 from tbtui.view.listing import Filter, Listing
 from tbtui.view.state import TrialView
+from tbtui.vocabulary import CommandVerb
 
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
@@ -70,6 +69,7 @@ class TbtuiApp(BaseApp[int]):
         still_at: float | None = None,
         recorded: ReplayedRun | None = None,
         trial: str | None = None,
+        beside: Sequence[RunDirectory] = (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` gives seconds since the epoch. Without `live` no timer runs: call `tick`.
@@ -86,7 +86,7 @@ class TbtuiApp(BaseApp[int]):
         self.lifecycle = Lifecycle(self)
         self.transport = Transport(self)
         self.logs_dirs = (host.directory.path.parent,)
-        self.marked_runs: list[RunDirectory] = []
+        self.marked_runs: list[RunDirectory] = list(beside)
         self.selection = Selection()
         self.listing = Listing(order=self.user.preferences.order)
         self.steering = Steering(self)
@@ -152,6 +152,8 @@ class TbtuiApp(BaseApp[int]):
         self.push_screen(Cockpit(self.listing))
         if self._first_trial is not None:
             self._open_trial(self._first_trial)
+        if self.marked_runs:
+            self.action_charts()
         self.report_problems()
         if self.user.remembered_in is not None and not self.user.preferences.toured:
             self.action_tour()
@@ -246,7 +248,10 @@ class TbtuiApp(BaseApp[int]):
         return self.abilities.on_screen(self.user.keys, scopes)
 
     def keys_in_bar(self, *scopes: Scope) -> list[Key]:
-        return self.abilities.in_bar(self.user.keys, scopes)
+        idle = self.transport.idle_keys()
+        return [
+            each for each in self.abilities.in_bar(self.user.keys, scopes) if each.id not in idle
+        ]
 
     @property
     def _typing(self) -> bool:
@@ -317,6 +322,11 @@ class TbtuiApp(BaseApp[int]):
         """Type in the selected or opened trial's terminal."""
         if (trial := self._chosen()) is not None:
             self.steering.take_over(trial)
+
+    def action_write_to_agent(self) -> None:
+        """Write to the agent of the selected or opened trial."""
+        if (trial := self._chosen()) is not None:
+            self.steering.write_to_agent(trial)
 
     # With the run
 
@@ -466,6 +476,13 @@ class TbtuiApp(BaseApp[int]):
             self.screen.choose(name)
         elif (make := self.services.settings) is not None:
             self.push_screen(SettingsScreen(make, name))
+
+    def action_demos(self) -> None:
+        """Review what people have typed in trials."""
+        from tbtui.ui.screens.demos import DemosScreen
+
+        run, keys = self.live_run, self.user.keys
+        self.push_screen(DemosScreen(run.directory, run.state.settings.get("demos"), keys))
 
     def action_tour(self) -> None:
         """Begin the guided tour, or go to its next stop; of a run that can't be steered from here,

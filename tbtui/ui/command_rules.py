@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tbtui.journal.verbs import TRIAL_VERBS, already_so, refusal
-from tbtui.journal.vocabulary import CommandVerb, TrialPhase
 from tbtui.ui.input.keys import Key
 from tbtui.view.current import attempts
 from tbtui.view.standing import standing
 from tbtui.view.state import RunState, TrialView
 from tbtui.view.waiting import verb_words
+from tbtui.vocabulary import CommandVerb, TrialPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ _VERBS: dict[str, CommandVerb] = {
     "exclude": "exclude",
     "relabel": "relabel",
     "take-over": "take_over",
+    "message": "message",
 }
 """Id of a key that is for a trial -> what it asks of it."""
 
@@ -48,6 +49,12 @@ def keys_that_work(keys: Iterable[Key], trial: TrialView | None, state: RunState
             working.append(replace(key, label="resume run"))
         elif key.id in _OF_A_TRIAL and trial is None:
             continue
+        elif key.id == "parent":
+            if trial is not None and trial.parent in state.trials:
+                working.append(key)
+        elif key.id == "fork":
+            if trial is not None and trial.completion_tokens:
+                working.append(key)
         elif key.id == "attempt":
             if trial is not None and len(attempts(trial, state)) > 1:
                 working.append(key)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from textual.worker import Worker
 
     from tbtui.journal.rundir import RunDirectory
-    from tbtui.journal.vocabulary import CommandVerb
     from tbtui.ui.input.keys import Key, Scope
     from tbtui.ui.runs import LiveRun, OpenRun
     from tbtui.ui.selection import Selection
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from tbtui.view.listing import Listing
     from tbtui.view.review import ReviewedGroup, ReviewedTrial
     from tbtui.view.state import ReviewView, TrialView
+    from tbtui.vocabulary import CommandVerb
 
 
 class ScopedScreen(BufferedScreen[None]):
@@ -31,6 +31,10 @@ class ScopedScreen(BufferedScreen[None]):
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("everywhere",)
     """Scopes of the key table: what the command palette offers here."""
+
+    def idle_keys(self) -> Iterable[str]:
+        """Ids of its keys that would do nothing as things stand: the key bar leaves them out."""
+        return ()
 
 
 class AppContext(Protocol):
@@ -73,6 +77,14 @@ class TrialCommands(Protocol):
         arguments: Mapping[str, Any] | None = None,
     ) -> str:
         """Submit a command; returns its id, or an empty text where the run takes no commands."""
+        ...
+
+    def fork(self, trial: TrialView, turn: int) -> None:
+        """Ask how many forks of a trial there are to be, from a turn on."""
+        ...
+
+    def ask_weight(self, task: str) -> None:
+        """Ask for the weight of a task, or of all of a kind."""
         ...
 
 

@@ -17,8 +17,8 @@ from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.steering import Steering
 from tbtui.ui.textual_seam import BufferedScreen
 from tbtui.view.current import current_trials
-from tbtui.view.estimate import Outlook
 from tbtui.view.state import TrialView
+from tbtui.view.times import Outlook
 
 BEATS = 10
 """A second, of which panes are drawn at every nth."""

@@ -14,7 +14,7 @@ from tbtui.journal.database import JournalError
 from tbtui.ui.context import ControllerContext
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.services import RunEnd
-from tbtui.view.estimate import Outlook
+from tbtui.view.times import Outlook
 from tbtui.view.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -72,7 +72,10 @@ class Lifecycle:
         """Start the engine."""
         self._own.host.start()
         self._engine = asyncio.ensure_future(self._own.host.ended())
-        self._app.run_worker(self._watch(), name=self.ENGINE, exit_on_error=False)
+        # In a group of its own: an exclusive worker of the app cancels the others of its group.
+        self._app.run_worker(
+            self._watch(), name=self.ENGINE, group=self.ENGINE, exit_on_error=False
+        )
 
     async def _watch(self) -> RunEnd:
         assert self._engine is not None

@@ -140,7 +140,7 @@ class TrialScreens:
 def browse_tasks(app: ControllerContext, task: str = "") -> None:
     """Open the task browser over what is known of the shown run's tasks, at the named one."""
     if (library := app.services.library) is not None:
-        app.run_worker(_browse(app, library, task), name="browse", exclusive=True)
+        app.run_worker(_browse(app, library, task), name="browse", group="browse", exclusive=True)
 
 
 async def _browse(

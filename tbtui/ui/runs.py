@@ -165,6 +165,11 @@ class LiveRun:
         """Bring a trial's transcript up to date; says whether anything was new."""
         if self._reader is None:
             return False
+        if not transcript.seq:
+            # Not before a trial is looked at: the first frame needs not wait for it.
+            from tbtui.view.transcript import shared_turns
+
+            transcript.turns = shared_turns(self._reader, trial)
         entries = self._reader.read_trial(trial, transcript.seq)
         until = self._until
         return transcript.apply(e for e in entries if until is None or e.time <= until)
@@ -228,7 +233,7 @@ class ReplayedRun(LiveRun):
         """
         # What only replays need comes after the first frame of the others.
         from tbtui.journal.timeline import Timeline
-        from tbtui.view.replay import Playback, Snapshots
+        from tbtui.view.reading import Playback, Snapshots
 
         super().__init__(directory, monotonic=monotonic)
         self.timeline = Timeline(directory)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
-from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.command_rules import Refusal, verb_meant, why_not
 from tbtui.ui.context import ControllerContext
 from tbtui.ui.services import AddRule
 from tbtui.view.state import CommandView, RunState, TrialView
 from tbtui.view.waiting import verb_words
+from tbtui.vocabulary import CommandVerb
 
 if TYPE_CHECKING:
     from tbtui.journal.review_rule import Rule
@@ -195,6 +195,86 @@ class Steering:
         dialog = ConfirmDialog(question, detail, verb, "go back")
         dialog.pointless = lambda: self.pointless(verb, trial)
         self._app.push_screen(dialog, answered)
+
+    def write_to_agent(self, trial: TrialView) -> None:
+        """Ask for a message to the agent of a paused trial."""
+        from tbtui.ui.screens.dialogs import ReasonDialog
+
+        if refusal := why_not("message", trial, self._app.live_run.state):
+            self.say(f"{trial.label}: {refusal}.")
+            return
+
+        def answered(text: str | None) -> None:
+            if text:
+                arguments = {"text": text}
+                self.submit("message", trial.trial, trial.label, arguments=arguments)
+
+        dialog = ReasonDialog(
+            f"Write to the agent of {trial.label}",
+            "Its next prompt ends with your message. The trial is then human_touched: not trained"
+            " on unless on_outcome.human_touched=train.",
+            "message",
+        )
+        dialog.pointless = lambda: self.pointless("message", trial)
+        self._app.push_screen(dialog, answered)
+
+    def fork(self, trial: TrialView, turn: int) -> None:
+        """Ask how many forks of a live run's trial, from a turn on."""
+        from tbtui.ui.screens.dialogs import ReasonDialog
+
+        if refusal := why_not("fork", trial, self._app.live_run.state):
+            self.say(f"{trial.label}: {refusal}.")
+            return
+
+        def answered(count: str | None) -> None:
+            if count is None:
+                return
+            words = count.split()
+            search = words.pop(0) if words[:1] in (["bisect"], ["all"]) else ""
+            number = " ".join(words) or "8"
+            if not number.isdecimal():
+                self.say(f"{count}: give how many forks; or bisect or all, and how many a turn.")
+                return
+            arguments = {"turn": search or turn, "trials": int(number)}
+            self.submit("fork", trial.trial, trial.label, arguments=arguments)
+
+        dialog = ReasonDialog(
+            f"Fork {trial.label} at turn {turn}",
+            f"Turn {turn} is sampled anew, from the same conversation and sandbox. Forks are tried"
+            " beside the batch and never trained on. bisect in place of a number looks for the turn"
+            " at which the task was lost or won, all measures each.",
+            "how many (8); or bisect, all",
+        )
+        dialog.pointless = lambda: self.pointless("fork", trial)
+        self._app.push_screen(dialog, answered)
+
+    def ask_weight(self, task: str) -> None:
+        """Ask for the weight of a task, or of all of a kind."""
+        from tbtui.ui.screens.dialogs import ReasonDialog
+
+        if refusal := self._app.shown.refusal:
+            self.say(refusal)
+            return
+
+        def answered(text: str | None) -> None:
+            if text is None:
+                return
+            number, _, reason = text.partition(" ")
+            try:
+                weight = float(number)
+            except ValueError:
+                self.say(f"{number[:20]!r} is no number: a weight is one from 0 up.")
+            else:
+                self.submit("set", task, task, reason.strip(), {"weight": weight})
+
+        self._app.push_screen(
+            ReasonDialog(
+                f"Weight of {task}?",
+                "It multiplies how often the next batches draw it: 1 is as usual, 0 never.",
+                "a number, and perhaps why",
+            ),
+            answered,
+        )
 
     def _ask_why(self, verb: CommandVerb, trial: TrialView) -> None:
         from tbtui.ui.screens.dialogs import ReasonDialog

@@ -79,7 +79,7 @@ class Stories:
 
         Empty where neither is there.
         """
-        from tbtui.view.instruction import instruction_in
+        from tbtui.view.prompt import instruction_in
 
         known, text = self._instructions.get(trial.task, (None, ""))
         looked = trial.trial, bool(trial.samples)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tbtui.errors import UserError
-from tbtui.journal.vocabulary import natural_order
 from tbtui.ui.library import Plan, TaskEntry, TaskRecord
+from tbtui.vocabulary import natural_order
 
 _FEW = 30
 """Tasks that are shown unfolded from the start."""

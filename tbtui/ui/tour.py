@@ -14,12 +14,12 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tbtui.journal.commands import RUN, Command
-from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.command_rules import Refusal, verb_meant
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.view.state import RunState, TrialView
+from tbtui.vocabulary import RunPhase
 
 if TYPE_CHECKING:
     from tbtui.ui.context import ControllerContext
@@ -218,11 +218,15 @@ class Tour:
         self._show(scene)
 
     def skip(self) -> None:
-        """Go to the next stop; from the last one, end."""
+        """Go to the next stop that can be made: without a paused trial, past those that are about
+        one; from the last one, end."""
         if self._last:
             self.end()
             return
+        lost = self._scene().lost
         self._stop += 1
+        while lost and STOPS[self._stop].needs_trial:
+            self._stop += 1
         self.look()
 
     def end(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -53,10 +54,46 @@ class Transport:
         self._app = app
         self._last: float | None = None
         """When the clock was moved on last."""
+        self._idle_at: tuple[object, ...] = ()
+        self._idle: frozenset[str] = frozenset()
+        """Ids of the keys that lead nowhere, and where the clock stood then."""
 
     @property
     def run(self) -> ReplayedRun | None:
         return self._app.live_run.replay
+
+    def idle_keys(self) -> frozenset[str]:
+        """Ids of the clock's keys that lead nowhere from where it stands; none while it plays."""
+        run = self.run
+        if run is None or run.playback.playing or not run.opened:
+            return frozenset()
+        opened = self._app.opened_trial
+        at = (run.directory, run.now, opened, self._app.selection.shown)
+        if at != self._idle_at:
+            self._idle_at, self._idle = at, frozenset(self._leading_nowhere(run, opened))
+        return self._idle
+
+    def _leading_nowhere(self, run: ReplayedRun, opened: str | None) -> Iterator[str]:
+        now, turns_of = run.now, opened or self._app.selection.shown
+        start, end = run.span(opened) if opened else (run.playback.start, run.playback.end)
+        if now <= start:
+            yield from ("replay-start", "replay-milestone-back", "replay-failure-back")
+        if now >= end:
+            yield "replay-end"
+        if now >= run.playback.end:
+            yield from ("replay-on", "replay-event", "replay-milestone", "replay-failure")
+            yield "replay-turn"
+        else:
+            if run.timeline.event(now, 1, opened) is None:
+                yield "replay-event"
+            if run.timeline.milestone(now, 1) is None:
+                yield "replay-milestone"
+            if run.timeline.failure(now, 1) is None:
+                yield "replay-failure"
+            if turns_of is None or run.timeline.turn_end(now, 1, turns_of) is None:
+                yield "replay-turn"
+        if turns_of is None or run.timeline.turn_end(now, -1, turns_of) is None:
+            yield "replay-turn-back"
 
     def pass_time(self, monotonic: float) -> None:
         """Move a playing replay on by the time passed, unless it is still reading."""

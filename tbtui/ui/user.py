@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tbtui.paths import replace_file
 from tbtui.ui.input.keys import KeyTable, read_key_table
 from tbtui.view.groups import Order
 from tbtui.view.tasks import TreeOrder
@@ -106,11 +106,7 @@ def _with(preferences: Preferences, name: str, value: Any) -> Preferences:
 
 def write_preferences(path: Path, preferences: Preferences) -> None:
     """Write preferences. Raises `OSError`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Another app may write at the same moment: one of them wins, and the file is whole.
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(msgspec.json.format(msgspec.json.encode(preferences), indent=1) + b"\n")
-    part.replace(path)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(preferences), indent=1) + b"\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,28 +30,24 @@ _DOTTED = 40
 """Points of a line up to which each is marked."""
 
 
-class ChartFileError(UserError):
-    """The chart can't be written; the message is one line for a person."""
-
-
 def chart_file_name(run: str, metrics: tuple[str, ...], format: ChartFormat) -> str:
     """What to call a chart's file: nothing in it that a file system or shell minds."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join((run, *metrics))).strip("-.") + f".{format}"
 
 
 def chart_format(path: Path) -> ChartFormat:
-    """The format that a file's ending asks for. Raises `ChartFileError`."""
+    """The format that a file's ending asks for. Raises `UserError`."""
     for format in CHART_FORMATS:
         if path.suffix.lower() == f".{format}":
             return format
-    raise ChartFileError(f"{path}: give a name that ends in .svg or .csv")
+    raise UserError(f"{path}: give a name that ends in .svg or .csv")
 
 
 def write_chart(chart: Chart, path: Path, *, overwrite: bool = False) -> None:
-    """Write a chart to a file, as its ending says, whole or not at all. Raises `ChartFileError`."""
+    """Write a chart to a file, as its ending says, whole or not at all. Raises `UserError`."""
     text = chart_text(chart, chart_format(path))
     if path.exists() and not overwrite:
-        raise ChartFileError(f"{path} is there already; choose another name")
+        raise UserError(f"{path} is there already; choose another name")
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +56,7 @@ def write_chart(chart: Chart, path: Path, *, overwrite: bool = False) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise ChartFileError(f"{path}: can't be written ({error.strerror or error})") from error
+        raise UserError(f"{path}: can't be written ({error.strerror or error})") from error
 
 
 def chart_text(chart: Chart, format: ChartFormat) -> str:

@@ -12,9 +12,11 @@ from typing import Literal
 
 from tbtui.journal.database import JournalError
 from tbtui.journal.metrics import (
+    SPENT,
     X_AXES,
     Point,
     Points,
+    Profile,
     XAxis,
     metric_names,
     profile_steps,
@@ -33,10 +35,13 @@ AXIS_WORDS: dict[ChartAxis, str] = {
     "time": "time",
     "rollouts": "rollouts",
     "tokens": "sampled tokens",
+    "dollars": "dollars",
     "position": "token position",
 }
-PROFILE = "-log p by token position"
-"""The one metric of a profile: the journal has no entropy of single tokens."""
+PROFILE = "mean -log p by token position"
+ENTROPY_PROFILE = "entropy by token position: mean -log p"
+"""The one metric of a profile; the second where all is sampled at temperature 1, so that the mean
+estimates the entropy."""
 
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.99)
 """Weights of the exponential moving average."""
@@ -139,8 +144,16 @@ class Chart:
 
 
 def x_in_words(axis: ChartAxis, x: float) -> str:
-    """A place on the x axis: `12`, `4m05s`, `31,000`."""
-    return duration(x) if axis == "time" else f"{x:,.0f}"
+    """A place on the x axis: `12`, `4m05s`, `31,000`, `1.20`."""
+    if axis == "time":
+        return duration(x)
+    return f"{x:,.2f}" if axis == "dollars" else f"{x:,.0f}"
+
+
+def next_axis(axis: ChartAxis, names: Sequence[str]) -> ChartAxis:
+    """The x axis after this one of those that a run with these metrics has."""
+    axes = [each for each in CHART_AXES if each == axis or each != "dollars" or SPENT in names]
+    return axes[(axes.index(axis) + 1) % len(axes)]
 
 
 def zoomed(chart: Chart, factor: float, around: float | None) -> ChartRequest:
@@ -293,8 +306,10 @@ class ChartReader:
         names, about = self._names_of(runs[0], troubles), ""
         steps: tuple[int, ...] = ()
         if request.axis == "position":
-            steps, about, found = self._profiles(runs, request, troubles, until)
-            metrics: tuple[str, ...] = (PROFILE,)
+            steps, about, profiles = self._profiles(runs, request, troubles, until)
+            entropy = profiles and all(profile.is_entropy for _, profile in profiles)
+            metrics: tuple[str, ...] = (ENTROPY_PROFILE if entropy else PROFILE,)
+            found = [(run, metrics[0], profile.points) for run, profile in profiles]
         else:
             metrics = request.metrics
             found = [
@@ -366,9 +381,9 @@ class ChartReader:
         request: ChartRequest,
         troubles: list[str],
         until: int | None,
-    ) -> tuple[tuple[int, ...], str, list[tuple[str, str, Points]]]:
+    ) -> tuple[tuple[int, ...], str, list[tuple[str, Profile]]]:
         """The steps of the first run, what its profile is of, and every run's profile."""
-        found: list[tuple[str, str, Points]] = []
+        found: list[tuple[str, Profile]] = []
         known: tuple[int, ...] = ()
         about = "no step has finished yet"
         for number, run in enumerate(runs):
@@ -383,10 +398,19 @@ class ChartReader:
             except JournalError as error:
                 troubles.append(str(error))
                 continue
-            found.append((run.name, PROFILE, profile.points))
+            found.append((run.name, profile))
             if not number:
-                first = "the first " if profile.cut else ""
-                about = (
-                    f"step {step}, {first}{profile.answers:,} answers; mean with its 95% interval"
-                )
+                about = _about(profile)
         return known, about, found
+
+
+def _about(profile: Profile) -> str:
+    """`step 9, unbiased estimate from 312 answers at temperature 1 · mean with its …`."""
+    first = "the first " if profile.cut else ""
+    temperatures = " and ".join(f"{each:g}" for each in profile.temperatures)
+    at = f" at temperature {temperatures}" if temperatures else ""
+    estimate = "unbiased estimate from " if profile.is_entropy else ""
+    return (
+        f"step {profile.step}, {estimate}{first}{profile.answers:,} answers{at}"
+        " · mean with its 95% interval"
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tbtui.journal.vocabulary import Purpose, RunPhase
 from tbtui.view.state import RunState, TrialView
+from tbtui.vocabulary import Purpose, RunPhase
 
 
 def current_trials(state: RunState) -> list[TrialView]:
@@ -50,7 +50,7 @@ def places(trials: Iterable[str], known: Mapping[str, TrialView]) -> list[str]:
 def awaited(state: RunState) -> tuple[int, Purpose] | None:
     """The batch that the run goes on with next: an evaluation, or the first step under way."""
     if state.phase is RunPhase.EVALUATING:
-        return state.step, "eval"
+        return state.step, "fork" if state.settings.get("fork_from") else "eval"
     first = next(iter(state.open_steps()), None)
     return None if first is None else (first.step, "train")
 
@@ -108,10 +108,11 @@ def attempts(trial: TrialView, state: RunState) -> list[TrialView]:
 
 
 def active_seconds(trial: TrialView, now: float) -> float:
-    """How long a trial has been at work, pauses left out."""
+    """How long a trial has been at work, pauses and what a pace holds it left out."""
     if trial.started_at is None:
         return 0.0
     end = trial.finished_at
     if end is None:
-        end = trial.phase_since if trial.paused else now
+        since = trial.phase_since if trial.paused else trial.held_since
+        end = now if since is None else since
     return max(0.0, end - trial.started_at - trial.paused_sec)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tbtui.journal.events import (
     BestCheckpoint,
+    BudgetReached,
     CheckpointSaved,
     Entry,
     EvalFinished,
@@ -34,6 +35,7 @@ _KINDS = (
     "run_continued",
     "run_finished",
     "settings_changed",
+    "budget_reached",
     "step_finished",
     "eval_finished",
     "checkpoint_saved",
@@ -48,6 +50,8 @@ class Ending:
         self._run = ""
         self._settings: Mapping[str, Any] = {}
         self._train_tasks = 0
+        self._spent: BudgetReached | None = None
+        """The budget that ended it."""
         self._step = 0
         self._first: HeldOut | None = None
         self._last: HeldOut | None = None
@@ -73,6 +77,8 @@ class Ending:
                 self._settings, self._finished, self._begun = event.settings, False, True
             case SettingsChanged():
                 self._settings = {**self._settings, **event.settings}
+            case BudgetReached(ends=True):
+                self._spent = event
             case StepFinished():
                 self._step = event.step
             case EvalFinished():
@@ -173,6 +179,10 @@ class Ending:
     def _longer(self) -> str:
         """The setting that lets a finished run go on."""
         limit = self._settings.get("max_cost")
+        if (spent := self._spent) is not None and self._step < self.steps:
+            is_max_cost = spent.budget == "dollars" and spent.limit == limit
+            name = "max_cost" if is_max_cost else f"budget.{spent.budget}"
+            return f"{name}={2 * spent.limit:g}"
         if limit is not None and self._step < self.steps:
             return f"max_cost={2 * limit:g}"
         return f"max_steps={2 * self._step}"

@@ -7,12 +7,16 @@ from typing import Literal
 
 from tbtui.journal.events import (
     AlarmRaised,
+    AlertSent,
     AnyEvent,
+    BudgetReached,
     CommandDone,
     CommandIssued,
     DeadlinePassed,
+    DemonstrationKept,
     Entry,
     EvalFinished,
+    ForksStarted,
     GpusMeasured,
     GroupAdded,
     GroupRefilled,
@@ -36,15 +40,17 @@ from tbtui.journal.events import (
     SettingsChanged,
     StepFinished,
     StepStarted,
+    TasksJudged,
     TasksSetAside,
+    TasksWeighted,
     TrialFinished,
     TrialQueued,
+    TurnsValued,
     WorkerLost,
     WorkerRecycled,
     WorkerStarted,
 )
-from tbtui.journal.figures import HeldOut
-from tbtui.journal.vocabulary import category_of
+from tbtui.journal.figures import HeldOut, budget_words, weight_words
 from tbtui.view.review import signal
 from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView
 from tbtui.view.state import (
@@ -61,6 +67,7 @@ from tbtui.view.state import (
 from tbtui.view.times import cut_off, note_activity
 from tbtui.view.trial_fold import TrialFold
 from tbtui.view.waiting import duration, number_range, verb_words
+from tbtui.vocabulary import category_of
 
 _TURNING_POINTS = frozenset(
     {
@@ -132,6 +139,12 @@ class Fold:
                     event.step,
                     GroupView(event.group, event.task, event.step, replaces=event.replaces),
                 )
+            case ForksStarted():
+                state.groups[event.group] = GroupView(
+                    event.group, event.task, event.step, forks=event
+                )
+            case TurnsValued() if not event.parent_run:
+                state.turn_values[event.parent] = event
             case GroupScored():
                 self._group_scored(event)
             case ReviewOpened():
@@ -163,6 +176,7 @@ class Fold:
                         now,
                         event.pass_at,
                         HeldOut.of(event).coverage,
+                        event.metrics,
                     )
                 )
             case CommandIssued():
@@ -204,6 +218,18 @@ class Fold:
                 self._group_refilled(event, now)
             case TasksSetAside():
                 self._tasks_set_aside(event, now)
+            case BudgetReached():
+                self._note(now, "warning", f"budget: {budget_words(event)}")
+            case AlertSent(ok=False):
+                told = f"{event.to} was not told of the {event.about}"
+                self._note(now, "warning", f"{told}: {event.error} ({event.tries} tries)")
+            case TasksJudged():
+                state.unseen = event.unseen
+                for name, belief in event.tasks.items():
+                    if judged := state.tasks.get(name):
+                        judged.belief = belief
+            case TasksWeighted():
+                self._tasks_weighted(event, now)
             case DeadlinePassed():
                 self._deadline_passed(event, now)
             case WorkerLost():
@@ -211,6 +237,13 @@ class Fold:
                 self._note(now, "warning", f"worker {event.worker} lost: {event.reason}")
             case Noted():
                 self._note(now, event.level, event.text)
+            case DemonstrationKept():
+                trial = self.state.trials.get(event.trial)
+                label = trial.label if trial is not None else event.trial
+                text = (
+                    f"{label}: what {event.actor} typed is kept as a demonstration, to be reviewed"
+                )
+                self._note(now, "info", text)
             case _:
                 # Which checkpoints there are matters to other readers of the journal.
                 pass
@@ -257,7 +290,7 @@ class Fold:
 
     def _alarm_raised(self, event: AlarmRaised, now: float) -> None:
         state = self.state
-        alarm = AlarmView(event.alarm, event.step, event.text, event.action, now)
+        alarm = AlarmView(event.alarm, event.step, event.text, event.action, now, event.trial)
         state.alarms.append(alarm)
         state.alarms_raised += 1
         led_to = {"warn": "", "pause": "; the run is paused", "halt": "; the run is ended"}
@@ -275,7 +308,7 @@ class Fold:
         self.state.totals |= {
             name: value
             for name, value in metrics.items()
-            if name.startswith(("tokens/total/", "cost/total"))
+            if name.startswith(("tokens/total/", "cost/total", "progress/"))
         }
 
     def _group_scored(self, event: GroupScored) -> None:
@@ -345,6 +378,15 @@ class Fold:
         if event.by == "trial":
             for task, reason in event.tasks.items():
                 self._note(now, "warning", f"{task} is not tried again: {reason}")
+
+    def _tasks_weighted(self, event: TasksWeighted, now: float) -> None:
+        for name in event.tasks:
+            if task := self.state.tasks.get(name):
+                task.factor, task.pinned = event.factor, event.pinned
+        which = event.tasks[0] if len(event.tasks) == 1 else f"{len(event.tasks)} tasks"
+        why = f" ({event.reason})" if event.reason else ""
+        words = weight_words(event.factor, event.pinned)
+        self._note(now, "info", f"{which}: {words}, by {event.actor}{why}")
 
     def _deadline_passed(self, event: DeadlinePassed, now: float) -> None:
         for name in event.trials:

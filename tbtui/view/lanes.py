@@ -27,7 +27,7 @@ from tbtui.journal.events import (
     TrialResumed,
     TurnSampled,
 )
-from tbtui.journal.vocabulary import PUBLISHING, RunPhase, TrialPhase
+from tbtui.vocabulary import PUBLISHING, RunPhase, TrialPhase
 
 Lane = Literal["sampler", "trainer"]
 LANES: tuple[Lane, ...] = get_args(Lane)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tbtui.journal.vocabulary import TrialPhase, category_of
 from tbtui.view.groups import ORDERS, GroupKey, Order, TrialGroup, grouped, ordered
 from tbtui.view.state import RECENT_REWARDS, RunState, TrialView
 from tbtui.view.waiting import doing
+from tbtui.vocabulary import TrialPhase, category_of
 
 HOLD_SEC = 5.0
 """After the choice of a trial the groups stay in place for so long: the next key is aimed at
@@ -206,7 +206,7 @@ def _dataset_of(trial: TrialView, state: RunState) -> str:
 
 def _words_of(trial: TrialView, state: RunState) -> str:
     """All that a filter's words may name."""
-    purpose = "held out eval" if trial.purpose == "eval" else "training"
+    purpose = {"eval": "held out eval", "fork": "fork"}.get(trial.purpose, "training")
     standing = "running" if trial.live and trial.phase is not TrialPhase.QUEUED else ""
     parts = [trial.label, trial.group, doing(trial), kind_of(trial, state), purpose, standing]
     parts.append(_dataset_of(trial, state))

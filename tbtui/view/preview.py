@@ -1,4 +1,5 @@
-"""A recorded or live run in a few lines: its curves, what was set, how it went, what was noted."""
+"""A recorded or live run in a few lines: its curves, its newest groups, what was set, how it went,
+what was noted."""
 
 from __future__ import annotations
 
@@ -10,17 +11,42 @@ from typing import Any
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     AlarmRaised,
+    GroupAdded,
+    GroupScored,
     Noted,
     RunContinued,
     RunStarted,
     SettingsChanged,
+    StepFinished,
+    StepStarted,
+    TrialExcluded,
+    TrialFinished,
+    TrialPaused,
+    TrialPhaseChanged,
+    TrialQueued,
+    TrialRelabelled,
+    TrialResumed,
+    TrialRetried,
+    TurnStarted,
 )
 from tbtui.journal.metrics import Points, read_series
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory, read_notes
+from tbtui.view.current import places
+from tbtui.view.fold import Fold
+from tbtui.view.groups import TrialGroup, grouped
 
 _SETTINGS = (RunStarted.kind, RunContinued.kind, SettingsChanged.kind)
 _NOTES = (Noted.kind, AlarmRaised.kind)
+_TRIALS = tuple(
+    event.kind
+    for event in (
+        *(StepStarted, StepFinished, GroupAdded, GroupScored, TrialQueued, TrialPhaseChanged),
+        *(TurnStarted, TrialPaused, TrialResumed, TrialFinished, TrialRetried, TrialExcluded),
+        TrialRelabelled,
+    )
+)
+"""What a group's row is made of."""
 _LATEST = 5
 """Warnings that are kept."""
 
@@ -37,6 +63,12 @@ class RunPreview:
     """The latest warnings, errors and alarms, the last one last."""
     notes: tuple[str, ...] = ()
     """People's, the latest last."""
+    step: int = 0
+    """The step that was begun last."""
+    groups: tuple[TrialGroup, ...] = ()
+    """Its groups, as they were queued."""
+    until: float = 0.0
+    """Time of the last of the events that the groups are made of."""
     trouble: str = ""
     """Why the journal can't be read."""
 
@@ -48,12 +80,16 @@ def read_preview(run: RunDirectory) -> RunPreview:
         with closing(JournalReader(run, lenient=True)) as reader:
             settings = _settings(reader)
             warnings = _warnings(reader)
+            step, groups, until = _newest_groups(reader)
         return RunPreview(
             read_series(run, "env/all/reward/total", "step"),
             read_series(run, "eval/pass_rate", "step"),
             settings,
             warnings,
             notes,
+            step,
+            groups,
+            until,
         )
     except JournalError as error:
         return RunPreview(notes=notes, trouble=str(error))
@@ -73,6 +109,22 @@ def _settings(reader: JournalReader) -> Mapping[str, Any] | None:
                 case _:
                     pass
     return settings
+
+
+def _newest_groups(reader: JournalReader) -> tuple[int, tuple[TrialGroup, ...], float]:
+    """The step that was begun last, its groups, and the time of the last event about them."""
+    begun = reader.nth_last(StepStarted.kind, 1, reader.last_seq())
+    if not begun:
+        return 0, (), 0.0
+    fold, step, until = Fold(), 0, 0.0
+    for entry in reader.each(_TRIALS, begun - 1):
+        if isinstance(entry.event, StepStarted):
+            step = entry.event.step
+        fold.apply(entry)
+        until = entry.time
+    trials = fold.state.trials
+    own = [t.trial for t in trials.values() if (t.purpose, t.step) == ("train", step)]
+    return step, tuple(grouped((trials[name] for name in places(own, trials)), fold.state)), until
 
 
 def _warnings(reader: JournalReader) -> tuple[str, ...]:

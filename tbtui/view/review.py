@@ -117,6 +117,12 @@ class ReviewedGroup:
         """Suspect -> trials that have it."""
         return Counter(each.suspect for trial in self.trials for each in trial.suspicions)
 
+    def missing(self, size: int) -> int:
+        """How many members it lacks to have `size`: those that still run are not missing."""
+        views = [each.trial for each in self.trials if each.trial is not None]
+        kept = [t for t in views if t.live or (t.reward is not None and t.left_out is None)]
+        return max(0, size - len(kept))
+
     @property
     def undecided(self) -> int:
         return sum(each.undecided for each in self.trials)

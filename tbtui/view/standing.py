@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tbtui.journal.verbs import Standing
-from tbtui.journal.vocabulary import RunPhase
 from tbtui.view.state import RunState, TrialView
+from tbtui.vocabulary import RunPhase
 
 
 def standing(trial: TrialView, state: RunState, name: str = "it", asker: str = "") -> Standing:
@@ -22,6 +22,7 @@ def standing(trial: TrialView, state: RunState, name: str = "it", asker: str = "
         taken=bool(trial.typist),
         asker=asker,
         held_out=trial.purpose == "eval",
+        fork=trial.purpose == "fork",
         excluded=trial.excluded,
         successor=trial.successor or "",
         step_open=trial.live or _open_to_change(trial, state),
@@ -38,6 +39,8 @@ def _open_to_change(trial: TrialView, state: RunState) -> bool:
     """Whether its batch is not handed over yet, as far as the journal tells."""
     if state.status is not None:
         return False
+    if trial.purpose == "fork":
+        return trial.live
     if trial.purpose == "eval":
         return state.phase is RunPhase.EVALUATING and trial.step == state.step
     return any(step.step == trial.step for step in state.open_steps())

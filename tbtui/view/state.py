@@ -14,15 +14,22 @@ from typing import Any, Literal, get_args
 from tbtui.journal.events import (
     Disposition,
     Estimate,
+    ForksStarted,
     GpusMeasured,
     GroupUnderReview,
     PhaseSeconds,
     ProcessMeasured,
     ReviewClosed,
     RunStatus,
+    TaskBelief,
+    TrialForked,
+    TurnsValued,
 )
 from tbtui.journal.figures import Downtime, planned_steps
-from tbtui.journal.vocabulary import (
+from tbtui.outcomes import INFRASTRUCTURE, Outcome
+from tbtui.view.lanes import LaneRecord
+from tbtui.view.server import PolicyLostView, PolicyView
+from tbtui.vocabulary import (
     AlarmName,
     CommandVerb,
     OutageKind,
@@ -30,9 +37,6 @@ from tbtui.journal.vocabulary import (
     RunPhase,
     TrialPhase,
 )
-from tbtui.outcomes import INFRASTRUCTURE, Outcome
-from tbtui.view.lanes import LaneRecord
-from tbtui.view.server import PolicyLostView, PolicyView
 
 MAX_FINISHED_TRIALS = 512
 MAX_STEPS = 4096
@@ -82,15 +86,23 @@ class TrialView:
     turn: int = 0
     answered: bool = False
     """The model has answered in this turn, and the agent has not yet gone on: a pace holds it."""
+    held_since: float | None = None
+    """Since when a pace holds it, with its clocks stopped."""
     paused: bool = False
     frozen: bool = False
     """Paused within a turn, with the sandbox's processes stopped."""
     typist: str = ""
     """Who types in its terminal now, while it is paused."""
     touched: bool = False
-    """A person has typed in its terminal."""
+    """A person has typed in its terminal, or written to its agent."""
+    parent: str = ""
+    """The trial that it forks; empty: none."""
+    fork_turn: int = 0
+    """Its first own turn."""
+    forked: TrialForked | None = None
+    """How the state was reached that it began from."""
     paused_sec: float = 0.0
-    """Whole pauses so far, without the one that may be under way."""
+    """Whole pauses so far, a pace's among them, without the one that may be under way."""
     spent: dict[Spending, float] = field(default_factory=dict)
     """Seconds by what they went to, up to `spent_until`."""
     spent_until: float = 0.0
@@ -193,6 +205,12 @@ class TaskView:
     """Latest rewards, oldest first."""
     dataset: str = ""
     """Empty where the run has one data set."""
+    belief: TaskBelief | None = None
+    """What its groups in training have said; None: it has had none."""
+    factor: float = 1.0
+    """Its weight is multiplied by it, because somebody wants that; 0: it is muted."""
+    pinned: bool = False
+    """Somebody wants it in every batch."""
 
     @property
     def pass_rate(self) -> float | None:
@@ -220,6 +238,8 @@ class GroupView:
     baseline: float | None = None
     refilled: int = 0
     """Trials that took the place of members lost to other causes than the policy."""
+    forks: ForksStarted | None = None
+    """It is of forks: whose, and from which turn on."""
     replaces: str = ""
     """The group with nothing to teach in whose place it was started."""
 
@@ -317,6 +337,8 @@ class EvalView:
     """k -> share of tasks that k attempts solve at least once."""
     coverage: str = ""
     """What the rate is of, where not all tasks could be scored."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """What it consumed, and what the run had consumed with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +350,8 @@ class AlarmView:
     text: str
     action: Literal["warn", "pause", "halt"]
     time: float
+    trial: str = ""
+    """That raised it, where it was one alone."""
 
     @property
     def words(self) -> str:
@@ -407,6 +431,8 @@ class RunState:
     """All live ones, all of batches under way and the latest others, in the order they were
     queued."""
     groups: dict[str, GroupView] = field(default_factory=dict)
+    turn_values: dict[str, TurnsValued] = field(default_factory=dict)
+    """Trial -> the values of its turns that were measured last."""
     reviews: dict[int, ReviewView] = field(default_factory=dict)
     """Open ones, by step; the step that is trained first comes first."""
     review_closed: ReviewView | None = None
@@ -424,6 +450,8 @@ class RunState:
     kind_rewards: dict[tuple[str, str, Purpose], deque[float]] = field(default_factory=dict)
     """Latest rewards of each data set's kinds of tasks, in training and apart from it, oldest
     first."""
+    unseen: TaskBelief | None = None
+    """What is believed of tasks that have had no group."""
     unusable: dict[str, str] = field(default_factory=dict)
     """Task -> why no trial of it starts."""
     held_out_rates: dict[str, float] = field(default_factory=dict)

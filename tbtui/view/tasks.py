@@ -8,8 +8,8 @@ from math import inf
 from pathlib import PurePath
 from typing import Literal, get_args
 
-from tbtui.journal.vocabulary import Purpose, natural_order
 from tbtui.view.state import RunState, TaskView
+from tbtui.vocabulary import Purpose, natural_order
 
 
 @dataclass(slots=True)

@@ -5,24 +5,33 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
 
 from tbtui.journal.commands import readable
 from tbtui.journal.events import (
     AgentCommand,
     Entry,
+    ForksStarted,
+    HumanMessaged,
     HumanTyped,
     TrialFinished,
+    TrialQueued,
     TrialTraced,
     TurnObserved,
     TurnParsed,
     TurnSampled,
     TurnStarted,
 )
+from tbtui.journal.reader import JournalReader
+from tbtui.journal.rundir import RunDirectory
 
 PERSON = "person"
 """The purpose of a turn in which a person typed: their name is its plan, the keys its text."""
+TO_AGENT = "to the agent: "
+"""Before what a person wrote to the agent, in such a turn's text."""
 
 
 @dataclass(slots=True)
@@ -55,6 +64,10 @@ class TurnView:
     """When its first command went to the terminal. Seconds since the epoch, as all times here."""
     ended_at: float | None = None
     """When the terminal had answered, or the trial ended."""
+    of: str = ""
+    """The trial that a fork shares it with; empty: it is the trial's own."""
+    run: Path | None = None
+    """The run that is of, where it is another one."""
 
     def command_at(self, index: int) -> float | None:
         """When a command had had its time, by what the agent gave those up to it."""
@@ -113,7 +126,7 @@ class Transcript:
                 case TurnObserved() as event if turn := self._turn(event.turn):
                     turn.observation, turn.command_seconds = event.observation, event.seconds
                     turn.ended_at = entry.time
-                case HumanTyped() as event:
+                case (HumanTyped() | HumanMessaged()) as event:
                     self._typed(event, entry.time)
                 case TrialFinished() as event:
                     self.finished = event
@@ -125,13 +138,16 @@ class Transcript:
                     pass
         return self.seq != before
 
-    def _typed(self, event: HumanTyped, time: float) -> None:
+    def _typed(self, event: HumanTyped | HumanMessaged, time: float) -> None:
         """All that one person types before the agent goes on is one turn of theirs."""
         last = self.turns[-1] if self.turns else None
         if last is None or (last.purpose, last.plan) != (PERSON, event.actor):
             last = TurnView(last.turn if last else 0, time, PERSON, plan=event.actor)
             self.turns.append(last)
-        last.text += readable(event.parts)
+        if isinstance(event, HumanMessaged):
+            last.text += f"{TO_AGENT}{event.text}\n"
+        else:
+            last.text += readable(event.parts)
         last.ended_at = time
 
     def _traced(self, event: TrialTraced) -> None:
@@ -145,6 +161,40 @@ class Transcript:
     def _turn(self, number: int, purpose: str = "turn") -> TurnView | None:
         sought = (number, purpose)
         return next((t for t in reversed(self.turns) if (t.turn, t.purpose) == sought), None)
+
+
+def shared_turns(reader: JournalReader, trial: str) -> list[TurnView]:
+    """The turns that a fork shares with its parent, the parent's own and those that it shares.
+
+    None for a trial that is no fork, or whose parent is in a run that is gone.
+    """
+    queued = next(
+        (e.event for e in reader.read_trial(trial) if isinstance(e.event, TrialQueued)), None
+    )
+    if queued is None or not queued.parent:
+        return []
+    started = (entry.event for entry in reader.each(["forks_started"]))
+    groups = (e for e in started if isinstance(e, ForksStarted) and e.group == queued.group)
+    elsewhere = next((each.parent_run for each in groups), "")
+    if not elsewhere:
+        return _up_to(reader, queued, None)
+    run = RunDirectory(Path(elsewhere))
+    if not run.database.is_file():
+        return []
+    with closing(JournalReader(run, lenient=True)) as parents:
+        return _up_to(parents, queued, run.path)
+
+
+def _up_to(reader: JournalReader, fork: TrialQueued, run: Path | None) -> list[TurnView]:
+    transcript = Transcript(shared_turns(reader, fork.parent))
+    transcript.apply(reader.read_trial(fork.parent))
+    turns = [turn for turn in transcript.turns if turn.turn < fork.fork_turn]
+    for turn in turns:
+        turn.of = turn.of or fork.parent
+        turn.run = turn.run or run
+        if run is not None:
+            turn.sample = None  # its tokens are in the other journal
+    return turns
 
 
 _LIST = '"commands"'

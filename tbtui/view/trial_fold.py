@@ -8,11 +8,13 @@ from itertools import islice
 
 from tbtui.journal.events import (
     AnyEvent,
+    HumanMessaged,
     HumanTyped,
     Outcome,
     PhaseSeconds,
     TrialExcluded,
     TrialFinished,
+    TrialForked,
     TrialGivenBack,
     TrialPaused,
     TrialPhase,
@@ -39,6 +41,14 @@ from tbtui.view.state import (
     TrialView,
 )
 from tbtui.view.times import spend, spending_of
+from tbtui.vocabulary import is_paced
+
+
+def _release(trial: TrialView, now: float) -> None:
+    """End the time in which a pace has held the trial."""
+    if trial.held_since is not None:
+        trial.paused_sec += now - trial.held_since
+        trial.held_since = None
 
 
 class TrialFold:
@@ -62,7 +72,7 @@ class TrialFold:
                 if trial := self._state.trials.get(event.trial):
                     trial.turn = event.turn
             case TurnSampled():
-                self._sampled(event)
+                self._sampled(event, now)
             case TurnParsed():
                 self._parsed(event)
             case TurnObserved():
@@ -77,9 +87,12 @@ class TrialFold:
             case TrialTakenOver():
                 if trial := self._state.trials.get(event.trial):
                     trial.typist = event.actor
-            case HumanTyped():
+            case HumanTyped() | HumanMessaged():
                 if trial := self._state.trials.get(event.trial):
                     trial.touched = True
+            case TrialForked():
+                if trial := self._state.trials.get(event.trial):
+                    trial.forked = event
             case TrialGivenBack():
                 if trial := self._state.trials.get(event.trial):
                     trial.typist = ""
@@ -118,6 +131,8 @@ class TrialFold:
             purpose=event.purpose,
             attempt=event.attempt,
             budget_sec=event.budget_sec,
+            parent=event.parent,
+            fork_turn=event.fork_turn,
             queued_at=now,
             phase_since=now,
             spent_until=now,
@@ -156,15 +171,19 @@ class TrialFold:
             return
         if trial.started_at is None and event.phase is not TrialPhase.QUEUED:
             trial.started_at = now
+        _release(trial, now)
         trial.phase, trial.detail = event.phase, event.detail
         trial.answered = False
         if not trial.paused:
             trial.phase_since = now
             spend(trial, spending_of(event.phase, event.detail), now)
 
-    def _sampled(self, event: TurnSampled) -> None:
+    def _sampled(self, event: TurnSampled, now: float) -> None:
         if not (trial := self._state.trials.get(event.trial)):
             return
+        if self._state.settings.get("pace_sec") and is_paced(trial.step, trial.purpose):
+            trial.held_since = now
+            spend(trial, "paused", now)
         trial.turn = event.turn
         trial.answered = True
         trial.last_text = event.text
@@ -185,6 +204,7 @@ class TrialFold:
         if not (trial := self._state.trials.get(event.trial)):
             return
         trial.frozen = event.frozen
+        _release(trial, now)
         if not trial.paused:
             trial.paused, trial.phase_since = True, now
             spend(trial, "paused", now)
@@ -203,6 +223,7 @@ class TrialFold:
         state.trials_finished += 1
         if not (trial := state.trials.get(event.trial)):
             return
+        _release(trial, now)
         if trial.paused:
             trial.paused_sec += now - trial.phase_since
         spend(trial, "teardown", now)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbtui.algorithm.advantages import GroupAdvantages
-from tbtui.algorithm.segments import Call
+from tbtui.algorithm.segments import Call, merge
 from tbtui.algorithm.step import RewardSettings, longest_context, shaped
 from tbtui.algorithm.whatif import RecordedTrial
 from tbtui.config import RunConfig, read_config, settings
@@ -23,6 +24,7 @@ from tbtui.journal.events import (
     TrialFinished,
     TrialQueued,
     TrialScore,
+    TurnAbandoned,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -32,14 +34,11 @@ _KINDS = (
     "run_started",
     "run_continued",
     "trial_queued",
+    "turn_abandoned",
     "trial_finished",
     "group_scored",
     "step_finished",
 )
-
-
-class WhatIfError(UserError):
-    """The step can't be recomputed; the message is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +66,12 @@ def read_step(run: RunDirectory, step: int | None) -> RecordedStep:
     """Step `step`, or the last one whose groups were scored.
 
     Raises:
-        WhatIfError: nothing was scored in that step.
+        UserError: nothing was scored in that step.
         JournalError: the journal can't be read.
         ConfigError: the run's settings can't be.
     """
-    reader = JournalReader(run)
-    try:
+    with closing(JournalReader(run)) as reader:
         return _step(reader, _fold(reader), step)
-    finally:
-        reader.close()
 
 
 @dataclass(slots=True)
@@ -86,6 +82,8 @@ class _Fold:
     context_limit: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
+    abandoned: dict[str, set[int]] = field(default_factory=dict)
+    """Trial -> turns whose answers the agent didn't take."""
     groups: dict[int, dict[str, GroupScored]] = field(default_factory=dict)
     settings_of: dict[int, dict[str, Any]] = field(default_factory=dict)
     finished: dict[int, StepFinished] = field(default_factory=dict)
@@ -104,6 +102,8 @@ def _fold(reader: JournalReader) -> _Fold:
                     fold.settings = event.settings
                 case TrialQueued(purpose="train") as event:
                     fold.labels[event.trial] = event.label
+                case TurnAbandoned() as event:
+                    fold.abandoned.setdefault(event.trial, set()).add(event.turn)
                 case TrialFinished() as event:
                     fold.turns[event.trial] = event.turns
                 case GroupScored() as event:
@@ -116,11 +116,11 @@ def _fold(reader: JournalReader) -> _Fold:
 
 def _step(reader: JournalReader, fold: _Fold, step: int | None) -> RecordedStep:
     if not fold.groups:
-        raise WhatIfError(f"{reader.run.path}: no group has been scored in this run yet")
+        raise UserError(f"{reader.run.path}: no group has been scored in this run yet")
     chosen = max(fold.groups) if step is None else step
     if chosen not in fold.groups:
         known = f"{min(fold.groups)} to {max(fold.groups)}"
-        raise WhatIfError(
+        raise UserError(
             f"{reader.run.path}: step {chosen} has no scored groups; choose --step from {known}"
         )
     config = _config(reader, fold.settings_of[chosen])
@@ -137,6 +137,7 @@ def _step(reader: JournalReader, fold: _Fold, step: int | None) -> RecordedStep:
                 score,
                 scored.disposition == "short",
                 reader.samples(trial),
+                fold.abandoned.get(trial, set()),
                 reader.trained_logprobs(trial, chosen),
                 fold.turns.get(trial),
                 circumstances,
@@ -145,7 +146,7 @@ def _step(reader: JournalReader, fold: _Fold, step: int | None) -> RecordedStep:
         )
         for trial in scored.trials:
             if any(len(c.completion_ids) != len(c.logprobs) for c in reader.samples(trial)):
-                raise WhatIfError(f"{reader.run.database}: {trial}: tokens of a call are missing")
+                raise UserError(f"{reader.run.database}: {trial}: tokens of a call are missing")
         labels = tuple(fold.labels.get(trial, trial) for trial in scored.trials)
         advantages = tuple(score.advantage for score in scored.trials.values())
         result = GroupAdvantages(scored.baseline, advantages, scored.disposition)
@@ -175,13 +176,21 @@ def _trial(
     score: TrialScore,
     short: bool,
     samples: Sequence[SampleRecord],
+    abandoned: Set[int],
     trained: npt.NDArray[np.float32] | None,
     turns: int | None,
     step: _Circumstances,
 ) -> RecordedTrial:
     """`short`: its whole group was left out, which other settings may not do."""
     calls = tuple(
-        Call(s.prompt_ids, s.completion_ids, s.logprobs, s.weights_version, s.summary)
+        Call(
+            s.prompt_ids,
+            s.completion_ids,
+            s.logprobs,
+            s.weights_version,
+            s.summary,
+            abandoned=s.turn in abandoned,
+        )
         for s in samples
     )
     reward = score.reward
@@ -198,24 +207,24 @@ def _trial(
             step.context_limit,
             penalties,
         )
-    return RecordedTrial(reward, calls, _trainer_logprobs(samples, trained, step))
+    return RecordedTrial(reward, calls, _trainer_logprobs(samples, calls, trained, step))
 
 
 def _trainer_logprobs(
     samples: Sequence[SampleRecord],
+    calls: Sequence[Call],
     trained: npt.NDArray[np.float32] | None,
     step: _Circumstances,
 ) -> tuple[npt.NDArray[np.float32], ...] | None:
     """As they were recorded; where nothing was trained, known only if they must be the sampler's:
     with the sampler's weights and temperature."""
     if trained is not None:
-        logprobs, start = [], 0
-        for sample in samples:
-            length = len(sample.completion_ids)
-            if sample.summary and not step.config.train_summaries:
-                logprobs.append(sample.logprobs)  # masked: it counts for nothing
-            else:
-                logprobs.append(trained[start : start + length])
+        config, start = step.config, 0
+        logprobs = [call.logprobs for call in calls]  # of what is masked, they count for nothing
+        for segment in merge(calls, config.train_summaries, config.train_abandoned_calls):
+            for number in segment.trained:
+                length = len(calls[number].completion_ids)
+                logprobs[number] = trained[start : start + length]
                 start += length
         return tuple(logprobs) if start == len(trained) else None
     on_policy = step.config.num_substeps == 1 and all(

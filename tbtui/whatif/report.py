@@ -74,6 +74,7 @@ def step_settings(config: RunConfig) -> StepSettings:
         min_group=config.min_group,
         remove_constant_reward_groups=config.remove_constant_reward_groups,
         train_summaries=config.train_summaries,
+        train_abandoned=config.train_abandoned_calls,
     )
 
 
@@ -128,7 +129,7 @@ def print_whatif(run: str, step: int | None, changes: Mapping[str, object], as_j
     """Print a recorded step beside the same step with changed settings.
 
     Raises:
-        RunDirectoryError, JournalError, WhatIfError: there is no such run or step.
+        RunDirectoryError, JournalError, UserError: there is no such run or step.
         ConfigError: a change is not a value that the setting can have.
     """
     directory = find_run(run, parse_settings([]).logs_dir)

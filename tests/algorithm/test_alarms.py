@@ -207,12 +207,3 @@ def test_old_steps_are_forgotten() -> None:
     for number in range(HISTORY * 2):
         watch.step(number, healthy())
     assert len(watch._history) == HISTORY
-
-
-def test_the_journal_knows_the_same_alarms() -> None:
-    from typing import get_args
-
-    from tbtui.algorithm import alarms
-    from tbtui.journal import vocabulary
-
-    assert get_args(vocabulary.AlarmName) == get_args(alarms.AlarmName)

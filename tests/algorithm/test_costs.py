@@ -40,13 +40,13 @@ def test_turns() -> None:
 def test_costs_of_a_step_and_of_a_useful_group() -> None:
     costs = Costs(Spent(), PRICES)
     tokens = Tokens(prompt=1_000_000, sampled=100_000, trained=500_000, calls=50)
-    metrics = costs.step(tokens, 4)
+    metrics = costs.step(tokens, 4, 32)
     assert metrics["cost/step_usd"] == pytest.approx(2.4)
     assert metrics["cost/useful_group_usd"] == pytest.approx(0.6)
     assert metrics["env/all/ob_tokens_per_turn"] == 20_000.0
     assert metrics["env/all/ac_tokens_per_turn"] == 2000.0
     assert metrics["tokens/in_sequences"] == 500_000.0
-    metrics = costs.step(tokens, 0)
+    metrics = costs.step(tokens, 0, 32)
     assert "cost/useful_group_usd" not in metrics
     assert metrics["cost/total_usd"] == pytest.approx(4.8)
     assert metrics["cost/total/useful_group_usd"] == pytest.approx(1.2)
@@ -68,12 +68,12 @@ def test_each_kind_has_its_price(further: dict[str, float], usd: float) -> None:
 
 
 def test_what_was_never_told_or_done_is_left_out() -> None:
-    plain = Costs(Spent(), {}).step(Tokens(10, None, 10, 10), 0)
+    plain = Costs(Spent(), {}).step(Tokens(10, None, 10, 10), 0, 8)
     assert not any(name.startswith("cost/") for name in plain)
     assert "env/all/ac_tokens_per_turn" not in plain
     assert "tokens/cached" not in plain
     assert "tokens/scored" not in plain
-    told = Costs(Spent(), {}).step(Tokens(10, 0, 10, 10, 3), 0)
+    told = Costs(Spent(), {}).step(Tokens(10, 0, 10, 10, 3), 0, 8)
     assert (told["tokens/cached"], told["tokens/total/cached"]) == (0.0, 0.0)
     assert (told["tokens/scored"], told["tokens/total/scored"]) == (3.0, 3.0)
 
@@ -87,7 +87,7 @@ def test_evaluations_cost_money_and_are_told_apart() -> None:
     assert first["tokens/eval/sampled"] == 250_000.0
     assert "tokens/eval/trained" not in first
     assert (first["cost/total_usd"], first["cost/total/eval_usd"]) == (3.0, 3.0)
-    step = costs.step(Tokens(prompt=1_000_000, sampled=250_000, trained=500_000), 2)
+    step = costs.step(Tokens(prompt=1_000_000, sampled=250_000, trained=500_000), 2, 8)
     assert step["cost/step_usd"] == pytest.approx(3.0)
     assert step["cost/total_usd"] == pytest.approx(6.0)
     assert step["cost/total/eval_usd"] == pytest.approx(3.0)
@@ -100,13 +100,14 @@ def test_a_resumed_run_goes_on_counting() -> None:
     costs = Costs(Spent(), {**PRICES, "cached": 0.5})
     metrics = costs.evaluation(Tokens(5, 2, 1, calls=1))
     assert Spent.after(metrics).eval_usd == costs.spent.eval_usd
-    metrics = costs.step(Tokens(3, 2, 2, 1, 4), 2)
+    metrics = costs.step(Tokens(3, 2, 2, 1, 4), 2, 8)
     again = Spent.after(metrics)
     assert (again.usd, again.eval_usd, again.useful_groups) == (
         costs.spent.usd,
         costs.spent.eval_usd,
         2,
     )
+    assert again.rollouts == costs.spent.rollouts == 8
     assert again.tokens == Tokens(8, 4, 3, 1, 4)
     assert Spent.after({}) == Spent()
 

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tbtui.algorithm.losses import LossName, LossSettings, clipped_tokens, policy_loss
+from tbtui.algorithm.losses import AnyLoss, LossSettings, clipped_tokens, policy_loss
 
 Array = npt.NDArray[np.float64]
 Inputs = tuple[Array, Array, Array, Array]
 
-LOSSES: tuple[LossName, ...] = ("importance_sampling", "ppo", "cispo", "gspo", "dro")
+LOSSES: tuple[AnyLoss, ...] = (
+    *("importance_sampling", "ppo", "cispo", "gspo", "dro", "cross_entropy"),
+)
 losses = st.builds(
     LossSettings,
     st.sampled_from(LOSSES),
@@ -64,6 +66,8 @@ def frozen_surrogate(new: Array, data: Inputs, settings: LossSettings) -> float:
                 value = min(s * a, min(max(s, low), high) * a)
             case "dro":
                 value = a * now - settings.dro_beta / 2 * (now - before) ** 2
+            case "cross_entropy":
+                value = a * now
         total -= w * value
     return total
 
@@ -166,7 +170,7 @@ def test_clipped_tokens_are_those_whose_gradient_bounds_change(
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_single_precision_stays_single(loss: LossName) -> None:
+def test_single_precision_stays_single(loss: AnyLoss) -> None:
     new, old, advantages, weights = (each.astype(np.float32) for each in draw_inputs(1))
     _, gradient = policy_loss(new, old, advantages, weights, LossSettings(loss))
     assert gradient.dtype == np.float32

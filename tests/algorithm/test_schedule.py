@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tbtui.algorithm.schedule import Schedule, learning_rate, total_steps
+from tbtui.engines.grpo.plan import learning_rate
+from tbtui.journal.figures import total_steps
+from tbtui.vocabulary import Schedule
 
 
 def test_a_linear_rate_falls_in_equal_parts_and_never_to_nothing() -> None:

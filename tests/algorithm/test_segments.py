@@ -33,11 +33,13 @@ def trials(draw: st.DrawFn) -> list[Call]:
 @given(trials())
 def test_every_sampled_token_is_trained_on_exactly_once(calls: list[Call]) -> None:
     segments = merge(calls)
-    drawn = [token for c in calls for token in c.completion_ids]
+    numbers = [number for s in segments for number in s.trained]
+    assert sorted(numbers) == list(range(len(calls)))
+    drawn = [token for number in numbers for token in calls[number].completion_ids]
     kept = [int(token) for s in segments for token in s.tokens[s.mask]]
     assert kept == drawn
     logprobs = np.concatenate([s.logprobs[s.mask] for s in segments])
-    np.testing.assert_array_equal(logprobs, np.concatenate([c.logprobs for c in calls]))
+    np.testing.assert_array_equal(logprobs, np.concatenate([calls[n].logprobs for n in numbers]))
 
 
 @given(trials())
@@ -80,8 +82,10 @@ def test_masked_summaries_stay_as_context(calls: list[Call], data: st.DataObject
     for whole, masked in zip(everything, without, strict=True):
         np.testing.assert_array_equal(whole.tokens, masked.tokens)
         assert not masked.logprobs[~masked.mask].any()
+    numbers = [number for s in without for number in s.trained]
+    assert sorted(numbers) == [number for number, c in enumerate(calls) if not c.summary]
     kept = [int(token) for s in without for token in s.tokens[s.mask]]
-    assert kept == [token for c in calls if not c.summary for token in c.completion_ids]
+    assert kept == [token for number in numbers for token in calls[number].completion_ids]
 
 
 @given(trials())
@@ -91,4 +95,31 @@ def test_as_few_segments_as_rewrites_of_history(calls: list[Call]) -> None:
         c.prompt_ids[: len(before)] != before
         for before, c in zip(histories, calls[1:], strict=False)
     )
-    assert len(merge(calls)) == rewrites + 1
+    assert len(merge(calls)) <= rewrites + 1
+
+
+def test_branches_grow_from_where_they_left() -> None:
+    """A sub-agent's call between two of the main agent's, and a retry of the same prompt."""
+    main, sub = call((1, 2), (3,)), call((7,), (8,))
+    again = call((1, 2), (5,))
+    later = call((1, 2, 3, 4), (6,))
+    segments = merge([main, sub, again, later])
+    assert [s.tokens.tolist() for s in segments] == [[1, 2, 3, 4, 6], [7, 8], [1, 2, 5]]
+    assert [s.trained for s in segments] == [(0, 3), (1,), (2,)]
+    assert [s.rewritten for s in segments] == [False, False, False]
+    assert not segments[2].mask[:2].any()
+
+
+def test_rewritten_history_is_told_from_other_branches() -> None:
+    said = call((1, 2), (3, 4))
+    assert [s.rewritten for s in merge([said, call((1, 2, 3, 9), (5,))])] == [False, True]
+    assert [s.rewritten for s in merge([said, call((1, 2, 9), (5,))])] == [False, True]
+    assert [s.rewritten for s in merge([said, call((1, 9), (5,))])] == [False, False]
+
+
+def test_abandoned_calls_have_no_part_unless_they_are_wanted() -> None:
+    gone = dataclasses.replace(call((1, 2), (3,)), abandoned=True)
+    kept = call((1, 2), (5,))
+    (segment,) = merge([gone, kept])
+    assert segment.tokens.tolist() == [1, 2, 5]
+    assert len(merge([gone, kept], train_abandoned=True)) == 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.algorithm.suspects import SUSPECTS, ExaminedTrial, suspects
-from tbtui.journal.vocabulary import SuspectName
+from tbtui.vocabulary import SuspectName
 
 ORDINARY = ExaminedTrial(
     trial="a",

@@ -38,6 +38,8 @@ class Attack:
     """For the script, at most."""
     alone: bool = False
     """What the agent has left running is killed before the verifier runs."""
+    fixed: bool = False
+    """A verdict does not count where programs were changed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class PatientAgents(ScriptedEngine):
 
     @override
     def _answer(self, wanted: SampleWanted) -> None:
-        content = wanted.messages[-1][1]
+        content = wanted.messages[-1].content
         if wanted.turn == 1:
             text = RUN
         elif OVER in content or "Are you sure" in content:
@@ -137,6 +139,7 @@ async def _run(
         max_turns=10_000,
         budget_sec=attack.seconds,
         kill_before_verifying=attack.alone,
+        fixed_programs=attack.fixed,
     )
     facts = await engine.run(spec, [RUN])
     trial = spec.trials_dir / name

@@ -307,11 +307,25 @@ ALONE = {
     for name, attack in {**DISTURBED, **SPOILED, **BY_PROCESSES, **BY_FILES}.items()
 }
 
+FIXED = {
+    "a false program first on the path, programs fixed": Attack(
+        "printf '#!/bin/sh\nexit 0\n' > /usr/local/bin/cmp; chmod +x /usr/local/bin/cmp",
+        test='if cmp /etc/passwd /etc/group; then echo 1 > "$R"; else echo 0 > "$R"; fi',
+        alone=True,
+        fixed=True,
+    ),
+    **{
+        f"{name}, programs fixed": replace(BY_FILES[name], alone=True, fixed=True)
+        for name in ("the verifier's shell replaced", "a library in every program")
+    },
+}
+
 if shutil.which("cc") is None:  # what boxes see of this machine
     for group, name in (
         (BY_FILES, ""),
         (SEPARATED, ", separate verifier"),
         (ALONE, ", killed first"),
+        (FIXED, ", programs fixed"),
     ):
         del group[f"a library in every program{name}"]
 
@@ -327,6 +341,7 @@ ALL = {
     **BY_FILES,
     **SEPARATED,
     **ALONE,
+    **FIXED,
 }
 AS_USER = ["fork bomb", "memory bomb", "full disk", "links in the logs", "daemons"]
 FAILED_AS_USER = [
@@ -455,6 +470,13 @@ def test_what_runs_is_killed_first(results: dict[str, Result], name: str) -> Non
     left = name.removesuffix(", killed first") in BY_FILES
     assert results[name].verdict == (1.0 if left else 0.0), results[name]
     assert results[name].outcome == ("solved" if left else "failed")
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_changed_programs_give_no_verdict(results: dict[str, Result], name: str) -> None:
+    _check(results[name])
+    _check_failed(results[name])
+    assert "the agent has changed /" in results[name].reason, results[name]
 
 
 @pytest.mark.parametrize("name", SEPARATED)

@@ -46,6 +46,7 @@ NAMED: dict[str, dict[str, Any]] = {
     "review rules": {"review_rules": Path("/tmp/evil.toml")},
     "a machine": {"gpu_hosts": ("-oProxyCommand=touch ran",)},
     "files of the host": {"environment_kwargs": {"visible": ["/"]}},
+    "alerts": {"alerts": ("command:touch ran", "http://127.0.0.1:PORT")},
     "privileges": {"environment_kwargs": {"trust_compose": True}},
 }
 

@@ -1,12 +1,14 @@
 """Whether a model that PyTorch trains learns as the embedded one does, on the same tasks:
-`uv run --extra torch python -m tests.benchmarks.torch_learning_curve [SEED ...] [NAME=VALUE ...]`.
+`uv run --extra torch python -m tests.benchmarks.torch_learning_curve [SEED ...] [KIND ...]
+[NAME=VALUE ...]`.
 
-The embedded model is exported to Hugging Face form. Of each seed there are three runs through the
-real command: the embedded policy with default settings, `policy=torch lora_rank=0` with the same
-ones, and a LoRA adapter of rank 16, whose learning rate is ten times as high (Schulman et al. 2025,
-"LoRA Without Regret"). Prints each run's held-out pass rates; then, for the mean reward of the
-latest quarter of the training steps, the mean over seeds and the difference from the embedded
-policy with its standard error over seeds (Welch).
+The embedded model is exported to Hugging Face form. Of each seed there is a run of the embedded
+policy with default settings, and one of each KIND with the same ones, through the real command:
+`whole` (`policy=torch lora_rank=0`), `adapter` (LoRA of rank 16, whose learning rate is ten times
+as high: Schulman et al. 2025, "LoRA Without Regret") and, where it is named, `vllm` (that adapter,
+sampled by a vLLM server, which tbtui installs first where it isn't yet). Prints each run's held-out
+pass rates; then, for the mean reward of the latest quarter of the training steps, the mean over
+seeds and the difference from the embedded policy with its standard error over seeds (Welch).
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ from tests.benchmarks.learning_curve import evaluations, run
 LORA_RANK = 16
 LORA_RATE = 10.0
 """Learning rate of an adapter, as a multiple of that of all weights."""
-EMBEDDED, WHOLE, ADAPTER = "local", "torch, all weights", f"torch, LoRA {LORA_RANK}"
+EMBEDDED = "local"
+KINDS = {
+    "whole": "torch, all weights",
+    "adapter": f"torch, LoRA {LORA_RANK}",
+    "vllm": f"torch, LoRA {LORA_RANK}, vLLM",
+}
 
 
 def reward_by_step(events: list[dict[str, Any]]) -> list[float]:
@@ -59,19 +66,23 @@ def difference(ours: list[float], theirs: list[float]) -> str:
     return f"{moved:+.3f}, standard error {error:.3f}: {verdict} two of them"
 
 
-def main(seeds: list[str], extra: list[str]) -> None:
+def settings_of(kind: str, rate: float) -> list[str]:
+    """`rate`: that of all weights."""
+    if kind == "whole":
+        return [f"learning_rate={rate}", "lora_rank=0"]
+    sampler = "vllm" if kind == "vllm" else "transformers"
+    return [*(f"learning_rate={rate * LORA_RATE}", f"lora_rank={LORA_RANK}", f"sampler={sampler}")]
+
+
+def main(seeds: list[str], kinds: list[str], extra: list[str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="tbtui-torch-curve-"))
     export(SHIPPED, folder / "model")
-    latest: dict[str, list[float]] = {EMBEDDED: [], WHOLE: [], ADAPTER: []}
+    latest: dict[str, list[float]] = {EMBEDDED: [], **{KINDS[kind]: [] for kind in kinds}}
     for seed in seeds:
         settings: list[str] = []
-        for name in latest:
-            chosen = settings.copy()
-            if name == ADAPTER:
-                rate = float(chosen.pop().removeprefix("learning_rate="))
-                chosen += [f"learning_rate={rate * LORA_RATE}", f"lora_rank={LORA_RANK}"]
-            elif name == WHOLE:
-                chosen.append("lora_rank=0")
+        rate = 0.0
+        for kind, name in ((EMBEDDED, EMBEDDED), *((kind, KINDS[kind]) for kind in kinds)):
+            chosen = [*settings, *(settings_of(kind, rate) if kind != EMBEDDED else ())]
             began = time.monotonic()
             run_name = f"{seed}-{name.replace(', ', '-').replace(' ', '-')}"
             events = run(
@@ -82,13 +93,13 @@ def main(seeds: list[str], extra: list[str]) -> None:
                 settings = [
                     *("policy=torch", f"model_name={folder / 'model'}", "renderer=embedded"),
                     *("train_device=cpu", f"max_tokens={used['max_tokens']}"),
-                    f"learning_rate={used['learning_rate']}",
                 ]
+                rate = float(used["learning_rate"])
             curve = reward_by_step(events)
             latest[name].append(statistics.mean(curve[-max(1, len(curve) // 4) :]))
             rates = " ".join(f"{rate:.2f}" for _, _, rate, _ in evaluations(events))
             print(
-                f"seed {seed} {name:18} held out {rates} · reward first {curve[0]:.2f},"
+                f"seed {seed} {name:20} held out {rates} · reward first {curve[0]:.2f},"
                 f" latest quarter {latest[name][-1]:.3f} · {alarms(events)} sampler alarms"
                 f" · {time.monotonic() - began:.0f} s",
                 flush=True,
@@ -96,12 +107,13 @@ def main(seeds: list[str], extra: list[str]) -> None:
     print()
     for name, means in latest.items():
         against = "" if name == EMBEDDED else f"   {difference(means, latest[EMBEDDED])}"
-        print(f"{name:18} {statistics.mean(means):.3f}{against}")
+        print(f"{name:20} {statistics.mean(means):.3f}{against}")
 
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     main(
-        [a for a in arguments if "=" not in a] or ["0", "1", "2"],
+        [a for a in arguments if a.isdecimal()] or ["0", "1", "2"],
+        [a for a in arguments if a in KINDS] or ["whole", "adapter"],
         [a for a in arguments if "=" in a],
     )

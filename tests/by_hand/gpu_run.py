@@ -1,6 +1,7 @@
 """All that `policy=torch` does on a device, in one go: is it right, how fast, how large.
 
-    python -m tests.by_hand.gpu_run [--size 0.6b] [--device auto] [--steps 10] [--json FILE]
+    python -m tests.by_hand.gpu_run [--size 0.6b] [--device auto] [--steps 10]
+        [--parts agreement memory speed steps] [--json FILE]
 
 Offline, with random weights in the shape of a Qwen3: nothing is downloaded, and no tokenizer, no
 Harbor and no trial is needed, only torch, transformers, peft and little else.
@@ -21,6 +22,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import sys
 import tempfile
@@ -43,6 +45,7 @@ from tbtui.policies.torch.settings import TrainerSettings
 from tbtui.policies.torch.trainer import Trainer
 
 LORA_RANK = 16
+PARTS = ("agreement", "memory", "speed", "steps")
 GROUP = 16
 """Completions of one prompt."""
 
@@ -211,13 +214,15 @@ def half_the_memory(trainer: Trainer, tokens: int) -> Iterator[None]:
     device = trainer.device
     if device.startswith("cuda"):
         trainer.release()
-        rests, peak = torch.cuda.memory_reserved(device), torch.cuda.max_memory_reserved(device)
-        _, total = torch.cuda.mem_get_info(device)
-        torch.cuda.set_per_process_memory_fraction((rests + (peak - rests) / 2) / total, device)
+        index = torch.device(device).index
+        index = torch.cuda.current_device() if index is None else index
+        rests, peak = torch.cuda.memory_reserved(index), torch.cuda.max_memory_reserved(index)
+        _, total = torch.cuda.mem_get_info(index)
+        torch.cuda.set_per_process_memory_fraction((rests + (peak - rests) / 2) / total, index)
         try:
             yield
         finally:
-            torch.cuda.set_per_process_memory_fraction(1.0, device)
+            torch.cuda.set_per_process_memory_fraction(1.0, index)
         return
     print("  (a CPU does not run out: the failure is injected)")
     decoder = trainer._causal.get_decoder()
@@ -312,7 +317,8 @@ async def everything(arguments: argparse.Namespace, report: Report) -> None:
         start = Path(folder) / "start"
         trainer.save(start)
         engine = TransformersSampler(
-            SamplerSettings(str(model), trainer.dtype, device, context, GROUP, 0, LORA_RANK, ())
+            SamplerSettings(str(model), trainer.dtype, device, context, GROUP, 0, LORA_RANK, ()),
+            log=sys.stderr.buffer,
         )
         await engine.start()
         try:
@@ -322,13 +328,17 @@ async def everything(arguments: argparse.Namespace, report: Report) -> None:
                 datum_of(*each, (-1.0) ** index)
                 for index, each in enumerate(zip(requests, drawn, strict=True))
             ]
-            agreement(report, model, trainer, data)
-            trainer.load(start)
-            running_out(report, trainer, data, start)
-            trainer.load(start)
-            await speed(report, size, engine, trainer)
-            trainer.load(start)
-            await learn(report, size, engine, trainer, arguments.steps)
+            if "agreement" in arguments.parts:
+                agreement(report, model, trainer, data)
+                trainer.load(start)
+            if "memory" in arguments.parts:
+                running_out(report, trainer, data, start)
+                trainer.load(start)
+            if "speed" in arguments.parts:
+                await speed(report, size, engine, trainer)
+                trainer.load(start)
+            if "steps" in arguments.parts:
+                await learn(report, size, engine, trainer, arguments.steps)
         finally:
             await engine.close()
 
@@ -338,8 +348,12 @@ def main() -> int:
     parser.add_argument("--size", choices=SIZES, default="0.6b")
     parser.add_argument("--device", default="auto", help="cuda, cuda:1, mps, cpu")
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    # tbtui need not be installed here, and the sampler's process doesn't look into its directory.
+    root = str(Path(__file__).parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     report = Report()
     asyncio.run(everything(arguments, report))
     packages = {"harbor", "textual", "tinker", "vllm"} & sys.modules.keys()

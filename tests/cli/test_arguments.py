@@ -51,6 +51,45 @@ def test_bad_input_is_one_line_and_exit_status_2(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("runn", "no such command 'runn'. Did you mean 'run', 'runs'?"),
+        ("frobnicate", "no such command 'frobnicate'; tbtui has run, eval, "),
+        ("--theme dark", "no such option: --theme"),
+        ("run --nouii", "no such option: --nouii (Possible options: --no-ui)"),
+        (
+            "run theme=drak",
+            "'theme' is no setting of a run; the key t in the app chooses the theme",
+        ),
+        ("replay", "missing argument 'RUN'; usage: tbtui replay [OPTIONS] {RUN} [TRIAL]"),
+        ("replay nosuch", "nosuch: no such run, and none at all in "),
+        ("compare a", "missing argument 'B'; usage: tbtui compare [OPTIONS] {A} {B}"),
+        ("tasks lst", "no such command 'lst'. Did you mean 'list'?"),
+        ("ctl pause", "no such command 'pause'; tbtui ctl has run, trial, "),
+        ("settings lerning_rate", "unknown setting 'lerning_rate'; did you mean 'learning_rate'?"),
+        ("guide reviw", "the guide has no page 'reviw'; did you mean 'review'?"),
+        ("guide nowhere", "the guide has no page 'nowhere'; its pages: index, first-run, "),
+        ("doctor modle", "write tbtui doctor, or tbtui doctor model NAME"),
+    ],
+)
+def test_what_newcomers_mistype_is_one_line_with_a_way_on(
+    tmp_path: Path, line: str, complaint: str
+) -> None:
+    result = tbtui(*line.split(), cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    shown = result.stderr.replace("python -m tbtui", "tbtui")
+    assert shown.startswith(f"tbtui: {complaint}"), shown
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_noun_without_a_verb_shows_its_help(tmp_path: Path) -> None:
+    result = tbtui("tasks", cwd=tmp_path)
+    assert "tbtui tasks [OPTIONS] COMMAND" in result.stderr
+    assert "Commands:" in result.stderr
+
+
 def test_a_run_that_nobody_reads_leaves_its_name_free(tmp_path: Path) -> None:
     nobody, output = os.pipe()
     os.close(nobody)

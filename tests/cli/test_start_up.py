@@ -82,6 +82,13 @@ def test_a_headless_run_never_imports_textual_nor_harbor() -> None:
     assert not modules & {"textual", "bittty", "harbor", "litellm", "tinker", "wandb"}
 
 
+def test_settings_are_checked_and_refused_without_numpy() -> None:
+    """All that runs before the first line of `--no-ui`."""
+    modules = imported_by("import tbtui.launch, tbtui.engines.make_run, tbtui.console")
+    assert "tbtui" in modules
+    assert not modules & {"numpy", "harbor", "textual"}
+
+
 def test_the_first_frame_waits_for_nothing_heavy() -> None:
     """All that the app imports until it has painted: its code, settings, themes and panes."""
     modules = imported_by(

@@ -12,7 +12,7 @@ from tbtui.engines.control.client import ControlClient
 from tbtui.engines.control.protocol import Accepted, Answer, Refused
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import TrialQueued
-from tbtui.journal.vocabulary import CommandVerb
+from tbtui.vocabulary import CommandVerb
 from tests.ui.hostile import HOSTILE
 
 from .bench import LiveRun

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tbtui.commands.attach import Place, remote_place
-from tbtui.ctl.targets import TargetError
 from tbtui.engines.control.client import AttachedRun
+from tbtui.errors import UserError
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued
 from tbtui.journal.rundir import RunDirectory
@@ -183,7 +183,7 @@ def test_a_run_on_another_machine_is_told_from_one_here(text: str, place: Place 
 
 @pytest.mark.parametrize("text", ["ssh://h:99999/x", "ssh://h:x/r", "ssh://[/r"])
 def test_an_address_that_is_none(text: str) -> None:
-    with pytest.raises(TargetError, match="write it as ssh://HOST:PORT/RUN"):
+    with pytest.raises(UserError, match="write it as ssh://HOST:PORT/RUN"):
         remote_place(text)
 
 

@@ -93,7 +93,10 @@ async def test_what_no_trial_could_do_is_refused(begin: Begin) -> None:
     run.run.submit(Command("set", trial, arguments={"max_steps": 3}))
     await until(lambda: run.events(CommandDone))
     (answer,) = run.events(CommandDone)
-    assert (answer.ok, answer.result) == (False, "set is nothing that a trial could do")
+    assert (answer.ok, answer.result) == (
+        False,
+        f"{trial}: no task or kind of that name is trained on",
+    )
 
 
 async def test_what_waits_when_the_run_ends_is_answered(begin: Begin) -> None:

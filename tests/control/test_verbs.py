@@ -32,7 +32,6 @@ from tbtui.journal.verbs import (
     refusal,
     run_refusal,
 )
-from tbtui.journal.vocabulary import CommandVerb, TrialPhase
 from tbtui.rollout.messages import (
     EnvironmentSpec,
     FromWorker,
@@ -43,6 +42,7 @@ from tbtui.rollout.messages import (
 )
 from tbtui.ui.command_rules import why_not
 from tbtui.view.state import RunState, StepView, TrialView
+from tbtui.vocabulary import CommandVerb, TrialPhase
 from tests.engines.conftest import TASKS, Bench, until
 from tests.engines.conftest import bench as bench
 from tests.engines.fakes import facts
@@ -52,6 +52,7 @@ GROUP = "s0001-" + next(task_order(TASKS[:6], 0)).name
 ARGUMENTS: dict[CommandVerb, dict[str, Any]] = {
     "type": to_arguments([Typed("text", "ls")]),
     "relabel": {"reward": 0.5},
+    "message": {"text": "look into /app"},
 }
 
 
@@ -128,8 +129,9 @@ def test_stop_is_told_as_it_is() -> None:
 def view_of(case: Case) -> tuple[TrialView, RunState]:
     trial = TrialView("t", "t", "task", "g", 1, "train", 1, 60.0, 0.0, phase=case.phase)
     trial.paused, trial.frozen, trial.typist = case.paused, case.frozen, case.typist
+    trial.completion_tokens = 1
     if case.phase is TrialPhase.FINISHED:
-        trial.finished_at, trial.completion_tokens = 1.0, 1
+        trial.finished_at = 1.0
     state = RunState()
     state.trials["t"] = trial
     state.steps.append(StepView(1, 0.0))

@@ -15,7 +15,7 @@ from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPol
 from harbor.models.trial.paths import TrialPaths
 
 from tbtui.rollout.environments.docker import DockerEnvironment
-from tbtui.rollout.environments.docker_projects import project_prefix
+from tbtui.rollout.environments.leftovers import project_prefix
 
 Starter = Callable[..., Awaitable[DockerEnvironment]]
 HERE = Path(__file__).parent

@@ -20,8 +20,7 @@ from tbtui.rollout.environments.base import (
     SandboxLostError,
 )
 from tbtui.rollout.environments.docker import DockerEnvironment
-from tbtui.rollout.environments.docker_projects import projects_directory, remove_project
-from tbtui.rollout.environments.leftovers import reap_leftovers
+from tbtui.rollout.environments.leftovers import projects_directory, reap_leftovers, remove_project
 from tests.docker.conftest import Starter, docker, in_engine
 
 

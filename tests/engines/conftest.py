@@ -59,6 +59,7 @@ class Bench:
     script: Callable[[FakePool, TrialSpec], object] | None = None
     start: StartingPoint | None = None
     watch: AlarmCheck = field(default=lambda _: ())
+    honeypots: tuple[TaskInfo, ...] = ()
     heldout: int = 2
     """Tasks to evaluate on, at most 2."""
 
@@ -86,7 +87,11 @@ class Bench:
             lambda runner: FakePool(runner, self.script),
             UnusableTasks(self.journal, config.max_unusable, set_aside),
         )
-        split = Split(train=tuple(TASKS[:6]), heldout=tuple(TASKS[6:][: self.heldout]))
+        split = Split(
+            train=tuple(TASKS[:6]),
+            heldout=tuple(TASKS[6:][: self.heldout]),
+            honeypots=self.honeypots,
+        )
         keeper = CheckpointKeeper(
             self.directory,
             self.journal,

@@ -45,6 +45,7 @@ from tbtui.rollout.messages import (
     TrialFacts,
     TrialSpec,
     TypeKeys,
+    WriteToAgent,
 )
 from tbtui.rollout.pool import WorkerLostInfo
 
@@ -62,6 +63,9 @@ class ByteRenderer:
 
     def answer(self, completion_ids: Sequence[int]) -> Answer:
         return Answer("".join(map(chr, completion_ids)))
+
+    def spell(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         return [chr(token) for token in token_ids]
@@ -159,6 +163,7 @@ class FakePool:
     started: list[TrialSpec] = field(default_factory=list)
     controls: list[tuple[str, ControlVerb]] = field(default_factory=list)
     typed: list[TypeKeys] = field(default_factory=list)
+    written: list[WriteToAgent] = field(default_factory=list)
     delays: list[CompletionDelayed] = field(default_factory=list)
     most_at_once: int = 0
     _live: set[str] = field(default_factory=set)
@@ -197,24 +202,24 @@ class FakePool:
 
     async def play(self, spec: TrialSpec, result: TrialFacts, turns: int = 1) -> None:
         self.runner.on_message(1, PhaseEntered(spec.trial, TrialPhase.SETUP))
-        messages: tuple[tuple[str, str], ...] = ()
+        messages: tuple[Message, ...] = ()
         for turn in range(1, turns + 1):
             gate = self._gates[spec.trial]
             if not gate.is_set():
                 self.runner.on_message(1, PauseEntered(spec.trial))
                 await gate.wait()
                 self.runner.on_message(1, PauseLeft(spec.trial))
-            messages = (*messages, ("user", f"turn {turn}"))
+            messages = (*messages, Message("user", f"turn {turn}"))
             answer = await self.ask(spec, turn, messages)
             if isinstance(answer, CompletionFailed):
                 result = facts(None, answer.kind, answer.reason)
                 break
-            messages = (*messages, ("assistant", answer.text))
+            messages = (*messages, Message("assistant", answer.text))
         self._live.discard(spec.trial)
         self.runner.on_message(1, TrialDone(spec.trial, result))
 
     async def ask(
-        self, spec: TrialSpec, turn: int, messages: tuple[tuple[str, str], ...]
+        self, spec: TrialSpec, turn: int, messages: tuple[Message, ...]
     ) -> Completion | CompletionFailed:
         request = len(self._answers) + 1
         self._answers[request] = asyncio.get_running_loop().create_future()
@@ -241,6 +246,10 @@ class FakePool:
 
     def type_keys(self, keys: TypeKeys) -> bool:
         self.typed.append(keys)
+        return True
+
+    def write(self, message: WriteToAgent) -> bool:
+        self.written.append(message)
         return True
 
     def reply(self, answer: Completion | CompletionFailed) -> bool:

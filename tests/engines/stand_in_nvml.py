@@ -3,6 +3,7 @@ units and exceptions are those of nvidia-ml-py 13."""
 
 from __future__ import annotations
 
+import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,11 @@ class NVMLError_NotSupported(NVMLError):  # noqa: N801
         return "Not Supported"
 
 
+class NVMLError_NotFound(NVMLError):  # noqa: N801
+    def __str__(self) -> str:
+        return "Not Found"
+
+
 class NVMLError_GpuIsLost(NVMLError):  # noqa: N801
     def __str__(self) -> str:
         return "GPU is lost"
@@ -39,6 +45,10 @@ class Device:
     milliwatts: int | NVMLError = 74_400
     temperature: int | NVMLError = 31
     pids: list[int] = field(default_factory=list)
+    held: dict[int, int | None] = field(default_factory=dict)
+    """Process -> bytes; None: the driver doesn't tell, as in some containers."""
+    process_use: dict[int, list[int]] | NVMLError = field(default_factory=dict)
+    """Process -> percent, a sample each."""
     handle: NVMLError | None = None
 
 
@@ -47,6 +57,7 @@ def stand_in_nvml(devices: list[Device], without_driver: bool = False) -> types.
     module: Any = types.ModuleType("pynvml")
     module.NVMLError = NVMLError
     module.NVMLError_NotSupported = NVMLError_NotSupported
+    module.NVMLError_NotFound = NVMLError_NotFound
     module.NVMLError_GpuIsLost = NVMLError_GpuIsLost
     module.NVML_TEMPERATURE_GPU = 0
     module.open = 0
@@ -80,9 +91,27 @@ def stand_in_nvml(devices: list[Device], without_driver: bool = False) -> types.
     module.nvmlDeviceGetPowerUsage = of(lambda device: _value(device.milliwatts))
     module.nvmlDeviceGetTemperature = of(lambda device: _value(device.temperature))
     module.nvmlDeviceGetComputeRunningProcesses = of(
-        lambda device: [types.SimpleNamespace(pid=pid) for pid in device.pids]
+        lambda device: [
+            types.SimpleNamespace(pid=pid, usedGpuMemory=device.held.get(pid))
+            for pid in device.pids
+        ]
     )
+    module.nvmlDeviceGetProcessUtilization = lambda device, since: _samples(device, since)
     return module
+
+
+def _samples(device: Device, since: int) -> list[Any]:
+    """`since`: microseconds since the epoch; all samples are a second old."""
+    moment = int((time.time() - 1) * 1e6)
+    found = [
+        types.SimpleNamespace(pid=pid, timeStamp=moment, smUtil=percent, memUtil=0)
+        for pid, percents in _value(device.process_use).items()
+        for percent in percents
+        if moment > since
+    ]
+    if not found:
+        raise NVMLError_NotFound
+    return found
 
 
 def _value(value: Any) -> Any:

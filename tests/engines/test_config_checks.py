@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tbtui.config import ConfigError, parse_settings
-from tbtui.config.problems import require_no_errors
+from tbtui.config.values import require_no_errors
 from tbtui.engines.grpo.config_checks import grpo_problems, unsupported
 from tbtui.policies.base import PolicyInfo
 
@@ -46,6 +46,12 @@ def test_the_defaults_are_honoured() -> None:
         ("num_substeps=5", "error", "num_substeps=5: a batch has only batch_size=4"),
         ("warmup_steps=40", "error", "warmup_steps=40: the learning rate would still be rising"),
         ("stream=true advantage=batch", "error", "stream=true: advantage=batch needs"),
+        (
+            "advantage=turn_value agent=mini-swe-agent",
+            "error",
+            "advantage=turn_value: only Terminus-2's trials have turns that can be forked",
+        ),
+        ("demo_weight=2", "warning", "demo_weight: not used without demos=train"),
         ("min_group=9", "error", "min_group=9: no group has more than group_size=8"),
         (
             "advantage=batch normalize_advantages_by_std=true",

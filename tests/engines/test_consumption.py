@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tbtui.algorithm.costs import Costs, Spent, Tokens
 from tbtui.config import parse_settings
+from tbtui.engines.grpo.metrics import pace_line
 from tbtui.engines.prices import AS_OF, expected_cost, price_list
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
@@ -170,6 +172,36 @@ async def test_the_step_that_reaches_the_limit_is_saved(bench: Bench) -> None:
     assert step.metrics["cost/forecast_usd"] == pytest.approx(9 * step.metrics["cost/step_usd"])
     told = [event.text for event in bench.events(Noted)]
     assert any(text.startswith("cost: ") and "by the end of the run" in text for text in told)
+
+
+async def test_the_first_step_says_how_fast_the_run_is(bench: Bench) -> None:
+    bench.script = by_index
+    await bench.engine(max_steps=3, eval_every=2).run()
+    steps = bench.events(StepFinished)
+    for step in steps:
+        metrics = step.metrics
+        expected = metrics["tokens/sampled"] / metrics["time/sampling"]
+        assert metrics["perf/sampling_tokens_per_sec"] == pytest.approx(expected)
+        assert metrics["perf/training_tokens_per_sec"] > 0
+    (said,) = [e.text for e in bench.events(Noted) if e.text.startswith("speed: ")]
+    assert re.fullmatch(
+        r"speed: [\d,]+ tokens/s sampling, [\d,]+ training;"
+        r" 2 more steps of \w+ and the evaluations take about \w+",
+        said,
+    ), said
+
+
+def test_the_pace_is_that_of_steps_and_evaluations() -> None:
+    metrics = {
+        "perf/sampling_tokens_per_sec": 412.4, "perf/training_tokens_per_sec": 3100.0,
+        "time/total": 30.0,
+    }  # fmt: skip
+    assert pace_line(metrics, 39, 100.0) == (
+        "speed: 412 tokens/s sampling, 3,100 training; 39 more steps of 30s and the evaluations"
+        " take about 21m10s"
+    )
+    assert pace_line(metrics, 0, 0.0) == "speed: 412 tokens/s sampling, 3,100 training"
+    assert pace_line({"time/total": 30.0}, 39, 100.0) is None
 
 
 def test_prices_are_public_ones_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,9 @@ from tbtui.journal.events import (
     TurnSampled,
 )
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.vocabulary import CommandVerb
 from tbtui.policies.base import Sample, SampleRequest
 from tbtui.rollout.messages import ControlRefused, TrialSpec
+from tbtui.vocabulary import CommandVerb
 
 from .conftest import TASKS, Bench, until
 from .fakes import FakePool, facts

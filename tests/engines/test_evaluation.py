@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbtui import launch
+from tbtui.chat import Message
 from tbtui.commands.evaluate import evaluate
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.config.trust import remember
@@ -32,10 +33,10 @@ from tbtui.journal.events import (
     encode,
 )
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.vocabulary import Purpose
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.rollout.messages import CompletionFailed, TrialDone, TrialSpec
+from tbtui.vocabulary import Purpose
 
 from .conftest import TASKS, Bench, task
 from .fakes import FakePool, RotePolicy, facts
@@ -142,7 +143,7 @@ def graded(pool: FakePool, spec: TrialSpec) -> object:
     """One turn, whose verdict depends on nothing but what the policy wrote."""
 
     async def play() -> None:
-        answer = await pool.ask(spec, 1, (("user", f"Do {spec.task_dir.name}."),))
+        answer = await pool.ask(spec, 1, (Message("user", f"Do {spec.task_dir.name}."),))
         assert not isinstance(answer, CompletionFailed)
         verdict = float(zlib.crc32(answer.text.encode()) % 2)
         pool.runner.on_message(1, TrialDone(spec.trial, facts(verdict)))

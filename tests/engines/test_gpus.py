@@ -8,24 +8,28 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from tbtui.commands import doctor
 from tbtui.config import to_toml
 from tbtui.engines.gpus import GpuMonitor, UnreadableError, local_gpus, read_table, remote_gpus
+from tbtui.engines.monitor import Monitor
 from tbtui.engines.run import Run
 from tbtui.journal.database import JournalError
-from tbtui.journal.events import AnyEvent, GpusMeasured
+from tbtui.journal.events import AnyEvent, GpusMeasured, ResourcesMeasured
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 
 from .fakes import FakePool
 from .stand_in_nvml import Device, NVMLError_GpuIsLost, NVMLError_NotSupported, stand_in_nvml
+from .test_monitor import STATUS
 from .test_resume import LearningPolicy, Whole, by_what_it_says
 
 # As nvidia-smi prints it; the login shell of the machine says something first.
@@ -132,7 +136,7 @@ def test_a_table_of_another_machine() -> None:
 def test_a_name_may_have_commas_and_values_may_be_missing() -> None:
     (gpu,) = read_table("3, Odd, Inc. GPU, [Not Supported], [N/A], [N/A], nan, [Unknown Error]\n")
     assert (gpu.index, gpu.name) == (3, "Odd, Inc. GPU")
-    told = {"index", "name", "problem"}
+    told = {"index", "name", "shares", "problem"}
     untold = {k: v for k, v in msgspec.structs.asdict(gpu).items() if k not in told}
     assert len(untold) == 7
     assert set(untold.values()) == {None}
@@ -216,10 +220,79 @@ async def test_the_journal_gets_what_has_changed_and_only_that(
     assert changed == events[-1]
 
 
+@pytest.fixture
+def served() -> Iterator[subprocess.Popen[str]]:
+    """A process with a child that calls itself as vLLM's engine does."""
+    script = (
+        "import subprocess, sys;"
+        "child = subprocess.Popen(['bash', '-c', 'exec -a VLLM::EngineCore sleep 60']);"
+        "print(child.pid, flush=True); child.wait()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    yield process
+    for child in psutil.Process(process.pid).children():
+        child.kill()
+    process.kill()
+    process.wait()
+
+
+def engine_of(served: subprocess.Popen[str]) -> int:
+    """The process id of its child, once that has its name."""
+    assert served.stdout is not None
+    child = int(served.stdout.readline())
+    while not "".join(psutil.Process(child).cmdline()).startswith("VLLM"):
+        time.sleep(0.01)
+    return child
+
+
+def test_what_uses_a_gpu_is_known_by_role(
+    nvml: Callable[..., list[Device]], served: subprocess.Popen[str]
+) -> None:
+    engine, trainer, other = engine_of(served), os.getpid(), 1
+    (device,) = nvml(
+        Device(
+            pids=[engine, trainer, other],
+            held={engine: 30 << 30, trainer: 9 << 30, other: None},
+            process_use={engine: [40, 60], other: [3]},
+        )
+    )
+    roots = [("trainer", trainer), ("vLLM", served.pid)]
+    (gpu,) = local_gpus(roots).gpus
+    assert [(each.role, each.memory_mib, each.utilisation) for each in gpu.shares] == [
+        ("trainer", 9 << 10, 0.0),
+        ("vLLM EngineCore", 30 << 10, 0.5),
+        ("others", None, 0.03),
+    ]
+    device.process_use = NVMLError_NotSupported()
+    (gpu,) = local_gpus(roots).gpus
+    assert [each.utilisation for each in gpu.shares] == [None] * 3
+    device.process_use = {}
+    (gpu,) = local_gpus(roots).gpus
+    assert [each.utilisation for each in gpu.shares] == [0.0] * 3
+    device.pids = [other]
+    (gpu,) = local_gpus(roots).gpus
+    assert not gpu.shares, "in a container the driver has other numbers for ours"
+
+
+def test_a_server_is_measured_with_what_it_has_started(
+    tmp_path: Path, served: subprocess.Popen[str]
+) -> None:
+    engine_of(served)
+    directory = RunDirectory.create(tmp_path / "run")
+    with contextlib.closing(JournalWriter(directory)) as journal:
+        roots = [("engine", os.getpid()), ("vLLM", served.pid)]
+        Monitor(journal, lambda: STATUS, lambda: roots)._measure_processes(0.0)
+    (entry,) = JournalReader(directory).read(0)
+    assert isinstance(entry.event, ResourcesMeasured)
+    sizes = {each.role: each.rss_mb for each in entry.event.processes}
+    assert list(sizes) == ["engine", "vLLM", "vLLM EngineCore"]
+    assert 0 < sizes["vLLM EngineCore"] < sizes["vLLM"]
+
+
 async def test_a_run_of_ours_journals_them(
     nvml: Callable[..., list[Device]], ssh: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    nvml(Device())
+    nvml(Device(pids=[os.getpid()], held={os.getpid(): 5 << 30}))
     ssh(f"cat <<'EOF'\n{TABLE}EOF")
     run = Whole(RunDirectory.create(tmp_path / "run"), {"gpu_hosts": ("node-1",)}, by_what_it_says)
     run.directory.config.write_text(to_toml(run.config()))
@@ -239,6 +312,8 @@ async def test_a_run_of_ours_journals_them(
     assert end.status == "finished"
     counts = {event.host: len(event.gpus) for event in run.events(GpusMeasured)}
     assert counts == {socket.gethostname(): 1, "node-1": 2}
+    ours = next(e for e in run.events(GpusMeasured) if e.host == socket.gethostname())
+    assert [(each.role, each.memory_mib) for each in ours.gpus[0].shares] == [("engine", 5 << 10)]
 
 
 async def test_without_gpus_and_hosts_there_is_nothing_to_do(

@@ -20,8 +20,8 @@ from tbtui.journal.events import (
     TrialGivenBack,
     TrialTakenOver,
 )
-from tbtui.journal.vocabulary import CommandVerb
 from tbtui.rollout.messages import GivenBack, KeysTyped, PauseEntered, TakenOver, TrialSpec
+from tbtui.vocabulary import CommandVerb
 
 from .conftest import TASKS, Bench, until
 from .fakes import FakePool, facts

@@ -20,8 +20,7 @@ from tbtui.console.printing import Printer
 from tbtui.engines.grpo.completions import TRIES
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.failures import HaltError, PolicyRestartLimit
-from tbtui.engines.grpo.pausing import OutageCause, Outages
-from tbtui.engines.storage import StorageGuard, cause_in
+from tbtui.engines.grpo.pausing import OutageCause, Outages, StorageGuard, cause_in
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
@@ -466,7 +465,7 @@ async def test_a_directory_that_comes_back_has_its_whole_journal(
     mend: Callable[[Path], Any],
     words: str,
 ) -> None:
-    monkeypatch.setattr("tbtui.engines.storage.PERIOD_SEC", 0.2)
+    monkeypatch.setattr("tbtui.engines.grpo.pausing.PERIOD_SEC", 0.2)
     kept, seen = tmp_path / "kept", tmp_path / "seen"
     seen.mkdir()
     with tmpfs(kept, "4m"):

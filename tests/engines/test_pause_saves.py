@@ -38,7 +38,9 @@ def two_turns(pool: FakePool, spec: TrialSpec) -> object:
 
 
 def notes(bench: Bench) -> list[str]:
-    return [event.text for event in bench.events(Noted)]
+    """What the run says, but for its speed."""
+    said = [event.text for event in bench.events(Noted)]
+    return [text for text in said if not text.startswith("speed: ")]
 
 
 async def paused_in_step_2(

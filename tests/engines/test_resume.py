@@ -18,15 +18,18 @@ import numpy as np
 import pytest
 
 from tbtui.catalog.split import Split
+from tbtui.chat import Message
 from tbtui.config import ConfigError, RunConfig, to_toml
 from tbtui.engines.grpo.checkpoint_state import STATE_FILE, CheckpointError
 from tbtui.engines.grpo.engine import GrpoEngine
 from tbtui.engines.grpo.history import place_of
 from tbtui.engines.grpo.plan import task_order
 from tbtui.engines.grpo.recorded import RUN_ENDED_FIRST, RUN_WAS_KILLED
-from tbtui.engines.grpo.recovery import Recovery, UnrecoverableError, continue_run, recover
+from tbtui.engines.grpo.recovery import Recovery, continue_run, recover
 from tbtui.engines.prepare import PreparedRun
 from tbtui.engines.resume import keep_settings, request_resume
+from tbtui.errors import UserError
+from tbtui.journal.commands import Typed
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import (
     AnyEvent,
@@ -50,6 +53,7 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
     TaskRecord,
+    TasksDrawn,
     TasksSetAside,
     TrialExcluded,
     TrialFinished,
@@ -63,7 +67,13 @@ from tbtui.journal.rundir import RunDirectory, RunDirectoryError, find_run
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import OptimSettings, PolicyInfo, Sample, SampleRequest, StepResult
 from tbtui.rollout.environments.choose import EnvironmentChoice
-from tbtui.rollout.messages import CompletionFailed, PhaseEntered, TrialDone, TrialSpec
+from tbtui.rollout.messages import (
+    CompletionFailed,
+    KeysTyped,
+    PhaseEntered,
+    TrialDone,
+    TrialSpec,
+)
 from tests.benchmarks.kill_and_resume import differences, experiment
 from tests.events import spoil
 
@@ -121,7 +131,10 @@ class LearningPolicy(RotePolicy):
         return Sample(ids, logprobs, "stop", self.published)
 
     async def apply(self, settings: OptimSettings) -> StepResult:
-        data = [(d.tokens, d.mask, d.logprobs, d.advantages, d.weights) for d in self._accumulated]
+        data = [
+            (d.tokens, d.mask, *(each[d.mask] for each in (d.logprobs, d.advantages, d.weights)))
+            for d in self._accumulated
+        ]
         raw = b"".join(np.ascontiguousarray(array).tobytes() for datum in data for array in datum)
         self.weights = digest(self.weights, raw, settings)
         return await super().apply(settings)
@@ -149,19 +162,29 @@ def by_what_it_says(pool: FakePool, spec: TrialSpec) -> object:
     return True
 
 
-async def _two_turns(pool: FakePool, spec: TrialSpec) -> None:
+def typed_in(pool: FakePool, spec: TrialSpec) -> object:
+    """As above, and a person types between the turns of each group's first trial."""
+    pool._spawn(_two_turns(pool, spec, typed=spec.trial.partition("-retry")[0].endswith("-1")))
+    return True
+
+
+async def _two_turns(pool: FakePool, spec: TrialSpec, *, typed: bool = False) -> None:
     pool.runner.on_message(1, PhaseEntered(spec.trial, TrialPhase.SETUP))
-    messages: tuple[tuple[str, str], ...] = ()
+    messages: tuple[Message, ...] = ()
     text = ""
     for turn in (1, 2):
-        messages = (*messages, ("user", f"turn {turn}"))
+        messages = (*messages, Message("user", f"turn {turn}"))
         answer = await pool.ask(spec, turn, messages)
         assert not isinstance(answer, CompletionFailed)
         text = answer.text
-        messages = (*messages, ("assistant", text))
+        messages = (*messages, Message("assistant", text))
+        if typed and turn == 1:
+            keys = (Typed("text", "ls"), Typed("key", "Enter"))
+            pool.runner.on_message(1, KeysTyped(spec.trial, "", keys))
     verdict = float(int(text, 16) % 3 == 0)
     pool._live.discard(spec.trial)
-    pool.runner.on_message(1, TrialDone(spec.trial, facts(verdict)))
+    end = dataclasses.replace(facts(verdict), human_touched=typed)
+    pool.runner.on_message(1, TrialDone(spec.trial, end))
 
 
 def stumbling(pool: FakePool, spec: TrialSpec) -> object:
@@ -267,7 +290,9 @@ class Whole:
         evaluations = Counter(
             (e.step, e.weights_version, e.pass_rate) for e in self.events(EvalFinished)
         )
-        return scores, steps, evaluations
+        # Of a batch that was about to begin, the same groups may have been drawn twice.
+        drawn = {group: task for e in self.events(TasksDrawn) for group, task in e.groups.items()}
+        return scores, steps, evaluations, drawn
 
     def length(self) -> int:
         return len(self.entries())
@@ -328,8 +353,20 @@ VARIANTS: dict[str, tuple[Script, dict[str, Any]]] = {
         by_what_it_says,
         {"replace_constant_groups": 1, "num_substeps": 2, "max_steps": 2, "eval_every": 0},
     ),
+    "learnability": (
+        by_what_it_says,
+        {"task_sampling": "learnability", "replace_constant_groups": 1, "max_steps": 4},
+    ),
+    "thompson": (
+        by_what_it_says,
+        {"task_sampling": "thompson", "task_half_life": 2.0, "max_steps": 4, "save_every": 0},
+    ),
     "no-checkpoint": (by_what_it_says, {"save_every": 0, "max_steps": 2}),
     "longer": (by_what_it_says, {"max_steps": 4}),
+    "handed-back": (
+        typed_in,
+        {"train_after_handback": True, "group_size": 3, "max_steps": 3, "save_every": 0},
+    ),
 }
 
 
@@ -358,11 +395,18 @@ async def test_cut_off_after_any_event_a_run_ends_as_if_it_had_not_been(
         shutil.rmtree(copy.directory.path)
 
 
-@pytest.mark.parametrize("settings", [{"max_steps_off_policy": 2}, {"stream": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_steps_off_policy": 2},
+        {"stream": True},
+        {"max_steps_off_policy": 2, "stream": True, "task_sampling": "thompson", "max_steps": 5},
+    ],
+)
 async def test_batches_sampled_ahead_are_taken_up_too(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    whole, _ = await uninterrupted(tmp_path, max_steps=4, n_parallel_envs=3, **settings)
+    whole, _ = await uninterrupted(tmp_path, **{"max_steps": 4, "n_parallel_envs": 3} | settings)
     for last in range(5, whole.length() + 1, 37):
         copy = whole.cut(tmp_path / "copy", last)
         ended = Counter(e.trial for e in copy.events(TrialFinished))
@@ -370,7 +414,8 @@ async def test_batches_sampled_ahead_are_taken_up_too(
         require_order(copy)
         assert set(useful_ends(copy).values()) == {1}
         assert Counter(e.trial for e in copy.events(TrialFinished)) >= ended
-        assert [e.step for e in copy.events(StepFinished)] == [1, 2, 3, 4]
+        steps = [e.step for e in whole.events(StepFinished)]
+        assert [e.step for e in copy.events(StepFinished)] == steps
         shutil.rmtree(copy.directory.path)
 
 
@@ -691,7 +736,7 @@ def test_a_refilled_place_that_nobody_queued_starts_as_its_first_attempt(tmp_pat
 async def test_other_tasks_are_refused(tmp_path: Path) -> None:
     whole, _ = await uninterrupted(tmp_path, max_steps=0)
     fewer = Split(train=SPLIT.train[1:], heldout=SPLIT.heldout)
-    with pytest.raises(UnrecoverableError, match=r"copy-0; put them back"):
+    with pytest.raises(UserError, match=r"copy-0; put them back"):
         recover(JournalReader(whole.directory), fewer, whole.config())
 
 

@@ -13,7 +13,7 @@ from tbtui.config import ConfigError
 from tbtui.engines.grpo.review_rules import RuleDecision, RuleFacts, append_rule, load_rules
 from tbtui.journal.events import Outcome
 from tbtui.journal.review_rule import Between, Rule, When, rule_line, rule_toml
-from tbtui.journal.vocabulary import SuspectName
+from tbtui.vocabulary import SuspectName
 
 FACTS = RuleFacts(
     task="copy-01",

@@ -9,6 +9,7 @@ import pytest
 
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.curriculum import Curriculum
 from tbtui.engines.grpo.failures import HaltError, UnusableTasks
 from tbtui.engines.grpo.plan import BatchPlanner
 from tbtui.engines.grpo.recorded import StartingPoint
@@ -127,11 +128,13 @@ async def test_what_was_set_aside_stays_so_after_an_interruption(bench: Bench) -
         taken[name] = taken.get(name, 0) + 1
     reason = next(iter(bench.events(TasksSetAside))).tasks
     start = StartingPoint(step=3, tasks_taken=taken, set_aside=reason)
+    config = RunConfig(max_steps=5, batch_size=2, group_size=2)
     planner = BatchPlanner(
-        RunConfig(max_steps=5, batch_size=2, group_size=2),
+        config,
         Split(train=tuple(TASKS[:6]), heldout=()),
         start,
         UnusableTasks(bench.journal, known=reason),
+        Curriculum(config, TASKS[:6], start, bench.journal),
     )
     again = [[group.task.name for group in planner.batch(step, None)] for step in (4, 5)]
     assert again == [list(e.groups.values()) for e in bench.events(StepStarted)[3:5]]

@@ -54,12 +54,12 @@ def records(path: Path) -> Iterator[bytes]:
 
 
 def stored(directory: Path) -> list[tuple[str, list[dict[str, object]]]]:
-    """(Run id, history rows) of each offline run below `directory`, in the order of their start."""
+    """(Run id, history rows) of each offline run below `directory`, in the order of their end."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     runs = []
     for path in sorted(
-        directory.glob("wandb/offline-run-*/*.wandb"), key=lambda p: p.stat().st_ino
+        directory.glob("wandb/offline-run-*/*.wandb"), key=lambda p: p.stat().st_mtime_ns
     ):
         rows, run_id = [], ""
         for data in records(path):

@@ -102,6 +102,9 @@ class ChunkRenderer:
     def answer(self, completion_ids: Sequence[int]) -> Said:
         return Said("".join(map(self._texts.__getitem__, completion_ids)))
 
+    def spell(self, text: str) -> tuple[int, ...]:
+        return self.encode(text)
+
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         return [self._texts[token] for token in token_ids]
 

@@ -65,6 +65,7 @@ _PRINTED = Way(more="--print-config")
 _LIVE = ("NAME", "LIVE")
 
 WAYS: dict[str, Way] = {
+    "tbtui demos list NAME": _AS_IT_IS,
     "tbtui run": _OWN_RUN,
     "tbtui run max_steps=15 group_size=8": _OWN_RUN,
     "tbtui run mine.toml seed=3": _OWN_RUN,
@@ -99,8 +100,36 @@ WAYS: dict[str, Way] = {
     "tbtui ctl trial list --json": _AS_IT_IS,
     "tbtui ctl trial pause copy-03/2": Way(again=True),
     'tbtui ctl trial pause copy-03/2 --reason "looks stuck"': Way(again=True),
+    # By its id, of one that has ended: the trial that has the name is another one each step.
+    "tbtui ctl trial fork copy-03/2 --turn 2 -n 4": Way(
+        instead=("copy-03/2 --turn 2", "s0001-copy-03-2 --turn 1")
+    ),
+    "tbtui ctl trial fork copy-03/2 --turn bisect -n 4": Way(
+        instead=("copy-03/2", "s0001-copy-03-2")
+    ),
+    "tbtui run advantage=turn_value value_rollouts_per_step=64 snapshots=turns": replace(
+        _OWN_RUN, more=f"--no-ui value_rollouts_per_turn=1 {SMALL}"
+    ),
+    "tbtui bisect NAME copy-07": Way(more="-n 2"),
+    "tbtui bisect NAME copy-07 -n 16 --json": Way(instead=("-n 16", "-n 2")),
+    "tbtui fork NAME s0001-copy-03-2 --turn 2 -n 8": Way(more="-n 1 --no-ui"),
+    "tbtui fork NAME s0001-copy-03-2 --turn bisect -n 8": Way(more="-n 1 --no-ui"),
+    "tbtui fork NAME s0001-copy-03-2 --turn all -n 8": Way(more="-n 1 --no-ui"),
+    "tbtui fork NAME s0001-copy-03-2 --turn 2 --checkpoint 10": Way(
+        more="-n 1 --no-ui", instead=("--checkpoint 10", "--checkpoint 1")
+    ),
+    "tbtui fork NAME s0001-copy-03-2 --turn 2 --temperature 0.7": Way(more="-n 1 --no-ui"),
+    "tbtui run snapshots=turns max_steps=1": _OWN_RUN,
     "tbtui ctl config set n_parallel_envs=4 --dry-run": _AS_IT_IS,
     "tbtui ctl task list": _AS_IT_IS,
+    'tbtui ctl task weight copy --mute --reason "learned"': Way(more="--dry-run"),
+    "tbtui ctl task weight copy --unmute": _AS_IT_IS,
+    "tbtui run task_sampling=thompson": _OWN_RUN,
+    "tbtui run task_sampling=learnability task_floor=0.2 --explain": _AS_IT_IS,
+    "tbtui run budget.rollouts=640 budget.hours=2": _OWN_RUN,
+    "tbtui run --resume NAME --explain": Way(more="max_steps=2"),
+    "tbtui run 'alerts=https://hooks.example.org/$HOOK,command:./notify.sh'"
+    " --print-config": _AS_IT_IS,
     "tbtui tasks list": _AS_IT_IS,
     "tbtui tasks list tasks/workshop": _AS_IT_IS,
     "tbtui tasks browse": _APP,
@@ -111,7 +140,25 @@ WAYS: dict[str, Way] = {
     "tbtui tasks prefetch tasks/workshop": Way(more="--dry-run"),  # else from a package index
     "tbtui tasks prefetch tasks/workshop --dry-run": _AS_IT_IS,
     "tbtui tasks try log-triage --oracle": _AS_IT_IS,
+    "tbtui tasks audit tasks/workshop --task log-triage": _AS_IT_IS,
+    "tbtui tasks audit tasks/starter --task 'copy-*' --cheat interpreter --json": Way(
+        instead=("copy-*", "copy-01")
+    ),
+    "tbtui tasks flakes tasks/workshop --task log-triage -n 2 --load 2": _AS_IT_IS,
+    "tbtui run honeypots=0.02": _OWN_RUN,
+    "tbtui tasks new counting --into mine": _AS_IT_IS,
+    "tbtui tasks try mine/counting --all --attempts 1 --no-ui": _AS_IT_IS,
+    "tbtui fleet": _APP,
+    "tbtui fleet --no-ui": _AS_IT_IS,
+    "tbtui fleet --json --recent 48": _AS_IT_IS,
+    "tbtui fleet --host gpu1": Way(more="--no-ui"),  # no such machine: a row that says so
+    "tbtui replay NAME --beside OTHER": _APP,
+    "tbtui sweep rates.toml": _AS_IT_IS,
+    "tbtui sweep rates.toml --table": _AS_IT_IS,
+    "tbtui sweep rates.toml --json": _AS_IT_IS,
     "tbtui run environment_type=docker tasks_dir=tasks/workshop": _PRINTED,  # no engine here
+    "tbtui run agent=mini-swe-agent policy=tinker model_name=Qwen/Qwen3-8B tasks_dir=tasks/workshop"
+    " agent_setup_network=true": _PRINTED,  # no key here
     "tbtui run policy=tinker model_name=Qwen/Qwen3-8B tasks_dir=tasks/workshop context_limit=32768"
     " max_cost=20": _PRINTED,
     "TINKER_API_KEY=tml-local tbtui run policy=tinker model_name=Qwen/Qwen3-8B"
@@ -120,10 +167,24 @@ WAYS: dict[str, Way] = {
     ),
 }
 PARSED: dict[str, str] = {
+    "tbtui demos show NAME s0001": "NAME has no demonstrations",
+    "tbtui demos accept NAME s0001": "NAME has no demonstrations",
+    "tbtui demos drop NAME s0001": "NAME has no demonstrations",
+    "tbtui demos export NAME demos.jsonl --all": "NAME has no demonstrations",
+    "tbtui fork NAME s0001-copy-03-2 --turn 2 --policy vllm model_name=NAME"
+    " vllm_base_url=...": "needs a vLLM server",
+    'tbtui ctl trial message copy-03/2 "look at the tests first"': "needs a paused trial",
+    "tbtui tasks try mine/counting --watch": "goes on until it is left",
     "tbtui tasks fetch --list": "needs Harbor's registry",
     "tbtui tasks fetch terminal-bench@2.0": "needs Harbor's registry",
     "tbtui eval policy=vllm model_name=NAME vllm_base_url=http://localhost:8000/v1"
     " tasks_dir=tasks/workshop": "needs a vLLM server",
+    "tbtui eval agent=mini-swe-agent policy=vllm model_name=NAME vllm_base_url=http://gpu:8000/v1"
+    " tasks_dir=tasks/workshop agent_setup_network=true agent_install='pip3 install"
+    " --break-system-packages mini-swe-agent orjson fastapi'": "needs a vLLM server",
+    "tbtui eval agent=mini-swe-agent policy=openai model_name=qwen3:8b"
+    " openai_base_url=http://localhost:11434/v1 tasks_dir=tasks/workshop"
+    " agent_setup_network=true": "needs a server",
     "tbtui prime-rl check engine=prime-rl model_name=Qwen/Qwen3-4B"
     " tasks_dir=/tasks": "needs Prime-RL's checkout",
     "tbtui run engine=prime-rl model_name=Qwen/Qwen3-4B tasks_dir=/tasks num_train_gpus=1"
@@ -215,6 +276,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (where / "mine.toml").write_text("learning_rate = 1e-3\nmax_steps = 2\n")
     (rules,) = re.findall(r"```toml\n(\[\[rule\]\].*?)```", guide("review"), re.DOTALL)
     (where / "rules.toml").write_text(rules)
+    (sweep,) = re.findall(r"```toml\n(# rates.toml.*?)```", guide("fleet"), re.DOTALL)
+    (where / "rates.toml").write_text(
+        sweep.replace("[grid]", 'tasks = ["copy-03"]\neval_tasks = ["copy-07"]\n\n[grid]')
+    )
     sets = where / "CONFIG" / "tbtui" / "sets"
     sets.mkdir(parents=True)
     (sets / "hard.toml").write_text('[set]\ntasks = ["copy-03", "move-01"]\n')
@@ -228,6 +293,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ):
             result = world.run(line)
             assert result.returncode == 0, result.stderr
+        # What pauses a trial holds its step up: the first has to be over before.
+        deadline = time.monotonic() + PATIENCE_SEC
+        while "s0002-" not in world.run("tbtui ctl trial list --json").stdout:
+            assert time.monotonic() < deadline
         yield world
     finally:
         world.end()

@@ -29,7 +29,7 @@ def test_a_page_is_printed_and_an_unknown_one_refused() -> None:
     result = tbtui("guide", "stering")
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
-    assert line.startswith("tbtui: the guide has no page 'stering'; its pages: index, first-run")
+    assert line == "tbtui: the guide has no page 'stering'; did you mean 'steering'?"
 
 
 @pytest.mark.parametrize("name", ["architecture", "recipes"])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import LATENCIES_KEPT, RequestMeter
+from tbtui.policies.work import library_log_to
 from tbtui.server_status import RequestStatus
 
 
@@ -151,7 +151,7 @@ def test_a_library_that_is_imported_meanwhile_logs_nowhere_else(tmp_path: Path) 
     """In a process of its own: huggingface_hub makes its handler when it is first imported."""
     script = (
         "import sys\n"
-        "from tbtui.policies.library_log import library_log_to\n"
+        "from tbtui.policies.work import library_log_to\n"
         "with open(sys.argv[1], 'ab') as file, library_log_to(file):\n"
         "    from huggingface_hub.utils import logging\n"
         "    log = logging.get_logger('huggingface_hub.utils._http')\n"

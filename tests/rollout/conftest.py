@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,9 +16,14 @@ from tests.rollout.scripted import ScriptedEngine, boxes, make_spec, make_task
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ScriptedEngine]:
     engine = ScriptedEngine(tmp_path_factory.mktemp("logs"))
-    await engine.pool.start()
-    yield engine
-    await engine.pool.stop()
+    with pytest.MonkeyPatch.context() as environment:
+        # Where its workers find the agents of the tests.
+        places = [Path(__file__).parents[2], tmp_path_factory.getbasetemp() / "agents"]
+        places[-1].mkdir()
+        environment.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
+        await engine.pool.start()
+        yield engine
+        await engine.pool.stop()
     assert not boxes()
 
 

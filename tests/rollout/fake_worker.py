@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+from tbtui.chat import Message
 from tbtui.journal.events import PhaseSeconds
 from tbtui.rollout.link import TrialLink
 from tbtui.rollout.messages import FinishReason, TrialFacts
@@ -20,13 +21,14 @@ async def run_trial(link: TrialLink) -> TrialFacts:
         case "instant":
             pass
         case "ask":
-            completion = await link.sample([("user", link.spec.trial)], turn=1, purpose="turn")
+            question = Message("user", link.spec.trial)
+            completion = await link.sample((question,), turn=1, purpose="turn")
             return facts("completed", completion.text)
         case "wait":
             await link.control.stopping.wait()
             finish = "stopped"
         case "ask, then boundary":
-            await link.sample([], turn=1, purpose="turn")
+            await link.sample((), turn=1, purpose="turn")
             await link.boundary()
         case "leave behind":
             link.left_behind.add(asyncio.create_task(deaf()))

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from tbtui.chat import ToolCall
 from tbtui.rollout.messages import (
     Completion,
     CompletionFailed,
@@ -51,11 +52,20 @@ class Fail:
     reason: str = "as scripted"
 
 
+@dataclass(frozen=True)
+class Calls:
+    """A completion that calls a tool."""
+
+    text: str
+    name: str
+    arguments: Mapping[str, object]
+
+
 class Silence:
     """No answer at all."""
 
 
-Answer = str | Cut | Thought | Fail | Silence
+Answer = str | Cut | Thought | Calls | Fail | Silence
 Script = Sequence[Answer]
 
 
@@ -147,6 +157,7 @@ class ScriptedEngine:
         script = self._scripts[wanted.trial]
         answer = script.pop(0) if len(script) > 1 else script[0]
         thinking = ""
+        calls: tuple[ToolCall, ...] = ()
         match answer:
             case Silence():
                 return
@@ -155,14 +166,25 @@ class ScriptedEngine:
                 return
             case Cut(text):
                 truncated = True
+            case Calls(text, name, arguments):
+                calls = (ToolCall(f"call_{wanted.request}", name, json.dumps(arguments)),)
+                truncated = False
             case Thought(thinking, said):
                 text, truncated = said or "", said is None
             case text:
                 truncated = False
-        prompt = sum(len(content) for _, content in wanted.messages) // 4
+        prompt = sum(len(message.content) for message in wanted.messages) // 4
         drawn = len(thinking + text) // 4
         self.pool.reply(
-            Completion(wanted.request, text, truncated, prompt, drawn, thinking=thinking)
+            Completion(
+                wanted.request,
+                text,
+                truncated,
+                prompt,
+                drawn,
+                thinking=thinking,
+                tool_calls=calls,
+            )
         )
 
 

@@ -76,7 +76,7 @@ async def test_solves_a_task(engine: ScriptedEngine, spec: TrialSpec) -> None:
     parts = (seconds.setup, seconds.commands, seconds.verifying, seconds.teardown)
     assert min(parts) > 0
 
-    first_prompt = seen.of(SampleWanted)[0].messages[0][1]
+    first_prompt = seen.of(SampleWanted)[0].messages[0].content
     assert "Current Terminal Screen:\nroot@" in first_prompt  # not a blank screen
 
     folder = spec.trials_dir / spec.trial
@@ -197,7 +197,7 @@ async def test_cut_answers_count_as_turns(engine: ScriptedEngine, spec: TrialSpe
     assert (decide(facts).outcome, decide(facts).reward) == (Outcome.OUTPUT_TRUNCATED, 0.0)
     wanted = engine.seen[spec.trial].of(SampleWanted)
     assert [ask.turn for ask in wanted] == [1, 2, 3]
-    assert "exceeded 512 tokens" in wanted[2].messages[-1][1]
+    assert "exceeded 512 tokens" in wanted[2].messages[-1].content
 
 
 async def test_a_cut_answer_can_be_mended(engine: ScriptedEngine, spec: TrialSpec) -> None:

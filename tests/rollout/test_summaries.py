@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tbtui.algorithm.segments import merge
+from tbtui.chat import Message
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
 from tbtui.journal.events import Outcome, TurnSampled, TurnStarted
 from tbtui.journal.reader import JournalReader
@@ -77,15 +78,15 @@ async def test_a_history_near_the_threshold_is_summarised(
     first, second, summary, questions, answers, third, fourth = (
         ask.messages for ask in engine.seen[spec.trial].of(SampleWanted)
     )
-    assert summary[:-1] == (*second, ("assistant", HELLO))
+    assert summary[:-1] == (*second, Message("assistant", HELLO))
     assert len(questions) == 1
-    assert SUMMARY in questions[0][1]
-    assert answers[:-1] == (*summary, ("assistant", SUMMARY))
-    assert answers[-1][1].endswith(QUESTIONS)
+    assert SUMMARY in questions[0].content
+    assert answers[:-1] == (*summary, Message("assistant", SUMMARY))
+    assert answers[-1].content.endswith(QUESTIONS)
     # The main agent goes on from its first prompt, the questions and their answers.
-    assert third[:-1] == (first[0], questions[0], ("assistant", QUESTIONS))
-    assert ANSWERS in third[-1][1]
-    assert fourth[:-1] == (*third, ("assistant", DONE))
+    assert third[:-1] == (first[0], questions[0], Message("assistant", QUESTIONS))
+    assert ANSWERS in third[-1].content
+    assert fourth[:-1] == (*third, Message("assistant", DONE))
 
 
 async def test_an_empty_history_is_not_summarised(engine: ScriptedEngine, spec: TrialSpec) -> None:
@@ -96,7 +97,7 @@ async def test_an_empty_history_is_not_summarised(engine: ScriptedEngine, spec: 
     purposes = [purpose for purpose, _ in asked(engine, spec)]
     assert purposes == ["turn", *STEPS, "turn", *STEPS, "turn"]
     first = engine.seen[spec.trial].of(SampleWanted)[0].messages
-    assert "Format your response as JSON" in first[0][1]
+    assert "Format your response as JSON" in first[0].content
 
 
 async def test_without_a_threshold_only_a_full_context_is(
@@ -206,7 +207,7 @@ async def test_a_proactive_summary_that_fails_is_tried_again_and_changes_nothing
     assert (facts.finish, facts.turns) == ("completed", 4)
     wanted = engine.seen[filling.trial].of(SampleWanted)
     assert [w.purpose for w in wanted] == ["turn", "turn", *STEPS[:2], "turn", *STEPS, "turn"]
-    assert wanted[4].messages[:-1] == (*wanted[1].messages, ("assistant", HELLO))
+    assert wanted[4].messages[:-1] == (*wanted[1].messages, Message("assistant", HELLO))
 
 
 async def test_a_context_that_a_summary_does_not_empty(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tbtui.chat import Message
 from tbtui.rollout.messages import SampleWanted, TrialSpec, TurnUnderstood
 from tests.rollout.scripted import DONE, HELLO, ScriptedEngine, Thought, changed
 
@@ -31,8 +32,8 @@ async def test_thinking_is_in_harbors_files_and_in_no_prompt(
         None,
     ]
     wanted = engine.seen[spec.trial].of(SampleWanted)
-    assert [content for role, content in wanted[2].messages if role == "assistant"] == [HELLO, DONE]
-    assert "I'll write" not in json.dumps([request.messages for request in wanted])
+    assert [m.content for m in wanted[2].messages if m.role == "assistant"] == [HELLO, DONE]
+    assert "I'll write" not in str([request.messages for request in wanted])
 
 
 @pytest.mark.parametrize("parser", ["json", "xml"])
@@ -50,8 +51,8 @@ async def test_cut_off_while_thinking(engine: ScriptedEngine, spec: TrialSpec, p
     assert (facts.finish, facts.verdict, facts.turns) == ("completed", 1.0, 4)
     first, second, *_ = engine.seen[spec.trial].of(SampleWanted)
     assert second.messages[: len(first.messages)] == first.messages
-    assert second.messages[-2] == ("assistant", "")
-    assert "NONE of the actions" in second.messages[-1][1]
+    assert second.messages[-2] == Message("assistant", "")
+    assert "NONE of the actions" in second.messages[-1].content
     assert engine.seen[spec.trial].of(TurnUnderstood)[0].error is not None
 
 

@@ -39,6 +39,7 @@ def facts(finish: FinishReason, verdict: float | None, **more: Any) -> TrialFact
 TORN_DOWN_BADLY = {"exception_type": "OSError", "failed_phase": "teardown"}
 CUT = {"last_parse_error": "cut at 512 tokens", "last_truncated": True}
 NO_SANDBOX = {"exception_type": "X", "failed_phase": "environment"}
+BROKEN_AGENT = {"exception_type": "NoCallsError", "failed_phase": "agent"}
 USED_UP = {"used_up": "all of its disk", "failed_phase": "verifier"}
 STARVED = {"exception_type": "MachineStarvedError"}
 
@@ -71,9 +72,11 @@ TABLE: list[tuple[FinishReason, float | None, dict[str, Any], Outcome, float | N
     ("deadline", 0.0, {}, Outcome.AGENT_TIMEOUT, 0.0),
     ("deadline", None, {}, Outcome.VERIFIER_ERROR, None),
     ("cancelled", None, {}, Outcome.CANCELLED, None),
+    ("parted", None, {}, Outcome.CANCELLED, None),
     ("provider_error", None, {}, Outcome.PROVIDER_ERROR, None),
     ("sandbox_lost", None, {}, Outcome.SANDBOX_LOST, None),
     ("not_run", None, NO_SANDBOX, Outcome.SETUP_ERROR, None),
+    ("no_calls", None, BROKEN_AGENT, Outcome.AGENT_ERROR, None),
     ("error", None, {"exception_type": "X", "failed_phase": "agent"}, Outcome.AGENT_ERROR, None),
 ]  # fmt: skip
 
@@ -156,7 +159,7 @@ def test_no_reward_is_invented(given_facts: TrialFacts) -> None:
         assert decision.reward == (decision.verdict if given_facts.finish == "completed" else 0.0)
     assert decision.outcome.infrastructure <= (decision.reward is None)
     assert (decision.outcome is Outcome.CANCELLED) == (
-        given_facts.finish in ("stopped", "cancelled")
+        given_facts.finish in ("stopped", "cancelled", "parted")
     )
 
 

@@ -108,11 +108,11 @@ async def test_a_person_solves_it_and_the_agent_sees_that(
     assert (decision.verdict, decision.reward) == (1.0, 1.0)
     assert decision.reason.startswith("a person typed in its terminal; done after")
     first, later = seen.of(SampleWanted)[0], seen.of(SampleWanted)[-1]
-    told = first.messages[-1][1]
+    told = first.messages[-1].content
     assert "Since then a person has typed in this terminal.\n\nNew Terminal Output:" in told
     assert "echo hi > /app/hello.txt" in told
     # Nothing that the policy was told is ever told differently afterwards.
-    assert later.messages[0][1] == told
+    assert later.messages[0].content == told
     order = [
         type(m)
         for m in seen.messages
@@ -141,7 +141,7 @@ async def test_who_types_nothing_has_touched_nothing(
     hands.give_back()
     facts = await engine.facts(spec.trial)
     assert (facts.human_touched, decide(facts).outcome) == (False, Outcome.SOLVED)
-    assert "a person" not in engine.seen[spec.trial].of(SampleWanted)[0].messages[-1][1]
+    assert "a person" not in engine.seen[spec.trial].of(SampleWanted)[0].messages[-1].content
 
 
 async def test_every_kind_of_key_arrives_in_order(

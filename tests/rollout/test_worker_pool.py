@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tbtui.errors import UserError
 from tbtui.rollout import pool
 from tbtui.rollout.messages import (
     Completion,
@@ -25,7 +26,7 @@ from tbtui.rollout.messages import (
     TrialDone,
     TrialSpec,
 )
-from tbtui.rollout.pool import WorkerRecycledInfo, WorkersFailedError
+from tbtui.rollout.pool import WorkerRecycledInfo
 from tests.rollout.scripted import SANDBOX, ScriptedEngine, Silence, eventually
 
 NewEngine = Callable[..., ScriptedEngine]
@@ -231,7 +232,7 @@ async def test_the_loss_of_a_successor_is_made_good(new_engine: NewEngine) -> No
 
 async def test_workers_that_cannot_start_are_an_error(new_engine: NewEngine) -> None:
     engine = new_engine(worker_module="no_such_worker_module")
-    with pytest.raises(WorkersFailedError, match="no_such_worker_module"):
+    with pytest.raises(UserError, match="no_such_worker_module"):
         await engine.pool.start()
     assert not engine.pool.pids
 

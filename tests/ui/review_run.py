@@ -45,8 +45,8 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.samples import SampleRecord
-from tbtui.journal.vocabulary import SuspectName
 from tbtui.journal.writer import JournalWriter
+from tbtui.vocabulary import SuspectName
 from tests.ui.picture import PastHost
 
 START = 1_750_000_000.0

@@ -181,7 +181,11 @@ async def test_keys_of_a_screen_are_not_refused_on_another(run_directory: RunDir
 
 TREE_OWN = {
     frozenset({"full-speed", "faster"}),
+    frozenset({"full-speed", "tree-more"}),
+    frozenset({"full-speed", "faster", "tree-more"}),
+    frozenset({"slower", "tree-less"}),
     frozenset({"tree-choose", "open"}),
+    frozenset({"tree-mute", "message"}),
     frozenset({"tree-toggle", "pause"}),
     frozenset({"tree-toggle", "play"}),
 }

@@ -13,8 +13,8 @@ from tbtui.journal.commands import RUN
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.notifications import KEEP_TITLE, RESTORE_TITLE, Attention
 from tbtui.ui.user import Notify, read_settings
-from tbtui.view.estimate import Outlook
 from tbtui.view.state import AlarmView, CommandView, RunState
+from tbtui.view.times import Outlook
 from tests.ui.opening import Opener
 from tests.ui.process import start_process
 

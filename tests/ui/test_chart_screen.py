@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,19 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from tbtui.journal.events import StepFinished
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
 from tbtui.ui.app import TbtuiApp
 from tbtui.ui.drawing.charts import Plot, plot
-from tbtui.ui.panes.charts import ChartPane
+from tbtui.ui.drawing.text import visible
+from tbtui.ui.panes.charts import ChartPane, MetricList
 from tbtui.ui.runs import ReplayedRun
 from tbtui.ui.screens.charts import ChartScreen
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.services import RecordedRun
 from tbtui.ui.user import User
+from tests.events import run_started
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import PastHost, settle
 from tests.ui.synthetic import START, write_run
@@ -131,17 +137,65 @@ async def test_smoothing_log_band_and_outliers_are_said(opened: Opened) -> None:
         assert "band" not in title
 
 
-async def test_negative_log_probability_by_position_of_a_step(opened: Opened) -> None:
+async def test_entropy_by_position_of_a_step_is_called_an_estimate(opened: Opened) -> None:
     async with opened() as pilot:
         await press(pilot, "M", "p")
         title = str(pane(pilot, "chart-plots").border_title)
-        assert "-log p by token position" in pane(pilot, "chart-plots").text
-        assert "answers" in title
+        assert "entropy by token position: mean -log p" in pane(pilot, "chart-plots").text
+        assert ", unbiased estimate from " in title
+        assert " answers at temperature 1 " in title
         last = title
         await press(pilot, "left_square_bracket")
         assert str(pane(pilot, "chart-plots").border_title) != last
         await press(pilot, "p")
         assert "eval/pass_rate" in pane(pilot, "chart-plots").text
+
+
+async def test_at_another_temperature_a_profile_is_not_called_entropy(
+    opened: Opened, logs_dir: Path
+) -> None:
+    with closing(sqlite3.connect(RunDirectory(logs_dir / "own").database)) as db, db:
+        db.execute("UPDATE samples SET temperature = 0.7 WHERE id % 2")
+    async with opened() as pilot:
+        await press(pilot, "M", "p")
+        text = pane(pilot, "chart-plots").text
+        assert "mean -log p by token position" in text
+        assert "entropy" not in text
+        title = str(pane(pilot, "chart-plots").border_title)
+        assert "answers at temperature 0.7 and 1 " in title
+        assert "estimate" not in title
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)])
+async def test_metrics_that_nobody_here_has_named_are_drawn(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    names = ("reward/all/mean", "[bold red]z[/]", "温度 °C", 'x["0"]', "n" * 200)
+    directory = RunDirectory.create(tmp_path / "logs" / "foreign")
+    with JournalWriter(directory) as journal:
+        journal.append(run_started())
+        for step in range(1, 7):
+            metrics = {name: float(step + place) for place, name in enumerate(names)}
+            metrics["loss"] = math.nan if step > 2 else math.inf
+            journal.append(StepFinished(step=step, weights_version=step, metrics=metrics))
+    app = TbtuiApp(PastHost(directory), live=False, user=User())
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await settle(app)
+        await press(pilot, "M")
+        assert screen_of(pilot).request.metrics == ("reward/all/mean",)
+        listed = screen_of(pilot).query_one(MetricList).listed
+        assert set(names) <= set(listed)
+        assert "loss" not in listed
+        for _ in listed:
+            chosen = screen_of(pilot).query_one(MetricList).chosen
+            if chosen in names and screen_of(pilot).request.metrics != (chosen,):
+                await press(pilot, "enter")
+            if chosen in names:
+                text = pane(pilot, "chart-plots").text
+                assert visible(chosen)[:12] in text
+                assert "nothing recorded" not in text
+                assert text.count("•") == 6
+            await press(pilot, "1", "down")
 
 
 async def test_runs_that_are_marked_are_drawn_beside_the_shown_one(opened: Opened) -> None:

@@ -11,13 +11,13 @@ from textual.pilot import Pilot
 from tbtui.journal.commands import RUN
 from tbtui.journal.events import RunPhaseChanged
 from tbtui.journal.rundir import RunDirectory
-from tbtui.journal.vocabulary import RunPhase
 from tbtui.journal.writer import JournalWriter
 from tbtui.ui.panes.grid import TrialGrid
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.help import HelpDialog, HelpText
 from tbtui.ui.screens.trial import TrialScreen
+from tbtui.vocabulary import RunPhase
 from tests.ui.opening import Opener, app_of, commands, pane, run_at
 from tests.ui.picture import settle
 from tests.ui.synthetic import START

@@ -19,7 +19,7 @@ from tests.ui.test_abilities import shown
 
 LEAVE = {
     *("quit", "interrupt", "runs", "open-run", "library", "theme"),
-    *("copy", "pager", "export", "finding-apply"),
+    *("copy", "pager", "export", "finding-apply", "fork"),
 }
 """Keys that leave the run, read or write files, or answer in a line what they have done."""
 TRIALS = {

@@ -94,7 +94,7 @@ def test_a_line_that_cant_be_followed_is_named_and_the_others_count(tmp_path: Pa
     [
         ('stop = "?"', None, None),
         ('stop = "%"', "percent_sign", "%"),
-        ('stop = "-"', "minus", "-"),
+        ('stop = "&"', "ampersand", "&"),
         ('stop = "shift+f3,down"', "shift+f3,down", "shift+f3 ↓"),
     ],
 )

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tbtui.config import RunConfig
 from tbtui.journal.commands import Command
 from tbtui.journal.rundir import RunDirectory
+from tbtui.resources import tasks_dir
+from tbtui.task_library import CatalogLibrary
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.screens.dialogs import LeaveDialog
-from tbtui.ui.services import RunEnd
+from tbtui.ui.screens.tasks import TaskBrowser
+from tbtui.ui.services import RunEnd, Services
 from tests.ui.opening import pane
 
 
@@ -149,3 +153,23 @@ async def test_when_the_app_is_gone_the_engine_is_interrupted_and_awaited(tmp_pa
     host.over.set_result(INTERRUPTED)
     await ending
     assert app.own.end == INTERRUPTED
+
+
+async def test_the_end_of_a_run_is_noticed_after_the_task_browser_was_open(tmp_path: Path) -> None:
+    def library(_: object) -> CatalogLibrary:
+        return CatalogLibrary([tasks_dir() / "starter"], RunConfig(logs_dir=tmp_path))
+
+    host = ManualHost(tmp_path / "run")
+    app = TbtuiApp(host, live=False, services=Services(library=library))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await pilot.pause()
+        await pilot.press("T")
+        while not isinstance(app.screen, TaskBrowser):
+            await pilot.pause(0.01)
+        await pilot.press("escape", "ctrl+c")
+        assert host.calls == ["start", "interrupt"]
+        host.over.set_result(INTERRUPTED)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.lifecycle.end == INTERRUPTED
+    assert app.return_value == 130

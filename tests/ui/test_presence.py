@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from textual import events
 
-from tbtui.ui.notifications import Attention
-from tbtui.ui.presence import AWAY_SEC, Presence
-from tbtui.view.estimate import Outlook
+from tbtui.ui.notifications import AWAY_SEC, Attention, Presence
 from tbtui.view.state import AlarmView, EvalView, RunState
+from tbtui.view.times import Outlook
 from tests.ui.opening import Opener, app_of
 from tests.ui.picture import settle
 

@@ -11,6 +11,7 @@ import pytest
 from tbtui.journal.events import (
     AnyEvent,
     GpuMeasured,
+    GpuShare,
     GpusMeasured,
     PolicyMeasured,
     WorkerStarted,
@@ -48,6 +49,11 @@ HERE = GpusMeasured(
             temperature_c=64,
             processes=3,
             own_processes=2,
+            shares=(
+                GpuShare(role="trainer", memory_mib=30_720, utilisation=0.31),
+                GpuShare(role="vLLM EngineCore", memory_mib=39_936, utilisation=0.66),
+                GpuShare(role="others", memory_mib=620, utilisation=0.0),
+            ),
         ),
         GpuMeasured(
             index=1,

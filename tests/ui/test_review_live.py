@@ -53,7 +53,7 @@ async def test_what_is_decided_on_the_screen_is_what_is_trained(tmp_path: Path) 
             await pilot.press("V")
             await settle(app)
             assert "✗ ✗ ✗" in pane(pilot, "review-groups").text
-            assert "no gradient" in pane(pilot, "review-groups").text
+            assert "no signal" in pane(pilot, "review-groups").text
             await pilot.press("L", "1", "tab", *"done", "enter")
             await shown(app, lambda: first.relabelled)
             await pilot.press("right", "e", "enter")

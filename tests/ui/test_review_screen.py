@@ -26,8 +26,8 @@ from tbtui.ui.screens.group import GroupScreen
 from tbtui.ui.screens.review import RelabelDialog, ReviewScreen, RuleDialog
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.ui.services import Services
-from tbtui.view.estimate import Outlook
-from tbtui.view.needs import needs
+from tbtui.view.times import Outlook
+from tbtui.view.waiting import needs
 from tests.ui.opening import app_of, pane
 from tests.ui.picture import settle
 from tests.ui.review_run import START, STEP, ReviewedRun, ReviewHost
@@ -99,9 +99,9 @@ async def test_a_line_a_group_and_below_its_trials_with_what_is_odd(
     async with reviewing() as pilot:
         groups = pane(pilot, "review-groups")
         assert "review of step 3 · 3 undecided · trains on 23 of 40" in str(groups.border_title)
-        assert "▸ copy-03       ✓ ✗ ✓ ✓?! ✗ ✓ ✗? .57  .49" in groups.text
-        assert "-0.57 … +0.43  42%" in line_of(pilot, "review-groups", "copy-03")
-        assert "all equal: no gradient" in line_of(pilot, "review-groups", "nested-02")
+        assert "▸ copy-03       ✓ ✗ ✓ ✓?! ✗ ✓ ✗? .57  ±.49" in groups.text
+        assert "-0.57 +0.43    42%" in line_of(pilot, "review-groups", "copy-03")
+        assert "no signal: all equal" in line_of(pilot, "review-groups", "nested-02")
         assert "too few rewards: dropped" in line_of(pilot, "review-groups", "remove-04")
         trials = pane(pilot, "review-trials")
         assert "copy-03 · 4 solved · 3 failed · 1 sandbox lost" in str(trials.border_title)
@@ -550,6 +550,21 @@ async def test_the_chosen_trial_is_previewed(
         # What the trials need is theirs: all of the group are in sight.
         trials = pane(pilot, "review-trials")
         assert trials.max_scroll_y == 0
+
+
+async def test_in_a_low_window_the_preview_takes_no_row_that_a_table_needs(
+    reviewing: ReviewOpener,
+) -> None:
+    for size in ((160, 32), (120, 36)):
+        async with reviewing(size) as pilot:
+            preview = pilot.app.screen.query_one("#preview")
+            assert preview.display
+            tables = pane(pilot, "review-groups"), pane(pilot, "review-trials")
+            if any(each.max_scroll_y for each in tables):
+                assert preview.size.height == 8
+            assert pane(pilot, "terminal").size.height >= 6
+            taken = sum(each.outer_size.height for each in (*tables, preview))
+            assert taken == size[1] - 4
 
 
 async def test_a_small_window_has_no_preview_but_the_two_lines(reviewing: ReviewOpener) -> None:

@@ -20,6 +20,7 @@ from tbtui.journal.writer import JournalWriter
 from tbtui.ui import services as services_module
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.pane import Frame
+from tbtui.ui.panes.run_preview import RunPreviewPane
 from tbtui.ui.panes.runs import RunsPane
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
@@ -349,6 +350,19 @@ async def test_the_chosen_run_is_previewed(opened: Opened, size: tuple[int, int]
         assert "killed" in text
         assert "held out .19" in text
         assert "┤" in text
+        if size[1] < 45:
+            await press(pilot, "2")
+            text = pane(pilot, "run-preview").text
+        # The newest step's groups, as the cockpit has them.
+        lines = [line.split() for line in text.splitlines()]
+        assert ["step", "2"] in lines
+        heading = next(place for place, line in enumerate(lines) if "siblings" in line)
+        preview = pilot.app.screen.query_one("#run-preview", RunPreviewPane).preview
+        assert preview is not None
+        names = [group.name for group in preview.groups]
+        assert len(names) == 4
+        rows = lines[heading + 1 : heading + 5] if size[1] >= 45 else lines[heading + 1 :]
+        assert [row[1] for row in rows if row and row[0] == "▸"] == names[: len(rows)]
 
 
 async def test_a_note_is_added_and_seen(opened: Opened, logs_dir: Path) -> None:

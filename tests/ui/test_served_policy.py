@@ -55,9 +55,9 @@ async def test_no_tokens_come_from_a_server_that_stands_still(
         row = next(
             line
             for line in pilot.app.screen.query_one(QueuePane).text.splitlines()
-            if line.startswith(" tokens")
+            if line.startswith(" sampling")
         )
-        assert row.split() == ["tokens", "0/s"]
+        assert row.split() == ["sampling", "0", "tokens/s"]
 
 
 async def test_what_has_been_spent_is_told(opened: Opener, served_run: RunDirectory) -> None:

@@ -7,7 +7,6 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tbtui.journal.commands import RUN
-from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.command_rules import Refusal, verb_meant
 from tbtui.ui.input.keys import KEYS
 from tbtui.ui.screens.commands import CommandScreen
@@ -15,6 +14,7 @@ from tbtui.ui.screens.dialogs import ConfirmDialog, ReasonDialog
 from tbtui.ui.screens.help import help_text
 from tbtui.ui.screens.trial import TrialScreen
 from tbtui.view.state import StepView, TrialView
+from tbtui.vocabulary import RunPhase
 from tests.ui.opening import Opener, SimulatedHost, app_of, commands, pane
 from tests.ui.picture import settle
 
@@ -303,3 +303,44 @@ async def test_the_footer_at_80x24_and_the_help_name_the_keys(
         titles = [c.title for c in pilot.app.get_system_commands(pilot.app.screen)]
         for title in ("freeze (z)", "cancel (x)", "retry (r)", "exclude (e)", "history (c)"):
             assert title in titles
+
+
+async def to_a_task(pilot: Pilot[int]) -> None:
+    """Put the cursor of the tree on the first task of the first kind."""
+    pilot.app.screen.query_one("#tasks").focus()
+    for key in ("down", "right", "down"):
+        await settle(app_of(pilot))
+        await pilot.press(key)
+    await settle(app_of(pilot))
+
+
+@pytest.mark.parametrize(
+    ("keys", "arguments"),
+    [
+        (("plus",), {"times": 2}),
+        (("minus",), {"times": 0.5}),
+        (("p",), {"pinned": True}),
+        (("m",), {"muted": True}),
+        (("w", *"2.5 rare", "enter"), {"weight": 2.5}),
+    ],
+)
+async def test_how_often_a_task_is_drawn(
+    steered: Opener, simulated: SimulatedHost, keys: tuple[str, ...], arguments: dict[str, object]
+) -> None:
+    async with steered(size=(160, 45)) as pilot:
+        await to_a_task(pilot)
+        await pilot.press(*keys)
+        await settle(app_of(pilot))
+        ((verb, target),) = commands(pilot)
+        assert verb == "set"
+        assert target in {task.name for task in app_of(pilot).live_run.state.tasks.values()}
+        assert simulated.commands[0].arguments == arguments
+        assert simulated.commands[0].reason == ("rare" if keys[0] == "w" else "")
+
+
+async def test_a_weight_that_is_no_number_is_said(steered: Opener) -> None:
+    async with steered(size=(160, 45)) as pilot:
+        await to_a_task(pilot)
+        await pilot.press("w", *"much", "enter")
+        assert commands(pilot) == []
+        assert "is no number" in toasts(pilot)[-1][1]

@@ -70,7 +70,8 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def ready(pilot: Pilot[Any]) -> None:
     """Wait for what is being read."""
     reading = [each for each in pilot.app.workers if each.name != "engine"]
-    await pilot.app.workers.wait_for_complete(reading)
+    if reading:  # of none, it would wait for the engine too
+        await pilot.app.workers.wait_for_complete(reading)
     await pilot.pause()
 
 

@@ -104,6 +104,18 @@ async def test_escape_ends_it_and_a_trial_that_ends_takes_it_back_to_pausing_one
         assert stop(pilot) == 2
 
 
+async def test_f2_goes_on_from_every_stop(steered: Opener) -> None:
+    async with steered() as pilot:
+        seen = []
+        for _ in range(5):
+            await press(pilot, "f2")
+            seen.append(stop(pilot))
+            if not seen[-1]:
+                break
+        # Without a paused trial there is nothing to open, take over or give back.
+        assert seen == [1, 2, 6, 0]
+
+
 async def test_nothing_is_left_to_steer_when_the_run_is_over(
     steered: Opener, simulated: SimulatedHost
 ) -> None:

@@ -14,7 +14,8 @@ from textual.widgets import Input, Static
 from typer.testing import CliRunner
 
 from tbtui.cli import app
-from tbtui.export import ExportError, export_trial, rendered
+from tbtui.errors import UserError
+from tbtui.export import export_trial, rendered
 from tbtui.export.record import TrialRecord, read_trial
 from tbtui.journal.reader import Entry, JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -140,13 +141,13 @@ def test_nothing_is_overwritten_and_what_is_missing_is_said(
     path = tmp_path / "one.html"
     export_trial(record.run, record.trial, "html", path)
     before = path.read_text()
-    with pytest.raises(ExportError, match="there already"):
+    with pytest.raises(UserError, match="there already"):
         export_trial(record.run, record.trial, "html", path)
     export_trial(record.run, record.trial, "jsonl", path, overwrite=True)
     assert path.read_text() != before
-    with pytest.raises(ExportError, match="no such trial"):
+    with pytest.raises(UserError, match="no such trial"):
         export_trial(record.run, "nobody", "html", tmp_path / "two.html")
-    with pytest.raises(ExportError, match="can't be written"):
+    with pytest.raises(UserError, match="can't be written"):
         export_trial(record.run, record.trial, "html", path / "below.html")
 
 
@@ -189,7 +190,7 @@ def test_the_command_says_in_one_line_that_a_path_is_none(record: TrialRecord, t
         assert refused.exit_code == 2
         assert refused.exception is None or isinstance(refused.exception, SystemExit)
         assert path in refused.output.replace("\n", "")
-    with pytest.raises(ExportError, match="no such user"):
+    with pytest.raises(UserError, match="no such user"):
         export_trial(record.run, record.trial, "html", Path("~nosuch/x"))
 
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from tbtui.journal.events import ForksStarted, TrialFinished, TrialQueued, TurnsValued, TurnValue
+from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
+from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.tokens import TokenPane, unlikely_tokens
 from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.trial import TrialScreen
-from tests.ui.opening import Opener, app_of, commands, open_trial, pane
+from tests.events import events_of
+from tests.ui.opening import Opener, app_of, commands, open_trial, pane, pressing, run_at
+from tests.ui.picture import PastHost
+from tests.ui.synthetic import START
 
 
 async def test_a_trial_shows_its_terminal_turns_tokens_and_verdict(opened: Opener) -> None:
@@ -90,3 +103,47 @@ async def test_panes_in_full_and_at_80x24(opened: Opener) -> None:
         assert isinstance(pilot.app.screen, TrialScreen)
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, Cockpit)
+
+
+def valued_run(where: Path) -> RunDirectory:
+    """A run in which the values of each ended trial's turns were measured by six forks each."""
+    run = run_at(where, 40.0)
+    ends = events_of(run, TrialFinished)
+    tasks = {event.trial: event.task for event in events_of(run, TrialQueued)}
+    with JournalWriter(run, lambda: START + 40.0, continues=True) as writer:
+        for number, end in enumerate(ends, 1):
+            writer.append(
+                ForksStarted(
+                    group=f"f{number:04d}", task=tasks[end.trial], step=1, parent=end.trial,
+                    turn=2, trials=6, temperature=1.0, search="all",
+                )
+            )  # fmt: skip
+            passed = [max(0, 5 - 4 * (turn > 2)) for turn in range(1, end.turns + 1)]
+            values = [
+                TurnValue(turn=turn, passed=count, scored=6) for turn, count in enumerate(passed, 1)
+            ]
+            writer.append(
+                TurnsValued(
+                    parent=end.trial, search="all", trials=6, temperature=1.0, turns=end.turns,
+                    solved=False, values=tuple(values), turning_point=2,
+                )
+            )  # fmt: skip
+    return run
+
+
+@pytest.mark.parametrize(("size", "keys"), [((160, 45), ()), ((80, 24), ("4",))])
+def test_values_of_turns_are_drawn_and_the_drop_is_marked(
+    tmp_path: Path,
+    snap_compare: Callable[..., bool],
+    size: tuple[int, int],
+    keys: tuple[str, ...],
+) -> None:
+    app = TbtuiApp(PastHost(valued_run(tmp_path / "run")), live=False, clock=lambda: START + 40.0)
+
+    async def opens(pilot: Pilot[int]) -> None:
+        await open_trial(pilot)
+        assert "V 83% ▇" in pane(pilot, "turns").text
+        await pilot.press(*keys)
+        assert "▼ lost at turn 2: 83% before it, 17% after" in pane(pilot, "facts").text
+
+    assert snap_compare(app, terminal_size=size, run_before=pressing((), opens))

@@ -262,7 +262,7 @@ async def test_who_types_is_seen_by_all(steered: Opener, simulated: SimulatedHos
         app.selection.choose(trial)
         await pilot.press("enter")
         await settle(app)
-        assert "a person" in app.screen.query_one("#head", Pane).text
+        assert "taken over by ada" in app.screen.query_one("#head", Pane).text
 
 
 async def test_waiting_for_a_trial_ends_under_help_too_and_with_esc(

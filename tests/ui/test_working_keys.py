@@ -96,14 +96,13 @@ async def test_the_browser_says_that_it_copies_a_command_and_why(
         if over:
             app.own.has_ended(RunEnd("finished", "2 steps"))
         await pilot.press("T")
-        await app.workers.wait_for_complete([w for w in app.workers if w.name == "browse"])
-        await pilot.pause()
-        screen = app.screen
-        assert isinstance(screen, TaskBrowser)
-        await app.workers.wait_for_complete([w for w in app.workers if w.name == "library"])
+        while not isinstance(screen := app.screen, TaskBrowser):
+            await pilot.pause(0.01)
+        while any(each.name == "library" for each in app.workers):
+            await pilot.pause(0.01)
         assert " r copy command " in screen.query_one(KeyLine).render_line(0).text
         await pilot.press("a", "r")
-        await app.workers.wait_for_complete([w for w in app.workers if w.group == "sets"])
-        await pilot.pause()
+        while any(each.group == "sets" for each in app.workers):
+            await pilot.pause(0.01)
         (copied,) = [each for each in app._notifications if each.title.startswith("Copied")]
         assert ("still going on" in copied.title, "quits" in copied.title) == (not over, over)

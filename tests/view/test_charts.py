@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import xml.etree.ElementTree as ET
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tbtui.errors import UserError
 from tbtui.journal.events import StepFinished
-from tbtui.journal.metrics import Point
+from tbtui.journal.metrics import SPENT, Point
+from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
-from tbtui.view.chart_files import ChartFileError, chart_file_name, chart_text, write_chart
+from tbtui.view.chart_files import chart_file_name, chart_text, write_chart
 from tbtui.view.charts import (
     Chart,
     ChartReader,
     ChartRequest,
     Line,
+    next_axis,
     panel,
     panned,
     smoothed,
     thinned,
+    x_in_words,
     zoomed,
 )
 from tests.events import run_started
@@ -160,11 +166,74 @@ def test_the_picture_is_sound_and_says_what_was_done(run: RunDirectory) -> None:
     assert len(list(picture.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
 
 
+FOREIGN = (
+    # wandb's and Prime-RL's ways to name things,
+    *("reward/all/mean", "entropy/all/mean", "perf/throughput", "train/agg/all/agent/reward/mean"),
+    # what SQLite's paths, JSON, Textual's markup or a shell would read otherwise,
+    *("a b c", "x[0]", "[bold red]z[/]", "a.b.c", "$", "#", "it's", 'in "quotes"', "back\\slash"),
+    *("tab\there", "größe/µs", "温度", "🙂", "n" * 300),
+    # and names that are tbtui's for what is no metric of a step.
+    *("policy/running", "groups/trained", "trials/queued", "gpu/0/power_watt", "eval/kind/x"),
+    *("resources/engine/cpu", "resources/engine_lag_ms", "eval/pass_rate", "eval/pass@1"),
+)
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> RunDirectory:
+    """A run whose metrics are named and valued as no trainer of tbtui's does."""
+    directory = RunDirectory.create(tmp_path / "foreign")
+    with JournalWriter(directory) as journal:
+        journal.append(run_started())
+        for step in range(1, 9):
+            metrics = {name: float(step * 100 + place) for place, name in enumerate(FOREIGN)}
+            metrics["sometimes nan"] = math.nan if step % 2 else 1.0
+            metrics["sometimes inf"] = math.inf if step % 2 else -2.0
+            metrics["never a number"] = math.nan
+            if step in (3, 6):
+                metrics["on some steps"] = float(step)
+            journal.append(finished(step, **metrics))
+    return directory
+
+
+@pytest.mark.parametrize("name", FOREIGN, ids=ascii)
+def test_a_metric_of_any_name_is_listed_and_read(foreign: RunDirectory, name: str) -> None:
+    chart = ChartReader().read([foreign], ChartRequest((name,)), 50)
+    assert name in chart.names
+    place = FOREIGN.index(name)
+    expected = [(float(step), float(step * 100 + place)) for step in range(1, 9)]
+    assert [(x, y) for x, y, *_ in chart.panels[0].lines[0].recorded] == expected
+    assert ET.fromstring(chart_text(chart, "svg")) is not None
+    rows = list(csv.reader(io.StringIO(chart_text(chart, "csv"))))
+    assert [row[1] for row in rows[1:]] == [name] * 8
+
+
+def test_dollars_are_an_axis_of_runs_that_cost_some_and_have_cents() -> None:
+    assert next_axis("tokens", ("a",)) == "position"
+    assert next_axis("tokens", ("a", SPENT)) == "dollars"
+    assert next_axis("dollars", ("a",)) == "position"
+    assert next_axis("position", ()) == "step"
+    assert x_in_words("dollars", 1.2) == "1.20"
+
+
+def test_values_that_are_no_numbers_leave_gaps_and_the_run_readable(foreign: RunDirectory) -> None:
+    request = ChartRequest(("sometimes nan", "sometimes inf"), smoothing=0.6)
+    chart = ChartReader().read([foreign], request, 50)
+    assert [point.x for point in chart.panels[0].lines[0].recorded] == [2, 4, 6, 8]
+    assert [point.y for point in chart.panels[1].lines[0].recorded] == [-2.0] * 4
+    assert "never a number" not in chart.names
+    some = ChartReader().read([foreign], ChartRequest(("on some steps",)), 50)
+    assert [(point.x, point.y) for point in some.panels[0].lines[0].shown] == [(3, 3), (6, 6)]
+    with closing(JournalReader(foreign)) as reader:
+        steps = [each.event for each in reader.read(0, 100) if isinstance(each.event, StepFinished)]
+    assert len(steps) == 8
+    assert steps[0].metrics.keys() == set(FOREIGN)
+
+
 def test_a_file_is_never_replaced_unasked(run: RunDirectory, tmp_path: Path) -> None:
     path = tmp_path / chart_file_name("r", ("optim/a b",), "csv")
     assert path.name == "r-optim-a-b.csv"
     write_chart(chart_of(run), path)
-    with pytest.raises(ChartFileError, match="there already"):
+    with pytest.raises(UserError, match="there already"):
         write_chart(chart_of(run), path)
-    with pytest.raises(ChartFileError, match="svg"):
+    with pytest.raises(UserError, match="svg"):
         write_chart(chart_of(run), tmp_path / "x.png")

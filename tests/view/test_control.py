@@ -11,6 +11,7 @@ from tbtui.journal.events import (
     Outcome,
     RunPhase,
     RunPhaseChanged,
+    SettingsChanged,
     StepStarted,
     TasksSetAside,
     TrialExcluded,
@@ -23,10 +24,10 @@ from tbtui.journal.events import (
     WorkerRecycled,
     WorkerStarted,
 )
-from tbtui.view.current import attempts, siblings
-from tbtui.view.estimate import Outlook
+from tbtui.view.current import active_seconds, attempts, siblings
 from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_COMMANDS, RECENT_REWARDS, RunState
+from tbtui.view.times import Outlook, agent_seconds, breakdown
 from tbtui.view.waiting import doing, retry_wait, waiting_for
 
 from .story import entries, finished, queued, started, turn
@@ -58,6 +59,37 @@ def test_a_trial_whose_answer_is_held_by_the_pace_does_not_wait_for_the_model() 
     assert doing(folded([*asking, sampled]).trials["t1"]) == "turn 1, about to act"
     asked_again = folded([*asking, sampled, model]).trials["t1"]
     assert doing(asked_again) == "turn 1, waiting for the model"
+
+
+def test_what_a_pace_holds_is_no_time_of_the_agents() -> None:
+    model = TrialPhaseChanged(trial="t1", phase=TrialPhase.MODEL)
+    sampled = next(each for each in turn("t1", 1) if isinstance(each, TurnSampled))
+    acting = TrialPhaseChanged(trial="t1", phase=TrialPhase.ACTING)
+    begun = [
+        *sampling("t1"),
+        SettingsChanged(settings={"pace_sec": 2.0}, before={}),
+        model,
+        sampled,
+    ]
+
+    # Events are a second apart: the trial began with an act of 2 s, then asked the model for 1 s.
+    held = folded(begun)
+    trial = held.trials["t1"]
+    assert active_seconds(trial, held.time + 30) == 3
+    assert breakdown(trial, held.time + 30) == {
+        **{"queue": 1, "sampling": 1, "commands": 2, "paused": 30},
+    }
+    assert agent_seconds(trial, held.time + 30) == 3
+    went_on = folded([*begun, acting])
+    assert active_seconds(went_on.trials["t1"], went_on.time + 5) == 3 + 5
+    assert went_on.trials["t1"].paused_sec == 1
+    # A freeze takes over from the pace, and nothing is counted twice.
+    frozen = folded(
+        [*begun, TrialPaused(trial="t1", frozen=True), TrialResumed(trial="t1"), acting]
+    )
+    assert frozen.trials["t1"].paused_sec == 2
+    # From step 2 on there is no pace.
+    assert folded([*sampling("t1"), model, sampled]).trials["t1"].held_since is None
 
 
 def test_frozen_is_a_state_of_its_own() -> None:

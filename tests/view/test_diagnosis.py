@@ -34,8 +34,8 @@ from tbtui.journal.events import (
 from tbtui.view.diagnosis.finding import Finding, rank
 from tbtui.view.diagnosis.learning import equal_share
 from tbtui.view.diagnosis.rules import Diagnosis, diagnose
-from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
+from tbtui.view.times import Outlook
 from tests.events import run_started, trial_finished, trial_queued
 
 from .story import entries

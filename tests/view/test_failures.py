@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.view.failures import screen_error, verifier_failure
+from tbtui.view.story import screen_error, verifier_failure
 
 _PYTEST = """\
 ============================= test session starts ==============================

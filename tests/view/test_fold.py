@@ -8,6 +8,7 @@ from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
     CommandIssued,
+    DemonstrationKept,
     EvalFinished,
     GpusMeasured,
     Outcome,
@@ -22,6 +23,7 @@ from tbtui.journal.events import (
     RunResumed,
     StepFinished,
     StepStarted,
+    TrialFinished,
     TrialPaused,
     TrialPhase,
     TrialPhaseChanged,
@@ -30,9 +32,9 @@ from tbtui.journal.events import (
 )
 from tbtui.server_status import RequestStatus, ServerStatus
 from tbtui.view.current import current_trials
-from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
 from tbtui.view.state import MAX_FINISHED_TRIALS, RunState
+from tbtui.view.times import Outlook
 from tbtui.view.transcript import Transcript
 from tbtui.view.waiting import duration, waiting_for
 
@@ -54,6 +56,19 @@ def test_a_run_is_told_from_first_to_last() -> None:
     assert list(state.rewards) == [1.0, 0.0]
     outcomes = [trial.outcome for trial in state.trials.values()]
     assert outcomes == [Outcome.FAILED, Outcome.SOLVED, Outcome.FAILED, Outcome.SANDBOX_LOST]
+
+
+def test_a_person_reads_that_what_they_typed_is_kept() -> None:
+    run = list(one_step_run())
+    trial = next(event.trial for event in run if isinstance(event, TrialFinished))
+    kept = DemonstrationKept(
+        trial=trial, demonstration=f"{trial}-t1", turn=1, actor="ann", commands=2
+    )
+    state = folded([*run, kept])
+    label = state.trials[trial].label
+    assert state.notes[-1].text == (
+        f"{label}: what ann typed is kept as a demonstration, to be reviewed"
+    )
 
 
 def test_what_infrastructure_failed_is_not_a_failure() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbtui.policies.local.renderer import harbor_directory, read_template
-from tbtui.view.instruction import asks, instruction_in, named_files
+from tbtui.view.prompt import asks, instruction_in, named_files
 
 
 def test_the_instruction_is_found_in_the_installed_agents_prompt() -> None:

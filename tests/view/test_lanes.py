@@ -11,9 +11,9 @@ from tbtui.journal.events import (
     TrialPhase,
     TrialPhaseChanged,
 )
-from tbtui.journal.vocabulary import PUBLISHING
 from tbtui.view.fold import Fold
 from tbtui.view.lanes import lanes
+from tbtui.vocabulary import PUBLISHING
 from tests.events import run_continued
 
 from .story import entries, queued, started

@@ -18,10 +18,9 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialTakenOver,
 )
-from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
-from tbtui.view.needs import needs
-from tbtui.view.waiting import waiting_for
+from tbtui.view.times import Outlook
+from tbtui.view.waiting import needs, waiting_for
 from tests.events import run_started, trial_queued
 
 from .story import entries, finished

@@ -27,10 +27,9 @@ from tbtui.journal.events import (
 )
 from tbtui.journal.figures import planned_steps
 from tbtui.view.current import active_seconds, attempts, awaited, current_trials
-from tbtui.view.estimate import Outlook
 from tbtui.view.fold import Fold
 from tbtui.view.state import RunState
-from tbtui.view.times import step_wait
+from tbtui.view.times import Outlook, step_wait
 from tests.events import run_continued
 
 from .story import entries, finished, queued, started

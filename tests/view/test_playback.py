@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbtui.view.replay import SPEEDS, Playback
+from tbtui.view.reading import SPEEDS, Playback
 
 
 def test_time_passes_only_while_it_plays_and_stops_at_the_end() -> None:

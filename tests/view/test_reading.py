@@ -27,8 +27,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.journal.writer import JournalWriter
 from tbtui.view import reading as reading_module
 from tbtui.view.fold import Fold
-from tbtui.view.reading import Reading, state_at_end, state_by_kinds
-from tbtui.view.replay import Snapshots
+from tbtui.view.reading import Reading, Snapshots, state_at_end, state_by_kinds
 from tbtui.view.state import RunState
 from tests.events import run_started, trial_finished, trial_queued, turn_sampled
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tbtui.view.estimate import run_remaining_sec
 from tbtui.view.state import Activity, RunState, StepView, Stretch
+from tbtui.view.times import run_remaining_sec
 
 
 def run_of(*stretches: tuple[Activity, int, float], finished: int, of: int = 10) -> RunState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbtui.journal.events import AgentCommand
-from tbtui.view.siblings import TurnCell, aligned, first_difference, first_divergence
+from tbtui.view.groups import TurnCell, aligned, first_difference, first_divergence
 from tbtui.view.transcript import Transcript, TurnView
 
 

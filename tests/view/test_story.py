@@ -79,6 +79,14 @@ def test_answers_that_cannot_be_read_and_people_who_typed() -> None:
     )
     person = TurnView(1, 1.0, PERSON, plan="ada", text="ls")
     assert story(turn(1, "ls\n"), person).turned == "turn 1: ada typed"
+    writer = TurnView(1, 1.0, PERSON, plan="ada", text="to the agent: look first\n")
+    assert story(turn(1, "ls\n"), writer).turned == "turn 1: ada wrote to the agent"
+
+
+def test_a_programs_answers_are_counted_where_it_calls_no_tool() -> None:
+    said = TurnView(1, 1.0, text="I will.")
+    assert story(said, end=ended()).line == "1 answer, no tool call; the verifier said 0"
+    assert story(said, TurnView(2, 2.0, text="Done.")).line == "2 answers, no tool call"
 
 
 def test_limits_say_where_and_what_the_verifier_missed() -> None:

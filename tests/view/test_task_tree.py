@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tbtui.journal.events import AnyEvent, EvalFinished, Outcome, PhaseSeconds, TaskRecord
-from tbtui.journal.vocabulary import Purpose
 from tbtui.view.fold import Fold
 from tbtui.view.listing import Filter, Listing
 from tbtui.view.state import RunState
 from tbtui.view.tasks import TreeOrder, task_tree
+from tbtui.vocabulary import Purpose
 from tests.events import run_started, trial_finished, trial_queued
 
 from .story import entries

@@ -20,10 +20,9 @@ from tbtui.journal.events import (
     TrialResumed,
     TrialRetried,
 )
-from tbtui.view.estimate import Outlook, remaining_sec, time_left
 from tbtui.view.fold import Fold
 from tbtui.view.state import Duration, RunState
-from tbtui.view.times import breakdown, in_words, step_wait
+from tbtui.view.times import Outlook, breakdown, in_words, remaining_sec, step_wait, time_left
 
 from .story import entries, finished, queued, started
 

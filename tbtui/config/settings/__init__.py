@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -19,13 +19,14 @@ from tbtui.config.settings.about import About, Fixed, Live, SettingGroup, Settin
 from tbtui.config.settings.output import AlarmAction, Output
 from tbtui.config.settings.tasks import MAX_STEPS
 from tbtui.outcomes import OutcomeAction
-from tbtui.vocabulary import Advantage, Normalizer
+from tbtui.vocabulary import Advantage, BudgetUnit, Normalizer
 
 __all__ = [
     "GROUPS",
     "About",
     "Advantage",
     "AlarmAction",
+    "BudgetUnit",
     "Fixed",
     "Live",
     "Normalizer",
@@ -53,6 +54,14 @@ class RunConfig(Output, frozen=True, kw_only=True):
         """Steps that the run has at most; None where `n_epochs` alone decides."""
         by_epochs = self.n_epochs is not None and "max_steps" not in self.given
         return None if by_epochs and self.max_steps == MAX_STEPS else self.max_steps
+
+    @property
+    def limits(self) -> dict[BudgetUnit, float]:
+        """The budget in force: `max_cost` is one of dollars."""
+        limits = {unit: self.budget[unit] for unit in get_args(BudgetUnit) if unit in self.budget}
+        if self.max_cost is not None:
+            limits["dollars"] = min(self.max_cost, limits.get("dollars", self.max_cost))
+        return limits
 
     def replace(self, **changes: Any) -> RunConfig:
         """The same with some settings changed; values are trusted."""

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-Trust = Literal["code", "class", "host", "path"]
+Trust = Literal["code", "class", "host", "path", "alert"]
 """`code` can run programs or take privileges; `class` does where it is `module:Class`; a `host` is
-talked to, and may be sent keys; a `path` is read."""
+talked to, and may be sent keys; a `path` is read; an `alert` is a program or a host that is told of
+the run."""
 
 
 class About(msgspec.Struct, frozen=True):

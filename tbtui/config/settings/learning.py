@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from tbtui.config.settings.about import About, Fixed, mapped, refused
+from tbtui.config.settings.about import About, Fixed, Live, mapped, refused, remarked
 from tbtui.config.settings.tasks import Order
-from tbtui.vocabulary import Advantage, LossName, Normalizer
+from tbtui.vocabulary import Advantage, LossName, Normalizer, Schedule
 
 OWN_GROUPS = "Prime-RL fills its groups by rules of its own"
 _OWN_LOSS = "Prime-RL has a loss of its own (masked by DPPO, with a KL term: [trainer.loss])"
@@ -30,7 +30,7 @@ class Learning(Order, frozen=True, kw_only=True):
         mapped("trainer.optim.lr"),
     ] = 2e-4
     lr_schedule: Annotated[
-        Literal["constant", "linear", "cosine"],
+        Schedule,
         About("Decay of the learning rate to the last step", "linear: less noise in the end"),
         Fixed.LEARNING,
         mapped("trainer.scheduler.type"),
@@ -57,12 +57,75 @@ class Learning(Order, frozen=True, kw_only=True):
         About(
             "Advantage of a trial: its reward less its group's mean (centred), that in units of"
             " the group's deviation (std) or of the batch's (batch), or less the mean of the"
-            " other trials (leave_one_out: RLOO)",
+            " other trials (leave_one_out: RLOO); turn_value gives each turn its own part of that,"
+            " measured by forks",
             "centred: no bias towards tasks that are nearly solved or nearly hopeless",
         ),
         Fixed.LEARNING,
         refused("Prime-RL measures a reward against its group's mean, undivided", "centred"),
     ] = "centred"
+    value_rollouts_per_step: Annotated[
+        int,
+        About(
+            "With advantage=turn_value: forks that measure turns in a step, shared out"
+            " evenly among its groups; the last trial that is valued may take more",
+            "as many as two of the default steps' trials",
+            ge=1,
+        ),
+        Fixed.LEARNING,
+        remarked("its trials can't begin at a turn of another", 64),
+    ] = 64
+    value_rollouts_per_turn: Annotated[
+        int,
+        About(
+            "With advantage=turn_value: forks of each turn that is valued",
+            "few: the gradient is unbiased with any number, and more trials are valued",
+            ge=1,
+        ),
+        Fixed.LEARNING,
+        remarked("its trials can't begin at a turn of another", 4),
+    ] = 4
+    demos: Annotated[
+        Literal["off", "collect", "train"],
+        About(
+            "What people type in trials that they have taken over: kept as demonstrations, which"
+            " tbtui demos and the app show for review (collect), and those that were accepted"
+            " trained on with each step, by cross-entropy (train)",
+            "collect: nothing is trained that nobody has accepted",
+        ),
+        Live("holds for the next step that is trained"),
+        remarked("its trials can't be taken over", "collect"),
+    ] = "collect"
+    demo_weight: Annotated[
+        float,
+        About(
+            "Weight of the demonstrations' mean cross-entropy beside the policy-gradient loss",
+            "as much as the rollouts have",
+            gt=0,
+        ),
+        Live("holds for the next step that is trained"),
+        remarked("it trains on no demonstrations", 1.0),
+    ] = 1.0
+    train_after_handback: Annotated[
+        bool,
+        About(
+            "Train on what the policy samples after a person has given a trial back, its verdict"
+            " measured against the group's other such trials (0.5 where there is none)",
+            "off: a person's part in the verdict is unknown",
+        ),
+        Fixed.LEARNING,
+        remarked("its trials can't be taken over", False),
+    ] = False
+    demos_per_step: Annotated[
+        int,
+        About(
+            "Most demonstrations of a step; of more, others are drawn for each step",
+            "few beside the trials of a step",
+            ge=1,
+        ),
+        Live("holds for the next step that is trained"),
+        remarked("it trains on no demonstrations", 16),
+    ] = 16
     normalize_advantages_by_std: Annotated[
         bool,
         About(
@@ -183,6 +246,15 @@ class Learning(Order, frozen=True, kw_only=True):
         Fixed.LEARNING,
         refused("summaries are samples to Prime-RL like any other turn", True),
     ] = True
+    train_abandoned_calls: Annotated[
+        bool,
+        About(
+            "Train on calls whose answer the agent didn't take: it gave up waiting, or asked again",
+            "off: nothing that they say has changed the reward",
+        ),
+        Fixed.LEARNING,
+        refused("Prime-RL trains on every sample of its own server", False),
+    ] = False
     clip_low: Annotated[
         float,
         About("Ratios below 1 - this are clipped (ppo, cispo, gspo)", "PPO's", "ratio", ge=0, lt=1),

@@ -54,10 +54,11 @@ class Model(SettingGroup, frozen=True, kw_only=True):
         mapped("deployment.num_infer_gpus", "deployment.gpus_per_node"),
     ] = 1
     policy: Annotated[
-        Literal["local", "torch", "tinker", "vllm"],
+        Literal["local", "torch", "tinker", "vllm", "openai"],
         About(
             "Where the model runs: embedded on this machine (local), a Hugging Face model on this"
-            " machine (torch), on a Tinker server or, for evaluation only, on a vLLM server",
+            " machine (torch), on a Tinker server or, for evaluation only, on a vLLM server or"
+            " behind any Chat Completions API (openai)",
             "local: needs no key and no GPU; torch where model_name is a directory or a hub's name",
         ),
         Fixed.WEIGHTS,
@@ -104,6 +105,17 @@ class Model(SettingGroup, frozen=True, kw_only=True):
         ),
         Fixed.WEIGHTS,
         refused("Prime-RL starts a vLLM server itself", None),
+    ] = None
+    openai_base_url: Annotated[
+        str | None,
+        About(
+            "Address of a server with a Chat Completions API (its key: OPENAI_API_KEY)",
+            "none: OPENAI_BASE_URL, else https://api.openai.com/v1",
+            trust="host",
+            depends_on_policy=True,
+        ),
+        Fixed.WEIGHTS,
+        refused("Prime-RL trains, with a vLLM server that it starts itself", None),
     ] = None
     lora_rank: Annotated[
         int,
@@ -162,6 +174,17 @@ class Model(SettingGroup, frozen=True, kw_only=True):
         Fixed.WEIGHTS,
         mapped("orchestrator.renderer.thinking_retention"),
     ] = "keep"
+    tool_format: Annotated[
+        Literal["auto", "hermes", "qwen-coder", "llama3", "deepseek", "json"],
+        About(
+            "How the model writes tool calls (hermes: Qwen's and Hermes's; json: described in the"
+            " prompt, for any model)",
+            "auto: as its chat template has it, else json",
+            depends_on_policy=True,
+        ),
+        Fixed.WEIGHTS,
+        refused("Prime-RL's renderer reads tool calls itself", "auto"),
+    ] = "auto"
     checkpoint_ttl_hours: Annotated[
         int | None,
         About(
@@ -184,3 +207,95 @@ class Model(SettingGroup, frozen=True, kw_only=True):
         ),
         refused("Prime-RL ends when its inference server does", 0),
     ] = 5
+
+
+_FOR_TORCH = "it is for policy=torch; Prime-RL trains and serves the model itself"
+
+
+class OwnGpu(Model, frozen=True, kw_only=True):
+    """LoRA, precision, devices, and what samples."""
+
+    heading: ClassVar[str] = "A model on your own GPU (policy=torch)"
+
+    lora_alpha: Annotated[
+        float,
+        About(
+            "Scale of the LoRA adapter: its output is multiplied by lora_alpha / lora_rank",
+            "with a constant one the best learning rate hardly depends on the rank (LoRA Without"
+            " Regret, Thinking Machines 2025)",
+            gt=0,
+            depends_on_policy=True,
+        ),
+        Fixed.WEIGHTS,
+        refused(_FOR_TORCH, 32.0),
+    ] = 32.0
+    lora_targets: Annotated[
+        tuple[str, ...],
+        About(
+            "Modules that get a LoRA adapter, by the end of their names (q_proj,v_proj)",
+            "empty: every linear layer but the output head, as LoRA Without Regret advises",
+            depends_on_policy=True,
+        ),
+        Fixed.WEIGHTS,
+        refused(_FOR_TORCH, []),
+    ] = ()
+    dtype: Annotated[
+        Literal["auto", "bf16", "fp32"],
+        About(
+            "Numbers that the model computes in; the optimiser's are fp32 always",
+            "auto: bf16 on a GPU that has it, else fp32",
+            depends_on_policy=True,
+        ),
+        Fixed.WEIGHTS,
+        refused(_FOR_TORCH, "auto"),
+    ] = "auto"
+    train_device: Annotated[
+        str,
+        About(
+            "Device that trains: cuda, cuda:1, mps, cpu",
+            "auto: the first GPU, else the CPU",
+            depends_on_policy=True,
+        ),
+        refused(_FOR_TORCH, "auto"),
+    ] = "auto"
+    micro_batch_tokens: Annotated[
+        int,
+        About(
+            "Most tokens, padding included, of one forward and backward pass; the gradient is the"
+            " same whatever it is",
+            "0: one that fits; halved by itself where memory runs out",
+            "tokens",
+            ge=0,
+            depends_on_policy=True,
+        ),
+        refused(_FOR_TORCH, 0),
+    ] = 0
+    gradient_checkpointing: Annotated[
+        bool,
+        About(
+            "Compute activations again in the backward pass, not keep them: a third more time,"
+            " a fraction of the memory",
+            "on: long trials don't fit a GPU otherwise",
+            depends_on_policy=True,
+        ),
+        refused(_FOR_TORCH, True),
+    ] = True
+    sampler: Annotated[
+        Literal["auto", "transformers", "vllm"],
+        About(
+            "What samples: transformers in a process of its own, or a vLLM server that tbtui"
+            " starts",
+            "auto: vllm for an adapter on CUDA, else transformers",
+            depends_on_policy=True,
+        ),
+        refused(_FOR_TORCH, "auto"),
+    ] = "auto"
+    vllm_devices: Annotated[
+        tuple[str, ...],
+        About(
+            "GPUs that vLLM samples on, as CUDA_VISIBLE_DEVICES counts them",
+            "empty: the one that trains",
+            depends_on_policy=True,
+        ),
+        refused(_FOR_TORCH, []),
+    ] = ()

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from tbtui.config.settings.about import SOURCE, About, Live, mapped, refused
+from tbtui.config.settings.about import SOURCE, About, Fixed, Live, mapped, refused
 from tbtui.config.settings.learning import Learning
 from tbtui.outcomes import OutcomeAction
 
@@ -71,6 +71,28 @@ class Outcomes(Learning, frozen=True, kw_only=True):
         ),
         refused("Prime-RL is given all tasks that are chosen", "skip"),
     ] = "skip"
+    honeypots: Annotated[
+        float,
+        About(
+            "Share of the groups that are of an impossible task: a training task whose verifier no"
+            " honest work passes. A pass raises the alarm honeypot, and is no reward",
+            "0: none; .02 costs 2% of the rollouts, and finds a policy that tampers with verifiers",
+            "share of groups",
+            ge=0,
+            lt=1,
+        ),
+        Fixed.BATCHES,
+        refused("Prime-RL's groups are of its own tasks", 0.0),
+    ] = 0.0
+    quarantine: Annotated[
+        Literal["honour", "ignore"],
+        About(
+            "Tasks in the quarantine.toml of tasks_dir, which `tbtui tasks flakes` writes: leave"
+            " them out and name them, or use them all the same",
+            "a verdict that changes by itself teaches nothing",
+        ),
+        refused("Prime-RL keeps its tasks: leave some out with tasks="),
+    ] = "honour"
     max_unusable: Annotated[
         float,
         About(
@@ -101,6 +123,17 @@ class Outcomes(Learning, frozen=True, kw_only=True):
             " may be verified by asking a server that the agent has started",
         ),
         refused("in Prime-RL what an agent has left running is there when it is verified", "never"),
+    ] = "auto"
+    fixed_programs: Annotated[
+        Literal["auto", "always", "never"],
+        About(
+            "Give no verdict where the agent has changed programs or libraries below /usr before"
+            " its verifier runs in the same sandbox, whose bash or Python they might be: in bundled"
+            " tasks (auto), in all tasks, or never",
+            "auto: a false interpreter forges every verdict, but a task from elsewhere may ask for"
+            " a package to be installed",
+        ),
+        refused("in Prime-RL a trial's programs are not watched", "never"),
     ] = "auto"
 
 

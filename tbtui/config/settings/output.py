@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from tbtui.config.settings.about import HARNESS, OURS, About, Fixed, Live, mapped, refused, remarked
-from tbtui.config.settings.trials import Stragglers
+from tbtui.config.settings.forks import Forks
 
 AlarmAction = Literal["off", "warn", "pause", "halt"]
 """What an alarm leads to, beside being journalled: nothing, a word, a paused run, or its end."""
 
 
-class Monitoring(Stragglers, frozen=True, kw_only=True):
+class Monitoring(Forks, frozen=True, kw_only=True):
     """Alarms, the bill, and GPUs that are shown."""
 
     heading: ClassVar[str] = "Alarms, costs and GPUs"
@@ -42,7 +42,7 @@ class Monitoring(Stragglers, frozen=True, kw_only=True):
     max_cost: Annotated[
         float | None,
         About(
-            "Cost at which the run ends: the step under way is finished and saved (exit status 0)",
+            "The same as budget.dollars; of both the lower one counts",
             "none: max_steps decides",
             "US dollars",
             gt=0,
@@ -50,6 +50,28 @@ class Monitoring(Stragglers, frozen=True, kw_only=True):
         Live("holds from the end of the step under way on"),
         remarked("what Prime-RL costs isn't known here, so nothing ends it", None),
     ] = None
+    budget: Annotated[
+        dict[str, Annotated[float, msgspec.Meta(gt=0)]],
+        About(
+            "What the run may spend (budget.dollars, .hours, .rollouts, .tokens): at 80% it warns,"
+            " at 100% it finishes the step, saves, evaluates if that is paid for, and ends (exit"
+            " status 0)",
+            "empty: max_steps decides",
+        ),
+        Live("holds from the end of the step under way on"),
+        refused("nothing here counts what Prime-RL spends, so that nothing would end it", {}),
+    ] = msgspec.field(default_factory=dict)
+    alerts: Annotated[
+        tuple[str, ...],
+        About(
+            "Receivers of alerts about alarms, budgets, the end and a crash: https://... gets a"
+            " POST with JSON, command:... is run with it on its input, wandb raises its own;"
+            " $NAME in an address is taken from the environment",
+            "empty: the screen and the terminal alone",
+            trust="alert",
+        ),
+        OURS,
+    ] = ()
     gpu_hosts: Annotated[
         tuple[str, ...],
         About(

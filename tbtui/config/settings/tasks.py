@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from tbtui.config.settings.about import TASKSET, About, Fixed, Live, mapped, refused
-from tbtui.config.settings.own_gpu import OwnGpu
+from tbtui.config.settings.model import OwnGpu
+from tbtui.vocabulary import TASK_HALF_LIFE, TaskSampling
 
 MAX_STEPS = 40
 
@@ -110,7 +111,48 @@ class Length(Tasks, frozen=True, kw_only=True):
     ] = 0
 
 
-class Order(Length, frozen=True, kw_only=True):
+class Choice(Length, frozen=True, kw_only=True):
+    """Which of the training tasks a batch has."""
+
+    heading: ClassVar[str] = "Choice of tasks"
+
+    task_sampling: Annotated[
+        TaskSampling,
+        About(
+            "How a batch's tasks are chosen: each once an epoch (uniform), or by what their groups"
+            " are expected to teach, p(1-p) of the pass rate p: drawn by its mean (learnability) or"
+            " the largest of draws from its posterior (thompson)",
+            "uniform: every task counts the same",
+        ),
+        Live("holds from the next batch that begins"),
+        refused("Prime-RL chooses its tasks itself", "uniform"),
+    ] = "uniform"
+    task_floor: Annotated[
+        float,
+        About(
+            "Share of the groups whose task is drawn uniformly all the same, so that none is"
+            " forgotten; of no account under task_sampling=uniform",
+            "a tenth finds out which tasks have come into reach",
+            "share of groups",
+            ge=0,
+            lt=1,
+        ),
+        Live("holds from the next batch that begins"),
+        refused("Prime-RL chooses its tasks itself", 0.1),
+    ] = 0.1
+    task_half_life: Annotated[
+        float,
+        About(
+            "Steps after which a group's rewards count half in what is believed of its task",
+            "the policy of so many steps ago says less of today's",
+            "steps",
+            gt=0,
+        ),
+        refused("Prime-RL chooses its tasks itself", TASK_HALF_LIFE),
+    ] = TASK_HALF_LIFE
+
+
+class Order(Choice, frozen=True, kw_only=True):
     """How far sampling and training overlap."""
 
     heading: ClassVar[str] = "Order of sampling and training"

@@ -53,15 +53,81 @@ class Trials(Evaluation, frozen=True, kw_only=True):
     heading: ClassVar[str] = "Trials"
 
     agent: Annotated[
-        Literal["terminus-2", "oracle"],
+        str,
         About(
-            "Agent: the policy through Terminus-2 or, only to evaluate, the task's own solution"
+            "Agent through which the policy acts: terminus-2, another of Harbor's (mini-swe-agent,"
+            " codex, claude-code, ...), module:Class; or, only to evaluate, the task's own solution"
             " (oracle)",
-            "terminus-2: the policy is what is trained",
+            "terminus-2: it needs nothing in the sandbox but tmux",
+            trust="class",
         ),
         Fixed.TRIALS,
-        refused("in Prime-RL the policy acts, through Terminus-2", "terminus-2"),
+        refused("in Prime-RL the policy acts through Terminus-2", "terminus-2"),
     ] = "terminus-2"
+    oracle_tasks: Annotated[
+        tuple[str, ...],
+        About(
+            "Tasks, by their names, whose own solution acts in an evaluation, beside others that"
+            " the policy attempts",
+            "empty: the agent is the same for all; `tbtui tasks try --watch` sets it",
+        ),
+        Fixed.TRIALS,
+        refused("in Prime-RL the policy acts, through Terminus-2", ()),
+    ] = ()
+    agent_kwargs: Annotated[
+        dict[str, Any],
+        About(
+            "Arguments of the agent's class (agent_kwargs.NAME=VALUE); version=... pins it,"
+            " model_name=... is what it is told that its model is called",
+            "empty: the agent's own defaults",
+            trust="code",
+        ),
+        Fixed.TRIALS,
+        refused("Terminus-2 has settings of its own", {}),
+    ] = msgspec.field(default_factory=dict)
+    agent_install: Annotated[
+        str | None,
+        About(
+            "Shell command, run as root in the sandbox, that installs the agent's program before"
+            " Harbor's script is run, whose failure doesn't count then",
+            "none: Harbor's script, which wants the Internet",
+            trust="code",
+        ),
+        Fixed.TRIALS,
+        refused("in Prime-RL the policy acts through Terminus-2", None),
+    ] = None
+    agent_setup_network: Annotated[
+        bool,
+        About(
+            "Give the agent's set-up the network, whatever its trial has",
+            "off: only what is in the sandbox, or the wheel cache, can be installed",
+            trust="code",
+        ),
+        Fixed.TRIALS,
+        refused("in Prime-RL the policy acts through Terminus-2", False),
+    ] = False
+    endpoint_public_url: Annotated[
+        str | None,
+        About(
+            "Address at which agents in environments elsewhere reach this machine, {port} in it",
+            "none: the sandbox and local containers need none",
+            trust="host",
+        ),
+        Fixed.TRIALS,
+        refused("in Prime-RL the policy acts through Terminus-2", None),
+    ] = None
+    endpoint_port: Annotated[
+        int,
+        About(
+            "First port that is tried for endpoint_public_url; each worker takes one",
+            "8600: free as a rule",
+            "port",
+            ge=1024,
+            lt=65_000,
+        ),
+        Fixed.TRIALS,
+        refused("in Prime-RL the policy acts through Terminus-2", 8600),
+    ] = 8600
     max_turns: Annotated[
         int,
         About(

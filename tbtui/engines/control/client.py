@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import itertools
 import os
-import threading
-from collections.abc import Callable
 
+from tbtui.engines.awaiting import LoopThread
 from tbtui.engines.control.address import connect
 from tbtui.engines.control.protocol import (
     MAX_LINE,
@@ -181,7 +179,7 @@ _NOT_YET = "joining the run"
 _TRY_AGAIN_SEC = 2.0
 
 
-class AttachedRun:
+class AttachedRun(LoopThread):
     """A `tbtui.ui.services.RunHost` at the other end of a run's control socket.
 
     A thread of its own talks to the run; every method may be called from any thread. A live run
@@ -200,6 +198,7 @@ class AttachedRun:
             take: the controls, if nobody has them; else only look.
             exclusive: take them from the client that has them, and keep scripts out too.
         """
+        super().__init__("attached", asyncio.new_event_loop())
         self.directory = directory
         self._name = name
         self._take = take or exclusive
@@ -207,10 +206,7 @@ class AttachedRun:
         self._read_only = _NOT_YET
         self._reachable = True
         self._client: ControlClient | None = None
-        self._end: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
-        self._loop = asyncio.new_event_loop()
         self._leaving = asyncio.Event()
-        self._thread = threading.Thread(target=self._main, name="attached", daemon=True)
 
     @property
     def read_only(self) -> str:
@@ -219,9 +215,6 @@ class AttachedRun:
     @property
     def steerable(self) -> bool:
         return self._reachable
-
-    def start(self) -> None:
-        self._thread.start()
 
     def submit(self, command: Command) -> None:
         self._call(lambda: self._submit(command))
@@ -237,10 +230,6 @@ class AttachedRun:
         """Handle the loss of the terminal: False, because the run belongs to another process."""
         return False
 
-    async def ended(self) -> RunEnd:
-        # Without the shield, giving up the wait would cancel the future.
-        return await asyncio.shield(asyncio.wrap_future(self._end))
-
     def _take_now(self) -> None:
         if self._client is not None and self._read_only:
             self._client.send_take()
@@ -249,16 +238,7 @@ class AttachedRun:
         if self._client is not None:
             self._client.send(command)
 
-    def _main(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                end = runner.run(self._attached())
-        except BaseException as error:
-            self._end.set_exception(error)
-            raise
-        self._end.set_result(end)
-
-    async def _attached(self) -> RunEnd:
+    async def _work(self) -> RunEnd:
         leaving = asyncio.create_task(self._leaving.wait())
         following = asyncio.create_task(self._follow())
         await asyncio.wait((leaving, following), return_when=asyncio.FIRST_COMPLETED)
@@ -318,10 +298,6 @@ class AttachedRun:
             self._read_only = ""
         else:
             self._read_only = f"{now.holder or 'nobody'} has the controls"
-
-    def _call(self, what: Callable[[], object]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(what)
 
 
 def _end(status: str, reason: str) -> RunEnd:

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tbtui.journal.vocabulary import CommandVerb
+from tbtui.vocabulary import CommandVerb
 
 VERSION = 1
 MAX_LINE = 64 * 1024

@@ -18,7 +18,14 @@ from tbtui.engines.grpo.review import Review
 from tbtui.engines.grpo.rollouts import GroupPlan, Rollout, TrialPlan, trial_plan
 from tbtui.engines.grpo.trials import TrialRunner
 from tbtui.journal.commands import Command
-from tbtui.journal.events import DeadlinePassed, GroupAdded, GroupRefilled, Noted, TrialRetried
+from tbtui.journal.events import (
+    DeadlinePassed,
+    GroupAdded,
+    GroupRefilled,
+    Noted,
+    Outcome,
+    TrialRetried,
+)
 from tbtui.journal.verbs import Standing, refusal
 from tbtui.journal.writer import JournalWriter
 
@@ -90,6 +97,13 @@ class Batch:
         """What the sampler read and wrote for it, trials that were not needed included."""
         places = [place for group in self.groups for place in group.places]
         return sum((p.rollout.tokens for p in places if p.rollout), start=Tokens())
+
+    @property
+    def rollouts(self) -> int:
+        """Trials that have come to an end by themselves, those included that were not needed."""
+        places = [place for group in self.groups for place in group.places]
+        ended = [place.rollout for place in places if place.rollout is not None]
+        return sum(rollout.outcome is not Outcome.CANCELLED for rollout in ended)
 
     async def run(self) -> list[tuple[Rollout, ...]]:
         """The rollouts of each group, in order, once all groups are complete; of a batch that has

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,16 @@ def latest(directory: RunDirectory) -> LoadedCheckpoint | None:
     return None
 
 
+def checkpoint_of(directory: RunDirectory, step: int) -> LoadedCheckpoint:
+    """The checkpoint of a step. Raises `CheckpointError`: there is none, or it can't be used."""
+    path = directory.checkpoints / checkpoint_name(step)
+    if not path.is_dir():
+        steps = sorted(each.name for each in directory.checkpoints.glob("step-*"))
+        saved = ", ".join(str(int(each.removeprefix("step-"))) for each in steps) or "none"
+        raise CheckpointError(f"{directory.name} has no checkpoint of step {step}; it has: {saved}")
+    return LoadedCheckpoint(path, load_checkpoint(path))
+
+
 def best(directory: RunDirectory) -> LoadedCheckpoint | None:
     """The checkpoint with the best held-out pass rate, as the journal has it; None: no such.
 
@@ -166,11 +177,8 @@ def best(directory: RunDirectory) -> LoadedCheckpoint | None:
 
 def entries_of(directory: RunDirectory, kinds: Sequence[str]) -> list[Entry]:
     """Every event of these kinds. Raises `JournalError` when the journal can't be read."""
-    reader = JournalReader(directory)
-    try:
+    with closing(JournalReader(directory)) as reader:
         return list(reader.each(kinds))
-    finally:
-        reader.close()
 
 
 def newest_first(directory: RunDirectory) -> list[Path]:

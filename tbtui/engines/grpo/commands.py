@@ -9,13 +9,14 @@ from tbtui.config import ConfigError
 from tbtui.engines.command_queue import CommandQueue, answered_outside
 from tbtui.engines.events_of import issued
 from tbtui.engines.grpo.batch import Batch
+from tbtui.engines.grpo.curriculum import WeightError
 from tbtui.engines.grpo.pausing import Outages, Pause
 from tbtui.engines.trials.steering import Steering
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, RunPaused, RunResumed
 from tbtui.journal.verbs import Standing, refusal, run_refusal
-from tbtui.journal.vocabulary import TrialPhase
 from tbtui.journal.writer import JournalWriter
+from tbtui.vocabulary import TrialPhase
 
 _BATCHES_OWN = frozenset({"retry", "exclude", "include", "relabel", "accept", "refill"})
 """Verbs for a trial that may be over, or for its group."""
@@ -31,12 +32,16 @@ class RunCommands:
         pause: Pause,
         batches: Callable[[], Sequence[Batch]],
         change: Callable[[Mapping[str, Any]], str],
+        weigh: Callable[[Command], str],
+        fork: Callable[[Command], None],
         outages: Outages,
     ) -> None:
         """
         Args:
             batches: those whose trials can be steered now.
             change: gives settings other values, and says what that means; raises `ConfigError`.
+            weigh: gives a task another weight, and says what that means; raises `WeightError`.
+            fork: begins forks, and answers.
             outages: pause the run too.
         """
         self._journal = journal
@@ -44,6 +49,8 @@ class RunCommands:
         self._pause = pause
         self._batches = batches
         self._change = change
+        self._weigh = weigh
+        self._fork = fork
         self._outages = outages
         self._paused_for_outage = False
         self._trials_there = False
@@ -82,6 +89,8 @@ class RunCommands:
         """Carry a command out and answer it; False: it has to wait for the trials."""
         if command.target == RUN and command.verb != "accept":
             self._control_run(command)
+        elif command.verb == "set":
+            self._set_weight(command)
         elif self._trials_there:
             self._control_batch(command)
         else:
@@ -118,6 +127,11 @@ class RunCommands:
         """Carry out a command on a batch: on a trial or group of it, or on its review."""
         if command.target == RUN:
             self._accept(command)
+        elif command.verb == "fork":
+            if why := self._steering.refusal(command):
+                self._done(command, False, why)
+            else:
+                self._fork(command)
         elif command.verb not in _BATCHES_OWN:
             self._steering.control(command)
         elif not any(batch.control(command) for batch in self._batches()):
@@ -158,6 +172,12 @@ class RunCommands:
                 self._done(command, True, self._steering.leave(command.actor))
             case verb:
                 self._done(command, False, run_refusal(verb))
+
+    def _set_weight(self, command: Command) -> None:
+        try:
+            self._done(command, True, self._weigh(command))
+        except WeightError as error:
+            self._done(command, False, str(error))
 
     def _done(self, command: Command, ok: bool, result: str) -> None:
         self._journal.append(CommandDone(command=command.id, ok=ok, result=result))

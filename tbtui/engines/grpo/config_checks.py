@@ -4,9 +4,10 @@ contradicts itself, and what a policy can't do."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from tbtui.config import (
+    BudgetUnit,
     ConfigError,
     RunConfig,
     fixed_on_resume,
@@ -15,7 +16,7 @@ from tbtui.config import (
     settings,
     to_json,
 )
-from tbtui.config.problems import Problem, error, errors_first, require_no_errors
+from tbtui.config.values import Problem, error, errors_first, require_no_errors
 from tbtui.engines.config_checks import common_problems, context_problems, listed
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.prices import price_list
@@ -48,6 +49,14 @@ def _without_prime_rl(config: RunConfig) -> Iterator[Problem]:
 
 
 def _budget(config: RunConfig) -> Iterator[Problem]:
+    units = get_args(BudgetUnit)
+    for unit in config.budget.keys() - set(units):
+        yield error(f"budget.{unit}: no run counts that; give budget.{', .'.join(units)}")
+    if "dollars" in config.budget and not price_list(config).prices:
+        yield error(
+            f"budget.dollars={config.budget['dollars']:g}: there are no prices to count by; give"
+            " prices.prompt, prices.sampled and prices.trained too"
+        )
     if config.max_cost is not None and not price_list(config).prices:
         yield error(
             f"max_cost={config.max_cost:g}: there are no prices to count by; give prices.prompt,"

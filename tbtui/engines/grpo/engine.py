@@ -9,7 +9,6 @@ stale, and no short trial is favoured over a long one. K = 0 is the synchronous 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -22,15 +21,21 @@ from tbtui.config import ConfigError, RunConfig
 from tbtui.config.trust import remember
 from tbtui.engines.awaiting import comes_before, running
 from tbtui.engines.grpo.batch import Batch
+from tbtui.engines.grpo.budget import Budget
 from tbtui.engines.grpo.checkpoint_state import CheckpointError, TrainingProgress
 from tbtui.engines.grpo.checkpoints import CheckpointKeeper
 from tbtui.engines.grpo.commands import RunCommands
 from tbtui.engines.grpo.config_checks import changed_config, differences, in_words
+from tbtui.engines.grpo.curriculum import Curriculum
+from tbtui.engines.grpo.demonstrations import DemonstrationKeeper
 from tbtui.engines.grpo.failures import HaltError, one_cause, require_evidence
+from tbtui.engines.grpo.forks import ForkRequest, Forks, fork_origin, forks_line, values_line
 from tbtui.engines.grpo.group import BatchRules
 from tbtui.engines.grpo.learning import LearningStep, group_scored, recipe_of
 from tbtui.engines.grpo.metrics import (
     Spending,
+    pace_line,
+    sampling_speed,
     step_metrics,
     step_times,
     summarize,
@@ -49,9 +54,11 @@ from tbtui.engines.grpo.recorded import (
 from tbtui.engines.grpo.review import ReviewGate
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.grpo.trials import TrialRunner
+from tbtui.engines.grpo.turn_credit import TurnCredit
 from tbtui.journal.commands import Command
 from tbtui.journal.events import (
     AlarmRaised,
+    DemonstrationsTrained,
     EvalFinished,
     EvalStarted,
     Noted,
@@ -61,7 +68,6 @@ from tbtui.journal.events import (
     StepFinished,
     StepStarted,
 )
-from tbtui.journal.figures import dollars
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import Policy, PolicyError, PolicyLostError
 
@@ -98,12 +104,12 @@ class GrpoEngine:
         self._recipe = recipe_of(config, policy.info)
         self._split = split
         self._unusable = runner.unusable
-        self._planner = BatchPlanner(config, split, self._start, runner.unusable)
+        self._curriculum = Curriculum(config, split.train, self._start, journal)
+        self._planner = BatchPlanner(config, split, self._start, runner.unusable, self._curriculum)
         self.step = self._start.step
         """Batches trained on."""
         self._sampling: dict[int, Batch] = {}
         """Batches whose trials run or wait to be trained on, by step."""
-        self._sampling_tasks: set[asyncio.Task[Any]] = set()
         self._evaluating: Batch | None = None
         self._gate = ReviewGate(
             lambda: self.config,
@@ -118,17 +124,50 @@ class GrpoEngine:
         self._spending = Spending(
             config, self._start.spent, policy, lambda: self._planner.to_come(self.step)
         )
+        self._budget = Budget(config, self._spending.by_unit(), journal)
         self._publications = Publications(policy, journal, self._start, config.on_alarm)
         self._learning: LearningStep | None = None
         """The step that is sampled and trained."""
         self._phase, self._phase_since = RunPhase.STARTING, time.monotonic()
+        self._evaluation_sec = 0.0
+        """How long the latest evaluation took."""
+        self._pace_said = False
         self._reviewing_sec = 0.0
         """How long the step under way has waited for nothing but its review."""
         self._pause = Pause(self._start.paused)
+        self._forks = Forks(
+            keeper.directory,
+            lambda: self.config,
+            {task.name: task for task in (*split.train, *split.heldout, *split.unused)},
+            runner,
+            self._recipe,
+            journal,
+            self._start,
+            lambda: self.step,
+            self._spending.add,
+        )
+        self._demonstrations = DemonstrationKeeper(
+            keeper.directory,
+            lambda: self.config,
+            policy,
+            journal,
+            {task.name for task in split.heldout},
+            self._spending.add,
+        )
+        runner.keep_demonstration = self._demonstrations.keep
+        self._credit = TurnCredit(self._forks, lambda: self.config, journal)
         self.commands = RunCommands(
-            journal, runner.steering, self._pause, self._batches, self._change, runner.outages
+            journal,
+            runner.steering,
+            self._pause,
+            self._batches,
+            self._change,
+            self._curriculum.weigh,
+            self._forks.ask,
+            runner.outages,
         )
         runner.outages.steer(self.commands)
+        runner.raise_alarm = self._raise
         if self._pause.on:
             runner.steering.hold()
 
@@ -153,39 +192,61 @@ class GrpoEngine:
             ending = POLICY_LOST_FIRST
             raise
         finally:
+            await self._demonstrations.close()
             self.commands.end(ending)
 
     async def _train(self, sampling: asyncio.TaskGroup) -> str:
         self._raise(*(await self._publications.look(self.step)).alarms)
+        self._forks.serve(sampling)
+        if self.config.fork_from is not None:
+            return await self._fork(fork_origin(self.config))
         before = after = await self._evaluate(0)
         if self.step:
             # A checkpoint that was saved in a pause may have come before its evaluation.
             after = await self._evaluate_if_due(sampling, after)
         while self.step < self._planner.last_step:
-            if self._over_limit():
-                return await self._stop_spending(before, after)
             await self._begin_batches(sampling)
-            await self._train_step(self.step + 1)
-            if self._over_limit():
+            if self._begun == self.step:
                 return await self._stop_spending(before, after)
+            await self._train_step(self.step + 1)
             after = await self._evaluate_if_due(sampling, after)
             if self._due(self.config.save_every):
                 await self._save()
         return summary_line(self.step, before, after)
 
-    def _over_limit(self) -> bool:
-        """Whether the run has cost `max_cost` before its end."""
-        return self.step < self._planner.last_step and self._spending.over(self.config.max_cost)
+    async def _fork(self, request: ForkRequest) -> str:
+        """Try forks of another run's trial; returns what came of them, in one line."""
+        self._enter(RunPhase.EVALUATING)
+        if request.search:
+            course = await self._forks.course(request)
+            return values_line(await self._forks.search(request, course, self._run_forks))
+        batch, started = await self._forks.begin(request)
+        return forks_line(await self._run_forks(batch), started)
+
+    async def _run_forks(self, batch: Batch) -> tuple[Rollout, ...]:
+        self._evaluating = batch
+        try:
+            (rollouts,) = await self._resting(batch.run(), batch)
+        finally:
+            self._evaluating = None
+        self._spending.add(batch.tokens())
+        return rollouts
 
     async def _stop_spending(self, before: EvalFinished | None, after: EvalFinished | None) -> str:
-        """Save, and end all that costs; returns how the run ended."""
-        for sampling in self._sampling_tasks:
-            sampling.cancel()
-        if self.step:
+        """Save, and evaluate if that is paid for; returns how the run ended."""
+        if self.step and not self._keeper.has(self._progress()):
             await self._save()
-        spent, limit = dollars(self._spending.usd), dollars(self.config.max_cost or 0.0)
+        if (after is None or after.step < self.step) and self._pays_evaluation():
+            after = await self._evaluate(self.step) or after
         done = summary_line(self.step, before, after)
-        return f"{done}; stopped after {spent}: max_cost is {limit}"
+        return f"{done}; {self._budget.why_ended(self.config)}"
+
+    def _pays_evaluation(self) -> bool:
+        """Whether the budget pays for an evaluation; says so where it doesn't."""
+        if not (paid := self._budget.pays_evaluation()) and self._split.heldout:
+            text = f"step {self.step} is not evaluated: the budget doesn't pay for that any more"
+            self._journal.append(Noted(level="warning", text=text))
+        return paid
 
     async def _evaluate_if_due(
         self, sampling: asyncio.TaskGroup, last: EvalFinished | None
@@ -194,7 +255,9 @@ class GrpoEngine:
         if self.config.max_steps_off_policy:
             # The next ones go on while this one is evaluated and saved.
             await self._begin_batches(sampling)
-        return await self._evaluate(self.step) if self._due(self.config.eval_every) else last
+        if not self._due(self.config.eval_every) or not self._pays_evaluation():
+            return last
+        return await self._evaluate(self.step)
 
     def _due(self, every: int) -> bool:
         return self.step == self._planner.last_step or bool(every and self.step % every == 0)
@@ -203,13 +266,15 @@ class GrpoEngine:
         """Sample every batch that may be: see the bound on staleness above."""
         allowed = self.step + 1 + self.config.max_steps_off_policy
         while self._begun < min(allowed, self._planner.last_step):
+            if self._begun + 1 not in self._start.batches and not self._budget.begins(
+                self._begun - self.step
+            ):
+                return
             # One that was begun before an interruption may be looked at and steered in a pause too.
             if self._begun + 1 not in self._start.batches:
                 await self._until_resumed()
             self._begun += 1
-            task = sampling.create_task(self._begin_batch(self._begun).run())
-            self._sampling_tasks.add(task)
-            task.add_done_callback(self._sampling_tasks.discard)
+            sampling.create_task(self._begin_batch(self._begun).run())
 
     def _begin_batch(self, step: int) -> Batch:
         recorded = self._start.batches.get(step)
@@ -245,16 +310,28 @@ class GrpoEngine:
         rate = recorded.learning_rate or self._planner.learning_rate(step)
         learning = LearningStep(self._recipe, self._policy, rate, config.batch_size, scored)
         self._learning = learning
+        self._credit.begin(config.batch_size)
         while (rollouts := await self._resting(batch.next_group(), batch)) is not None:
-            await learning.add(rollouts)
+            await learning.add(await self._credit.valued(rollouts))
         require_evidence(learning.rollouts, self._unusable)
         sampled = time.monotonic()
         self._enter(RunPhase.TRAINING)
-        await learning.finish()
+        shown = await self._demonstrations.of_step(step, recorded)
+        await learning.finish(shown.data)
+        nats = learning.demonstrated_nats()
+        if nats is not None and recorded.demonstrations is None:
+            self._journal.append(
+                DemonstrationsTrained(
+                    step=step, demonstrations=shown.ids, loss=nats, weight=shown.weight
+                )
+            )
         metrics = learning.metrics(lambda version: self._publications.age(version, step))
         published = await self._publications.publish(step)
         del self._sampling[step]
         self.step, self._learning = step, None
+        expected = self._curriculum.finish(
+            step, [group_scored(step, group) for group in learning.scored]
+        )
         if recorded.finished:
             # All of it is in the journal, but that it was trained once more.
             self._spending.add(learning.tokens())
@@ -263,16 +340,26 @@ class GrpoEngine:
         now = time.monotonic()
         metrics |= {**step_metrics(learning.scored, config.max_tokens), **published.metrics}
         tokens = batch.tokens() + learning.tokens()
-        metrics |= self._spending.step(tokens, useful_groups(learning.scored))
+        useful = useful_groups(learning.scored)
+        metrics |= self._spending.step(tokens, useful, batch.rollouts) | expected
         metrics |= step_times(sampled - started, now - sampled, self._reviewing_sec)
+        if not recorded.attempts:
+            metrics |= sampling_speed(tokens, metrics, ahead=config.max_steps_off_policy > 0)
         metrics["progress/batch"] = float(step)
+        metrics |= self._credit.metrics()
         if asked_again := self._runner.completions.take_retried():
             metrics["sampling/asked_again"] = float(asked_again)
         for trial, logprobs in learning.trained_logprobs().items():
             self._journal.add_trained(trial, step, logprobs)
         self._tell(StepFinished(step=step, weights_version=published.version, metrics=metrics))
+        self._budget.after_step(self._spending.by_unit())
         self._raise(*published.alarms)
-        if (line := self._spending.forecast_line()) is not None:
+        pace = None
+        if not self._pace_said:
+            steps, evaluations = self._planner.to_come(step)
+            pace = pace_line(metrics, steps, evaluations * self._evaluation_sec)
+            self._pace_said = pace is not None
+        for line in filter(None, (pace, self._spending.forecast_line())):
             self._journal.append(Noted(level="info", text=line))
 
     async def _evaluate(self, step: int) -> EvalFinished | None:
@@ -302,16 +389,19 @@ class GrpoEngine:
         self._evaluating = batch = Batch(
             groups, rules, self._recipe, self._runner, self._journal, recorded=recorded
         )
+        started = time.monotonic()
         try:
             finished = await self._resting(batch.run(), batch)
         finally:
             self._evaluating = None
+        self._evaluation_sec = time.monotonic() - started
         rollouts = [rollout for group in finished for rollout in group]
         require_evidence(rollouts, self._unusable)
         version, not_tried = self._publications.version, len(self._split.heldout) - len(groups)
         summary = summarize(rollouts, step, version, config.eval_temperature, not_tried=not_tried)
         consumed = self._spending.evaluation(batch.tokens())
         self._tell(msgspec.structs.replace(summary, metrics=consumed))
+        self._budget.after_evaluation(self._spending.by_unit())
         await self._kept(self._keeper.evaluated, self._progress(), summary.pass_rate)
         return summary
 
@@ -389,9 +479,7 @@ class GrpoEngine:
 
     def _tell(self, event: StepFinished | EvalFinished) -> None:
         """Journal what was measured, and what looks wrong about it."""
-        # What is not a number has no place in JSON, nor in a chart; it may be what looks wrong.
-        finite = {name: value for name, value in event.metrics.items() if math.isfinite(value)}
-        self._journal.append(msgspec.structs.replace(event, metrics=finite))
+        self._journal.append(event)
         self._raise(*self._check_alarms(event))
 
     def _raise(self, *alarms: AlarmRaised) -> None:
@@ -431,6 +519,7 @@ class GrpoEngine:
             self._planner.change(old)
             raise ConfigError(f"max_steps={new.max_steps}: step {self._begun} has begun already")
         self.config = new
+        self._budget.change(new)
         self._runner.change(new)
         self._keeper.keep_last = new.keep_checkpoints
         now, before = differences(old, new), differences(new, old)
@@ -447,4 +536,4 @@ class GrpoEngine:
     def _batches(self) -> list[Batch]:
         """The batches whose trials can still be steered."""
         evaluating = [self._evaluating] if self._evaluating else []
-        return [*evaluating, *self._sampling.values()]
+        return [*evaluating, *self._sampling.values(), *self._forks.batches]

@@ -15,8 +15,8 @@ from tbtui.journal.commands import Command
 from tbtui.journal.events import CommandDone, Outcome, TrialExcluded, TrialRelabelled
 from tbtui.journal.figures import reward_text
 from tbtui.journal.verbs import Standing, refusal
-from tbtui.journal.vocabulary import MAX_REWARD, TrialPhase, is_reward
 from tbtui.journal.writer import JournalWriter
+from tbtui.vocabulary import MAX_REWARD, TrialPhase, is_reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,8 @@ class Decisions:
 
     def in_force(self, rollout: Rollout) -> Rollout:
         """The rollout with its reward in force."""
-        return dataclasses.replace(rollout, reward=self.reward(rollout))
+        excluded = rollout.trial in self._excluded
+        return dataclasses.replace(rollout, reward=self.reward(rollout), excluded=excluded)
 
     def accept(self, trial: str, command: Command) -> None:
         self._decided.add(trial)
@@ -146,7 +147,10 @@ class Decisions:
     def exclude(self, plan: TrialPlan, command: Command) -> None:
         """Leave a trial out, over or not, or take that back."""
         trial, exclude = command.target, command.verb == "exclude"
-        if why := refusal(command.verb, Standing(trial, held_out=plan.purpose == "eval")):
+        if why := refusal(
+            command.verb,
+            Standing(trial, held_out=plan.purpose == "eval", fork=plan.purpose == "fork"),
+        ):
             self.answer(command, False, why)
             return
         self._decided.add(trial)
@@ -202,6 +206,7 @@ class Decisions:
             trial,
             TrialPhase.FINISHED,
             held_out=rollout.plan.purpose == "eval",
+            fork=rollout.plan.purpose == "fork",
             has_tokens=reward is None or any(call.completion_ids for call in rollout.calls),
         )
         if why := refusal("relabel", stands):

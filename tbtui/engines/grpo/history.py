@@ -9,7 +9,13 @@ what was decided of them. The view forgets old trials, and these may be trained 
 from __future__ import annotations
 
 from tbtui.algorithm.costs import Spent
-from tbtui.engines.grpo.recorded import RecordedAttempt, RecordedBatch, StartingPoint
+from tbtui.algorithm.curriculum import Say
+from tbtui.engines.grpo.recorded import (
+    RecordedAttempt,
+    RecordedBatch,
+    RecordedForks,
+    StartingPoint,
+)
 from tbtui.engines.resume import HISTORY_KINDS
 from tbtui.journal.commands import is_rule
 from tbtui.journal.events import (
@@ -17,24 +23,28 @@ from tbtui.journal.events import (
     CommandDone,
     CommandIssued,
     CommandVerb,
+    DemonstrationsTrained,
     Entry,
     EvalFinished,
     EvalStarted,
+    ForksStarted,
     GroupAdded,
     GroupRefilled,
     GroupScored,
-    Purpose,
     ReviewClosed,
     ReviewOpened,
     RunContinued,
     StepFinished,
     StepStarted,
+    TasksDrawn,
     TasksSetAside,
+    TasksWeighted,
     TrialExcluded,
     TrialFinished,
     TrialQueued,
     TrialRelabelled,
     TrialRetried,
+    TurnsValued,
 )
 from tbtui.journal.reader import JournalReader
 from tbtui.view.fold import Fold
@@ -112,16 +122,25 @@ class _HistoryFold:
     def _apply(self, entry: Entry) -> None:
         start, event = self._start, entry.event
         match event:
+            case TasksDrawn():
+                start.drawn.update(event.groups)
+            case TasksWeighted(tasks=tasks):
+                start.said.update(dict.fromkeys(tasks, Say(event.factor, event.pinned)))
             case StepStarted(step=step, groups=groups):
                 if step <= start.step:
-                    start.tasks_taken.update(groups.values())
+                    in_order = (groups[name] for name in groups if name not in start.drawn)
+                    start.tasks_taken.update(in_order)
                 else:
                     start.batches[step] = RecordedBatch(dict(groups))
+            case ForksStarted(group=group):
+                start.forks[group] = RecordedForks(event)
+            case TurnsValued():
+                start.valued.append(event)
             case TasksSetAside(by="preflight"):
                 start.unfit = frozenset(event.tasks)
             case GroupAdded(step=step):
                 if step <= start.step:
-                    start.tasks_taken[event.task] += 1
+                    start.tasks_taken[event.task] += event.group not in start.drawn
                 elif batch := start.batches.get(step):
                     batch.groups[event.group] = event.task
                     batch.replaced.add(event.replaces)
@@ -137,9 +156,14 @@ class _HistoryFold:
                 if batch := start.batches.get(step):
                     batch.review.closed = True
             case GroupScored(step=step):
+                start.rates.score(step, event.group, event.task, event.rewards)
                 if batch := start.batches.get(step):
                     batch.scored[event.group] = event
+            case DemonstrationsTrained(step=step):
+                if batch := start.batches.get(step):
+                    batch.demonstrations = event
             case StepFinished(step=step):
+                start.rates.finish(step)
                 start.trained, start.spent = step, Spent.after(event.metrics)
                 start.published[event.weights_version] = step
                 if batch := start.batches.get(step):
@@ -173,7 +197,7 @@ class _HistoryFold:
     def _apply_to_trial(self, event: AnyEvent, seq: int) -> None:
         match event:
             case TrialQueued(trial=trial, group=group):
-                if batch := self._batch(event.step, event.purpose):
+                if batch := self._batch(event):
                     attempt = RecordedAttempt(trial, group, event.attempt)
                     batch.attempts.setdefault(place_of(trial, group), []).append(attempt)
                     batch.review.waits_since = None
@@ -223,9 +247,12 @@ class _HistoryFold:
         elif issued.verb in _DECISIONS:
             found[0].review.decided.add(issued.target)
 
-    def _batch(self, step: int, purpose: Purpose) -> RecordedBatch | None:
-        batches = self._start.batches if purpose == "train" else self._start.evaluations
-        return batches.get(step)
+    def _batch(self, event: TrialQueued) -> RecordedBatch | None:
+        if event.purpose == "fork":
+            forks = self._start.forks.get(event.group)
+            return forks.batch if forks is not None else None
+        batches = self._start.batches if event.purpose == "train" else self._start.evaluations
+        return batches.get(event.step)
 
 
 def place_of(trial: str, group: str) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from tbtui.algorithm.step import (
     ScoredTrial,
     divided,
     divisor,
+    handed_back,
     reference_kl,
     score_groups,
     trial_data,
@@ -30,7 +31,8 @@ from tbtui.algorithm.step import (
 from tbtui.config import RunConfig
 from tbtui.engines.grpo.metrics import clip_metrics, sampler_trainer_metrics, staleness_metrics
 from tbtui.engines.grpo.rollouts import Rollout
-from tbtui.journal.events import GroupScored, TrialScore
+from tbtui.journal.events import GroupScored, Outcome, TrialScore
+from tbtui.journal.figures import TRAINING_SPEED
 from tbtui.policies.base import GradientResult, OptimSettings, Policy, PolicyInfo, StepResult
 
 Logprobs = tuple[npt.NDArray[np.float32], ...]
@@ -46,6 +48,8 @@ def recipe_of(config: RunConfig, info: PolicyInfo) -> Recipe:
         ),
         context_limit=config.context_limit or info.context_limit,
         train_summaries=config.train_summaries,
+        train_abandoned=config.train_abandoned_calls,
+        train_handed_back=config.train_after_handback,
         normalisation=BatchSettings(
             config.loss_normalizer,
             config.remove_constant_reward_groups,
@@ -132,6 +136,8 @@ class LearningStep:
         on_scored: Callable[[ScoredGroup[Rollout]], None],
     ) -> None:
         """`groups`: how many are expected; `on_scored` gets each scored group."""
+        self._demonstrations: Sequence[Datum] = ()
+        self._demonstrated: GradientResult | None = None
         self._recipe = recipe
         self._policy = policy
         self._learning_rate = learning_rate
@@ -157,12 +163,16 @@ class LearningStep:
             await self._apply(substep)
             self._substeps.append(_Substep())
 
-    async def finish(self) -> None:
-        """Train on what has not been trained on yet.
+    async def finish(self, demonstrations: Sequence[Datum] = ()) -> None:
+        """Train on what has not been trained on yet, and with the last substep on
+        `demonstrations`, by cross-entropy.
 
-        A substep without any learning signal (every group constant or short) is not taken.
+        A substep without any learning signal (every group constant or short, nothing shown) is
+        not taken.
         """
+        self._demonstrations = demonstrations
         if self._recipe.stream:
+            await self._demonstrate(self._substeps[-1])
             await self._apply(self._substeps[-1])
             return
         groups = self._score(self._waiting)
@@ -172,12 +182,14 @@ class LearningStep:
             self._substeps, itertools.pairwise([0, *ends]), strict=True
         ):
             data = self._data(substep, groups[start:end])
+            if substep is self._substeps[-1]:
+                await self._demonstrate(substep, 1.0)
             await self._take(substep, divided(data, self._divisor(substep)))
 
     @property
     def begun(self) -> bool:
         """Whether a gradient has been computed: the policy is between two steps' weights."""
-        return any(substep.gradients for substep in self._substeps)
+        return self._demonstrated is not None or any(s.gradients for s in self._substeps)
 
     def _score(self, groups: Sequence[Sequence[Rollout]]) -> list[ScoredGroup[Rollout]]:
         scored = score_groups(groups, self._recipe)
@@ -189,7 +201,10 @@ class LearningStep:
     def _data(self, substep: _Substep, groups: Sequence[ScoredGroup[Rollout]]) -> list[Datum]:
         """The data of the groups' trials, not divided by the substep's normaliser."""
         data: list[Datum] = []
-        for name, trial in (each for group in groups for each in group.trials()):
+        scored = [each for group in groups for each in group.trials()]
+        if self._recipe.train_handed_back:
+            scored += [each for group in groups for each in _handed_back(group, self._recipe)]
+        for name, trial in scored:
             substep.trials.append(trial)
             data += trial_data(trial, self._recipe.normalisation)
             substep.owners += [name] * (len(data) + len(substep.sampled) - len(substep.owners))
@@ -197,6 +212,17 @@ class LearningStep:
 
     def _divisor(self, substep: _Substep) -> float:
         return divisor(substep.trials, self._recipe.normalisation)
+
+    async def _demonstrate(self, substep: _Substep, divide_by: float | None = None) -> None:
+        """Add the gradient of the demonstrations to a substep's.
+
+        `divide_by`: what its whole gradient is going to be divided by; None: the normaliser.
+        """
+        if not self._demonstrations:
+            return
+        scale = 1 / (self._divisor(substep) if divide_by is None else divide_by)
+        data = divided(self._demonstrations, scale)
+        self._demonstrated = await self._policy.accumulate(data, LossSettings("cross_entropy"))
 
     async def _take(self, substep: _Substep, data: list[Datum]) -> None:
         """Take a whole substep at once: its gradient (`forward_backward`) and `optim_step`."""
@@ -206,6 +232,8 @@ class LearningStep:
                 self._policy.accumulate(data, self._recipe.loss), self._policy.apply(self._optim())
             )
             substep.gradients.append(gradient)
+        elif self._demonstrated is not None:
+            substep.result = await self._policy.apply(self._optim())
 
     async def _accumulate(self, substep: _Substep, group: ScoredGroup[Rollout]) -> None:
         """Add the gradient of one group of a substep, undivided."""
@@ -213,7 +241,7 @@ class LearningStep:
             substep.gradients.append(await self._policy.accumulate(data, self._recipe.loss))
 
     async def _apply(self, substep: _Substep) -> None:
-        if substep.gradients:
+        if substep.gradients or (substep is self._substeps[-1] and self._demonstrated):
             substep.loss_divisor = self._divisor(substep)
             substep.result = await self._policy.apply(self._optim(substep.loss_divisor))
 
@@ -240,8 +268,9 @@ class LearningStep:
 
     def tokens(self) -> Tokens:
         """What the trainer read, further forward passes included."""
+        shown = _length(self._demonstrations) if self._demonstrated is not None else 0
         return Tokens(
-            trained=sum(_length(s.trained) for s in self._substeps if s.result is not None),
+            trained=sum(_length(s.trained) for s in self._substeps if s.result is not None) + shown,
             scored=sum(substep.scored_tokens for substep in self._substeps),
         )
 
@@ -252,6 +281,13 @@ class LearningStep:
             for owner, logprobs in zip(substep.owners, substep.logprobs, strict=True):
                 parts.setdefault(owner, []).append(logprobs)
         return {trial: np.concatenate(arrays) for trial, arrays in parts.items()}
+
+    def demonstrated_nats(self) -> float | None:
+        """The demonstrations' mean cross-entropy, nats a token, at the weights of their gradient;
+        None: there were none."""
+        if self._demonstrated is None:
+            return None
+        return -float(np.mean(np.concatenate(self._demonstrated.logprobs)))
 
     def metrics(self, age: Callable[[int], int]) -> dict[str, float]:
         """What was trained; `age`: of a version of the weights, in steps before this one."""
@@ -264,6 +300,9 @@ class LearningStep:
             "tokens/trained": float(sum(int(datum.mask.sum()) for datum in data)),
             **staleness_metrics((age(c.weights_version), len(c.completion_ids)) for c in calls),
         }
+        if (nats := self.demonstrated_nats()) is not None:
+            metrics["demos/loss"] = nats
+            metrics["demos/count"] = float(len(self._demonstrations))
         if not taken:
             return metrics
         # Later substeps compare with weights that have moved on since.
@@ -279,9 +318,26 @@ class LearningStep:
             metrics["optim/entropy"] = _mean(entropies)
         if kls := [kl for substep in taken for kl in substep.reference_kl]:
             metrics["optim/kl_policy_base"] = _mean(kls)
+        if (seconds := sum(g.seconds for g in gradients) + sum(r.seconds for r in results)) > 0:
+            metrics[TRAINING_SPEED] = self.tokens().trained / seconds
         for more in (*(g.metrics for g in gradients), *(r.metrics for r in results)):
             metrics |= {f"optim/{name}": value for name, value in more.items()}
         return metrics
+
+
+def _handed_back(group: ScoredGroup[Rollout], recipe: Recipe) -> list[tuple[str, ScoredTrial]]:
+    """Those of the group's trials that a person has given back and that have no part in it."""
+    own = [
+        (rollout, rollout.verdict)
+        for rollout in group.rollouts
+        if rollout.reward is None
+        and rollout.verdict is not None
+        and not rollout.excluded
+        and rollout.outcome is Outcome.HUMAN_TOUCHED
+        and any(call.handed_back for call in rollout.calls)
+    ]
+    trials = handed_back([(verdict, rollout.calls) for rollout, verdict in own], recipe)
+    return [(rollout.trial, trial) for (rollout, _), trial in zip(own, trials, strict=True)]
 
 
 def _ends(groups: int, parts: int) -> list[int]:

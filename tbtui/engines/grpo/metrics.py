@@ -6,7 +6,7 @@ Names are those that tinker-cookbook made customary.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,13 +14,20 @@ from tbtui.algorithm.advantages import GroupAdvantages
 from tbtui.algorithm.costs import Costs, Spent, Tokens, outcome_metrics, turn_metrics
 from tbtui.algorithm.losses import LossSettings, clipped_tokens
 from tbtui.algorithm.step import Datum, Logprobs, ScoredGroup
-from tbtui.config import RunConfig
+from tbtui.config import BudgetUnit, RunConfig
 from tbtui.engines.events_of import eval_finished
 from tbtui.engines.grpo.rollouts import Rollout
 from tbtui.engines.prices import price_list
 from tbtui.journal.events import EvalFinished, Outcome
-from tbtui.journal.figures import HeldOut, dollars, pass_rates_in_words
+from tbtui.journal.figures import (
+    SAMPLING_SPEED,
+    TRAINING_SPEED,
+    HeldOut,
+    dollars,
+    pass_rates_in_words,
+)
 from tbtui.policies.base import Policy
+from tbtui.view.waiting import duration
 
 # A step
 
@@ -39,8 +46,11 @@ def step_metrics(groups: Sequence[ScoredGroup[Rollout]], max_tokens: int) -> dic
         **turn_metrics([rollout.turns for rollout in rollouts]),
         **outcome_metrics((rollout.outcome for rollout in rollouts), Outcome),
         **group_metrics([group.result for group in groups]),
-        **_prefix_extended(groups),
+        **_branches(groups),
     }
+    if rollouts:
+        useful = useful_groups(groups)
+        metrics["env/all/useful_groups_per_100_rollouts"] = 100 * useful / len(rollouts)
     if rewards:
         metrics["env/all/reward/total"] = _mean(rewards)
         metrics["env/all/pass_rate"] = _mean([float(reward >= 1) for reward in rewards])
@@ -57,6 +67,37 @@ def step_times(sampling: float, training: float, reviewing: float) -> dict[str, 
     return times | ({"time/reviewing": reviewing} if reviewing else {})
 
 
+def sampling_speed(tokens: Tokens, times: Mapping[str, float], *, ahead: bool) -> dict[str, float]:
+    """Tokens that a step drew, by the time that it took.
+
+    `ahead`: trials are sampled while earlier steps are trained, so that all of a step's time is
+    theirs.
+    """
+    seconds = times["time/total" if ahead else "time/sampling"]
+    return {SAMPLING_SPEED: tokens.sampled / seconds} if seconds > 0 else {}
+
+
+def pace_line(metrics: Mapping[str, float], steps: int, evaluations_sec: float) -> str | None:
+    """What a run's first step says of its speed and of the time to its end; None where there was
+    nothing to train on.
+
+    Args:
+        metrics: of the step.
+        steps: still to come.
+        evaluations_sec: that the evaluations among them are expected to take.
+    """
+    if TRAINING_SPEED not in metrics or SAMPLING_SPEED not in metrics:
+        return None
+    speeds = f"{metrics[SAMPLING_SPEED]:,.0f} tokens/s sampling, "
+    speeds += f"{metrics[TRAINING_SPEED]:,.0f} training"
+    if not steps:
+        return f"speed: {speeds}"
+    left = duration(steps * metrics["time/total"] + evaluations_sec)
+    each = duration(metrics["time/total"])
+    more = "1 more step" if steps == 1 else f"{steps} more steps"
+    return f"speed: {speeds}; {more} of {each} and the evaluations take about {left}"
+
+
 def _truncated_turns(rollouts: Sequence[Rollout], max_tokens: int) -> dict[str, float]:
     """Share of the model calls that were cut off at `max_tokens`."""
     calls = [call for rollout in rollouts for call in rollout.calls]
@@ -66,18 +107,24 @@ def _truncated_turns(rollouts: Sequence[Rollout], max_tokens: int) -> dict[str, 
     return {"env/all/frac_truncated_turns": cut_off / len(calls)}
 
 
-def _prefix_extended(groups: Sequence[ScoredGroup[Rollout]]) -> dict[str, float]:
-    """Share of the prompts after a trial's first that go on from its earlier tokens exactly.
+def _branches(groups: Sequence[ScoredGroup[Rollout]]) -> dict[str, float]:
+    """What became of the prompts after a trial's first: the share that goes on from earlier tokens
+    exactly, and the share whose agent had rewritten what the policy said; training sequences a
+    trial.
 
-    Each of the others opened a training sequence of its own: its history had been rewritten.
+    The others begin a sequence of their own as well: a sub-agent's, a compacted history, a retry.
     """
-    later = extended = 0
-    for group in groups:
-        for rollout, segments in zip(group.rollouts, group.segments, strict=True):
-            if rollout.calls:
-                later += len(rollout.calls) - 1
-                extended += len(rollout.calls) - len(segments)
-    return {"env/all/prefix_extended": extended / later} if later else {}
+    trials = [segments for group in groups for segments in group.segments if segments]
+    later = sum(segment.calls for segments in trials for segment in segments) - len(trials)
+    if not later:
+        return {}
+    opened = sum(len(segments) - 1 for segments in trials)
+    rewritten = sum(segment.rewritten for segments in trials for segment in segments)
+    return {
+        "env/all/prefix_extended": (later - opened) / later,
+        "env/all/prefix_rewritten": rewritten / later,
+        "env/all/branches": _mean([float(len(segments)) for segments in trials]),
+    }
 
 
 def useful_groups(groups: Sequence[ScoredGroup[Rollout]]) -> int:
@@ -157,25 +204,33 @@ class Spending:
         self._costs = Costs(spent, price_list(config).prices)
         self._policy = policy
         self._to_come = to_come
-        self._stored_since = time.monotonic()
+        self._stored_since = self._counted_until = time.monotonic()
         self._forecast_said = False
 
     @property
     def usd(self) -> float:
         return self._costs.spent.usd
 
-    def over(self, limit: float | None) -> bool:
-        """Whether `limit` (US dollars) has been reached."""
-        return limit is not None and self.usd >= limit
+    def by_unit(self) -> dict[BudgetUnit, float]:
+        """What the run has spent so far, in all that a budget may count."""
+        self._count_time()
+        spent = self._costs.spent
+        return {
+            "dollars": spent.usd,
+            "hours": spent.hours,
+            "rollouts": float(spent.rollouts),
+            "tokens": float(spent.tokens.total),
+        }
 
     def add(self, tokens: Tokens) -> None:
         """Count what belongs to the totals alone."""
         self._costs.add(tokens)
 
-    def step(self, tokens: Tokens, useful_groups: int) -> dict[str, float]:
+    def step(self, tokens: Tokens, useful_groups: int, rollouts: int) -> dict[str, float]:
         """The metrics of a step that consumed `tokens`, and of the run with it."""
         self._count_storage()
-        metrics = self._costs.step(tokens, useful_groups)
+        self._count_time()
+        metrics = self._costs.step(tokens, useful_groups, rollouts)
         if (forecast := self._costs.forecast(*self._to_come())) is not None:
             metrics["cost/forecast_usd"] = forecast
         return metrics
@@ -183,6 +238,7 @@ class Spending:
     def evaluation(self, tokens: Tokens) -> dict[str, float]:
         """The metrics of an evaluation that consumed `tokens`, and of the run with it."""
         self._count_storage()
+        self._count_time()
         return self._costs.evaluation(tokens)
 
     def forecast_line(self) -> str | None:
@@ -192,6 +248,11 @@ class Spending:
             return None
         self._forecast_said = True
         return f"cost: {dollars(self.usd)} so far, about {dollars(forecast)} by the end of the run"
+
+    def _count_time(self) -> None:
+        now = time.monotonic()
+        self._costs.lived((now - self._counted_until) / 3600)
+        self._counted_until = now
 
     def _count_storage(self) -> None:
         """Count what the server has stored for us since the last call."""

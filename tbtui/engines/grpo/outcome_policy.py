@@ -76,6 +76,7 @@ ALARM_MEANINGS: Mapping[AlarmName, str] = MappingProxyType(
         "below_base": "held-out tasks are solved less often than before training",
         "reward_hacking": "the reward jumped while trials became much shorter",
         "truncated": "most trials were cut off at max_tokens, or filled their context",
+        "honeypot": "a trial passed an impossible task (honeypots)",
     }
 )
 

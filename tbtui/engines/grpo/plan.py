@@ -6,19 +6,48 @@ All of it is seeded, and the same whatever happens while it runs.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 
-from tbtui.algorithm.schedule import learning_rate, total_steps
+from tbtui.algorithm.curriculum import Draw
 from tbtui.catalog.split import Split
 from tbtui.catalog.tasks import TaskInfo
 from tbtui.config import RunConfig
+from tbtui.engines.grpo.curriculum import Curriculum
 from tbtui.engines.grpo.failures import UnusableTasks
 from tbtui.engines.grpo.group import BatchRules
 from tbtui.engines.grpo.recorded import RecordedBatch, StartingPoint
 from tbtui.engines.grpo.rollouts import GroupPlan, TrialPlan, derive_seed, trial_plan
+from tbtui.engines.honeypots import places as honeypot_places
 from tbtui.journal.events import Purpose
+from tbtui.journal.figures import total_steps
+from tbtui.vocabulary import Schedule
+
+
+def learning_rate(
+    base: float, schedule: Schedule, step: int, steps: int, warmup_steps: int = 0
+) -> float:
+    """The rate of step `step` (from 1) of `steps`.
+
+    In the first `warmup_steps` the rate rises in equal parts and stays below `base`, which the
+    step after them is the first to have. From there it stays (`constant`), falls in equal parts
+    (`linear`) or along half a cosine (`cosine`; Loshchilov and Hutter 2017, arXiv 1608.03983,
+    equation 5), so that the last step still learns a little: AdamW moves by the rate however
+    small the gradient is, and a nearly solved batch's gradient is noise.
+    """
+    if step <= warmup_steps:
+        return base * step / (warmup_steps + 1)
+    falling = max(1, steps - warmup_steps)
+    done = min(step - warmup_steps - 1, falling - 1) / falling
+    match schedule:
+        case "constant":
+            return base
+        case "linear":
+            return base * (1 - done)
+        case "cosine":
+            return base * (1 + math.cos(math.pi * done)) / 2
 
 
 def task_order(tasks: Sequence[TaskInfo], seed: int) -> Iterator[TaskInfo]:
@@ -100,24 +129,35 @@ def evaluation_groups(
 
 
 class BatchPlanner:
-    """Takes the training tasks in the order that the seed gives them, each batch its share.
+    """Takes the training tasks in the order that the seed gives them, each batch its share, or by
+    their weights.
 
     Tasks that can't be used are passed over; a batch that was begun before an interruption has the
     tasks that it had then.
     """
 
     def __init__(
-        self, config: RunConfig, split: Split, start: StartingPoint, unusable: UnusableTasks
+        self,
+        config: RunConfig,
+        split: Split,
+        start: StartingPoint,
+        unusable: UnusableTasks,
+        curriculum: Curriculum,
     ) -> None:
         self._config = config
+        self._curriculum = curriculum
         self._split = split
-        self._tasks = {task.name: task for task in (*split.train, *split.heldout)}
+        known = (*split.train, *split.heldout, *split.honeypots)
+        self._tasks = {task.name: task for task in known}
         self._unusable = unusable
         self._trainable = sum(task.name not in start.unfit for task in split.train)
         """How many tasks an epoch has. Those that turn out in trials don't shorten the run."""
         taken = Counter(start.tasks_taken)
         for batch in start.batches.values():
-            taken.update(batch.groups.values())
+            groups = batch.groups
+            taken.update(groups[name] for name in groups if name not in start.drawn)
+        for honeypot in split.honeypots:  # these are not in the order
+            del taken[honeypot.name]
         self._order = task_order(split.train, config.seed)
         # All that was taken before the interruption is at the front of the order; what lies
         # between was passed over, and a task that once was is never taken again.
@@ -153,32 +193,70 @@ class BatchPlanner:
             HaltError: none can be used any more.
         """
         while True:
-            if all(task.name in self._unusable for task in self._split.train):
-                raise self._unusable.none_left()
+            self._require_some()
             task = next(self._order)
             if task.name not in self._unusable:
                 yield task
 
+    def _require_some(self) -> list[str]:
+        """Names of the tasks that can be used; raises `HaltError` where there are none."""
+        names = [task.name for task in self._split.train if task.name not in self._unusable]
+        if not names:
+            raise self._unusable.none_left()
+        return names
+
     def change(self, config: RunConfig) -> None:
         """Use other settings for batches that begin from now on."""
         self._config = config
+        self._curriculum.change(config)
 
     def batch(self, step: int, recorded: RecordedBatch | None) -> list[GroupPlan]:
         if recorded is None:
-            tasks = list(itertools.islice(self._usable(), self._config.batch_size))
-        else:
-            tasks = [self._tasks[name] for name in recorded.groups.values()]
-        return list(training_groups(tasks, step, self._config))
+            baits = self._baits(step)
+            groups = self._more(step, [], self._config.batch_size - len(baits))
+            tasks = [*(group.task for group in groups), *baits]
+            return groups + list(training_groups(tasks, step, self._config)[len(groups) :])
+        tasks = [self._tasks[name] for name in recorded.groups.values()]
+        groups = list(training_groups(tasks, step, self._config))
+        self._curriculum.expect(step, [group for group in groups if not group.task.impossible])
+        return groups
+
+    def _baits(self, step: int) -> list[TaskInfo]:
+        """The impossible tasks of a batch."""
+        config = self._config
+        usable = [task for task in self._split.honeypots if task.name not in self._unusable]
+        places = honeypot_places(
+            usable, config.honeypots, step=step, groups=config.batch_size, seed=config.seed
+        )
+        return list(places.values())
 
     def spare(self, step: int, groups: list[GroupPlan]) -> Callable[[], GroupPlan]:
         """Plans the next group that joins the batch of `groups`."""
         tasks = [group.task for group in groups]
 
         def plan() -> GroupPlan:
-            tasks.append(next(self._usable()))
-            return training_groups(tasks, step, self._config)[-1]
+            (group,) = self._more(step, tasks, 1)
+            tasks.append(group.task)
+            return group
 
         return plan
+
+    def _more(self, step: int, tasks: Sequence[TaskInfo], count: int) -> list[GroupPlan]:
+        """Groups that join those of `tasks` in a batch, in the seed's order or by their weights."""
+        names: list[str] = []
+        drawn: list[Draw] = []
+        if self._curriculum.in_order:
+            more = list(itertools.islice(self._usable(), count))
+        else:
+            taken = [task.name for task in tasks]
+            names = self._require_some()
+            drawn = self._curriculum.draw(step, names, count, taken)
+            more = [self._tasks[draw.task] for draw in drawn]
+        groups = list(training_groups([*tasks, *more], step, self._config)[len(tasks) :])
+        self._curriculum.expect(step, groups)
+        if drawn:
+            self._curriculum.journal(step, names, groups, drawn)
+        return groups
 
     def rules(self) -> BatchRules:
         config = self._config

@@ -21,7 +21,6 @@ from tbtui.config import AlarmAction
 from tbtui.engines.grpo.outcome_policy import PUBLICATION_ACTION, PUBLICATION_ALARM
 from tbtui.engines.grpo.recorded import StartingPoint
 from tbtui.journal.events import AlarmRaised, Noted, RunPhaseChanged
-from tbtui.journal.vocabulary import PUBLISHING, RunPhase
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
     Message,
@@ -31,6 +30,7 @@ from tbtui.policies.base import (
     Sample,
     SampleRequest,
 )
+from tbtui.vocabulary import PUBLISHING, RunPhase
 
 _PROMPT = Message("user", "List the files here, count their lines, and say which is the longest.")
 _TOKENS = 16

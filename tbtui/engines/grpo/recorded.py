@@ -8,20 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tbtui.algorithm.costs import Spent, Tokens
+from tbtui.algorithm.curriculum import PassRates, Say
 from tbtui.algorithm.segments import Call
 from tbtui.engines.events_of import sent
 from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.journal.events import (
     CommandVerb,
+    DemonstrationsTrained,
     Entry,
     EvalFinished,
+    ForksStarted,
     GroupScored,
+    HumanTyped,
     Outcome,
     PhaseSeconds,
     TrialFinished,
     TrialRetried,
+    TurnAbandoned,
     TurnParsed,
     TurnSampled,
+    TurnsValued,
 )
 from tbtui.journal.reader import JournalReader
 
@@ -99,7 +105,7 @@ class RecordedPlace:
     def tokens(self) -> Tokens:
         """What the sampler read and wrote in all attempts."""
         attempts = (self.reader.read_trial(attempt.trial) for attempt in self.attempts)
-        turns = (turn for events in attempts for turn in _sampled(events))
+        turns = (turn for events in attempts for _, turn in _sampled(events))
         return sum((_tokens(turn) for turn in turns), start=Tokens())
 
     @property
@@ -113,6 +119,12 @@ class RecordedPlace:
         # A completion that came after the trial's end has no part in it.
         samples = reader.samples(last.trial, limit=reader.sampled(last.trial, last.finished_seq))
         events = reader.read_trial(last.trial)
+        abandoned = {
+            entry.event.turn
+            for entry in events
+            if isinstance(entry.event, TurnAbandoned) and entry.seq < last.finished_seq
+        }
+        typed = max((e.seq for e in events if isinstance(e.event, HumanTyped)), default=None)
         calls = (
             Call(
                 sample.prompt_ids,
@@ -121,8 +133,10 @@ class RecordedPlace:
                 sample.weights_version,
                 sample.summary,
                 turn.cached_tokens,
+                abandoned=sample.turn in abandoned,
+                handed_back=typed is not None and seq > typed,
             )
-            for sample, turn in zip(samples, _sampled(events), strict=False)
+            for sample, (seq, turn) in zip(samples, _sampled(events), strict=False)
         )
         commands = (
             keystrokes
@@ -147,9 +161,9 @@ class RecordedPlace:
         return total
 
 
-def _sampled(events: Sequence[Entry]) -> list[TurnSampled]:
-    """An attempt's model calls, in the order of their samples."""
-    return [entry.event for entry in events if isinstance(entry.event, TurnSampled)]
+def _sampled(events: Sequence[Entry]) -> list[tuple[int, TurnSampled]]:
+    """An attempt's model calls in the order of their samples, with their places in the journal."""
+    return [(entry.seq, entry.event) for entry in events if isinstance(entry.event, TurnSampled)]
 
 
 def _tokens(turn: TurnSampled) -> Tokens:
@@ -207,8 +221,24 @@ class RecordedBatch:
     """Groups with their advantages, in the order in which they were trained on."""
     finished: bool = False
     """Its step was trained, with weights that are lost: it is trained again as it was."""
+    demonstrations: DemonstrationsTrained | None = None
+    """Those that its step was trained on, if there were any."""
     learning_rate: float | None = None
     """What a finished one was trained with: the schedule may have another end by now."""
+
+
+@dataclass(slots=True)
+class RecordedForks:
+    """A group of forks that was begun."""
+
+    started: ForksStarted
+    batch: RecordedBatch = field(default_factory=RecordedBatch)
+
+    @property
+    def over(self) -> bool:
+        """Whether each of them has its outcome."""
+        stand = sum(place.stands for place in self.batch.places.values())
+        return stand >= self.started.trials
 
 
 @dataclass(slots=True)
@@ -220,6 +250,12 @@ class StartingPoint:
     weights_version: int = 0
     tasks_taken: Counter[str] = field(default_factory=Counter)
     """How often the batches up to `step` took each task from the training order."""
+    drawn: set[str] = field(default_factory=set)
+    """Groups whose task was drawn by its weight, and not taken from that order."""
+    rates: PassRates = field(default_factory=PassRates)
+    """What is believed of the tasks, by all steps that finished."""
+    said: dict[str, Say] = field(default_factory=dict)
+    """What people want of tasks."""
     set_aside: dict[str, str] = field(default_factory=dict)
     """Task -> why it can't be used."""
     unfit: frozenset[str] = frozenset()
@@ -236,4 +272,8 @@ class StartingPoint:
     """Version of the weights -> the last step that published it."""
     trained: int = 0
     """Last step that was ever trained: those after `step` are trained again."""
+    forks: dict[str, RecordedForks] = field(default_factory=dict)
+    """Groups of forks that were begun, in that order."""
+    valued: list[TurnsValued] = field(default_factory=list)
+    """Searches for a trial's turning point that have ended."""
     paused: bool = False

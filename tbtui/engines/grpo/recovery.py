@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tbtui.algorithm.curriculum import PassRates
 from tbtui.catalog.split import Split
 from tbtui.config import RunConfig, to_json
 from tbtui.engines.grpo.checkpoint_state import (
@@ -26,6 +27,7 @@ from tbtui.engines.grpo.checkpoint_state import (
     require_same_settings,
     sweep,
 )
+from tbtui.engines.grpo.forks import fork_group
 from tbtui.engines.grpo.history import read_history
 from tbtui.engines.grpo.outcome_policy import OutcomePolicy, outcome_policy
 from tbtui.engines.grpo.plan import evaluation_groups, training_groups
@@ -58,10 +60,6 @@ from tbtui.policies.base import Policy
 from tbtui.view.state import RunState
 
 
-class UnrecoverableError(UserError):
-    """The run can't go on with what is there now; the message is one line for a person."""
-
-
 async def continue_run(
     prepared: PreparedRun,
     policy: Policy,
@@ -82,7 +80,7 @@ async def continue_run(
 
     Raises:
         CheckpointError: it belongs to another model or other settings.
-        UnrecoverableError: the tasks are not those that the run began with.
+        UserError: the tasks are not those that the run began with.
         PolicyError: the policy can't load it.
     """
     directory, config = prepared.directory, prepared.config
@@ -185,9 +183,9 @@ def recover(
     that no more of them are in memory than the batches under way have.
 
     Raises:
-        UnrecoverableError: the tasks are not those that the run began with.
+        UserError: the tasks are not those that the run began with.
     """
-    start = StartingPoint(step, weights_version)
+    start = StartingPoint(step, weights_version, rates=PassRates(config.task_half_life))
     run = read_history(reader, start)
     start.paused = start.paused and stays_paused
     started = run.started_at is not None
@@ -203,7 +201,16 @@ def recover(
     for number, batch in start.evaluations.items():
         groups = evaluation_groups(split.heldout, number, config)
         _settle(batch, groups, start, reader, outcomes, config.max_retries)
-    both = (*start.batches.values(), *start.evaluations.values())
+    every = {task.name: task for task in (*split.train, *split.heldout, *split.unused)}
+    for forks in start.forks.values():
+        if (task := every.get(forks.started.task)) is not None:
+            places = [fork_group(None, task, forks.started, config.seed)]
+            _settle(forks.batch, places, start, reader, outcomes, config.max_retries)
+    both = (
+        *start.batches.values(),
+        *start.evaluations.values(),
+        *(forks.batch for forks in start.forks.values()),
+    )
     return Recovery(
         start=start,
         started=started,
@@ -222,7 +229,7 @@ def recover(
 
 
 def _require_same_tasks(run: RunState, split: Split) -> None:
-    """Raise `UnrecoverableError` for other tasks than the run began with.
+    """Raise `UserError` for other tasks than the run began with.
 
     The order in which tasks are taken, and what an evaluation means, depend on all of them.
     """
@@ -231,7 +238,7 @@ def _require_same_tasks(run: RunState, split: Split) -> None:
     now |= {(task.name, "eval") for task in split.heldout}
     if changed := sorted({name for name, _ in before ^ now}):
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        raise UnrecoverableError(
+        raise UserError(
             f"the tasks in {run.tasks_dir} are not those that the run began with:"
             f" {', '.join(changed[:3])}{more}; put them back, or start a new run"
         )

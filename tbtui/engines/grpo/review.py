@@ -289,7 +289,8 @@ class Review:
     def _merged(self, rollout: Rollout) -> list[Segment]:
         """The rollout's segments, merged once for all looks: that takes long where trials are."""
         if rollout.trial not in self._segments:
-            merged = merge(rollout.calls, self._gate.recipe.train_summaries)
+            recipe = self._gate.recipe
+            merged = merge(rollout.calls, recipe.train_summaries, recipe.train_abandoned)
             self._segments[rollout.trial] = merged
         return self._segments[rollout.trial]
 

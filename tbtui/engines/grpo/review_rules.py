@@ -16,7 +16,7 @@ from tbtui.config import ConfigError
 from tbtui.journal.commands import rule_actor
 from tbtui.journal.events import Outcome
 from tbtui.journal.review_rule import Between, Rule, RuleVerb, When, rule_toml
-from tbtui.journal.vocabulary import SuspectName
+from tbtui.vocabulary import SuspectName
 
 _KEYS = ("name", "when", "do", "reward", "reason")
 _CONDITIONS = ("suspect", "outcome", "task", "kind", "reward", "turns")

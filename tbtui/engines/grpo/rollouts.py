@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tbtui.algorithm.costs import Tokens
 from tbtui.algorithm.segments import Call
 from tbtui.catalog.tasks import TaskInfo
+from tbtui.engines.grpo.origins import Origin
 from tbtui.journal.events import Outcome, PhaseSeconds, Purpose, TrialFinished
 
 
@@ -33,6 +34,8 @@ class TrialPlan:
     seed: int
     group_draws: tuple[object, ...]
     """What the seeds of the whole group derive from."""
+    origin: Origin | None = None
+    """The turn of another trial at which it begins; what it shares with that is never trained."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -91,6 +94,10 @@ class Rollout:
     """How long the verifier took, in the last attempt."""
     commands: tuple[str, ...] = ()
     """Keystrokes that the agent sent, in order, of the last attempt."""
+    excluded: bool = False
+    """A person or a rule has left it out of training."""
+    call_advantages: tuple[float, ...] | None = None
+    """One for each call, of a trial whose turns were valued (`advantage=turn_value`)."""
 
     @classmethod
     def of(

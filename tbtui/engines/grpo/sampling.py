@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tbtui.algorithm.segments import Call
+from tbtui.chat import Message, Tool
+from tbtui.engines.grpo.call_tree import CallTree
+from tbtui.engines.grpo.origins import Origin
 from tbtui.engines.grpo.rollouts import derive_seed
-from tbtui.journal.events import TurnSampled, TurnStarted
+from tbtui.journal.events import ToolUse, TurnAbandoned, TurnSampled, TurnStarted
 from tbtui.journal.samples import SampleRecord
 from tbtui.journal.writer import JournalWriter
 from tbtui.policies.base import (
     Answer,
     ContextOverflowError,
-    Message,
     Policy,
     PolicyError,
     Sample,
     SampleRequest,
 )
+from tbtui.policies.chat.tools import ToolRenderer, with_tools
 from tbtui.rollout.messages import Completion, SampleWanted
 
 # A completion of fewer tokens than this can't hold any answer.
@@ -42,11 +45,17 @@ class SamplingLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class _History:
-    """Messages, the last one the policy's own, and the exact tokens that they stand for."""
+class _Answered:
+    """A completion as the agent gets it."""
 
-    messages: tuple[Message, ...]
-    tokens: tuple[int, ...]
+    answer: Answer
+    sample: Sample
+    """What counts of it: its tokens up to where it was cut."""
+    pieces: tuple[str, ...]
+    """The text of each of these tokens."""
+    stop: str | None
+    """The stop text that ended it."""
+    cut_tokens: int
 
 
 class LoopTurns:
@@ -80,7 +89,9 @@ class Conversation:
         policy: Policy,
         journal: JournalWriter,
         turns: LoopTurns,
+        origin: Origin | None = None,
     ) -> None:
+        """`origin`: of a fork, whose conversation goes on from its exact tokens."""
         self.calls: list[Call] = []
         self._trial = trial
         self._seed = seed
@@ -89,9 +100,14 @@ class Conversation:
         self._policy = policy
         self._journal = journal
         self._turns = turns
-        self._histories: list[_History] = []
-        """What the next prompt may go on from: the main agent's conversation, then those of the
-        sub-agents that have been summarising it since."""
+        self._tree = CallTree(self.calls)
+        if origin is not None and origin.history_ids:
+            self._tree.begin(origin.point.messages, origin.history_ids)
+        self._turn_of: dict[int, int] = {}
+        """Turn -> which of the calls answered it last."""
+        self._abandoned: set[int] = set()
+        self._in_flight = 0
+        self._handed_back = False
 
     async def answer(self, wanted: SampleWanted, draw: Draw) -> Completion:
         """`draw` the completion that the agent asks for, and record it.
@@ -101,44 +117,62 @@ class Conversation:
             PolicyError: the policy failed, or gave what can't be trained on.
         """
         await self._turns.wait()
+        renderer = with_tools(self._policy.renderer)
+        if wanted.count_only:
+            return Completion(
+                wanted.request,
+                "",
+                False,
+                len(self._render(renderer, wanted.messages, wanted.tools)),
+                0,
+            )
         self._journal.append(
             TurnStarted(trial=self._trial, turn=wanted.turn, purpose=wanted.purpose)
         )
-        messages = tuple(_message(role, content) for role, content in wanted.messages)
-        prompt = self._render(messages)
+        prompt = self._render(renderer, wanted.messages, wanted.tools)
         room = self._limits.context - len(prompt)
         if room < _LEAST_COMPLETION:
+            limit = self._limits.context
             raise ContextOverflowError(
-                f"the prompt has {len(prompt)} tokens, the context limit is {self._limits.context}"
+                f"the prompt has {len(prompt)} tokens, the context limit is {limit}",
+                len(prompt),
+                limit,
             )
         started = time.monotonic()
-        sample = await draw(
-            SampleRequest(
-                prompt_ids=prompt,
-                max_tokens=min(self._limits.completion, room),
-                temperature=self._temperature,
-                seed=derive_seed(self._seed, len(self.calls)),
+        number = len(self.calls) + self._in_flight
+        self._in_flight += 1
+        try:
+            sample = await draw(
+                SampleRequest(
+                    prompt_ids=prompt,
+                    max_tokens=min(
+                        self._limits.completion, room, wanted.max_tokens or self._limits.completion
+                    ),
+                    temperature=self._temperature,
+                    seed=derive_seed(self._seed, number),
+                )
             )
+            _require_sound(sample)
+            await self._turns.wait()
+        finally:
+            self._in_flight -= 1
+        answered = self._read(renderer, wanted, sample, number)
+        self._record(wanted, prompt, answered, started)
+        sample, answer = answered.sample, answered.answer
+        call = Call(
+            prompt,
+            sample.completion_ids,
+            sample.logprobs,
+            sample.weights_version,
+            wanted.purpose != "turn",
+            sample.cached_tokens,
+            abandoned=wanted.turn in self._abandoned,
+            handed_back=self._handed_back,
         )
-        _require_sound(sample)
-        await self._turns.wait()
-        answer = self._policy.renderer.answer(sample.completion_ids)
-        summary = wanted.purpose != "turn"
-        self._record(wanted, prompt, answer, sample, started)
-        self.calls.append(
-            Call(
-                prompt,
-                sample.completion_ids,
-                sample.logprobs,
-                sample.weights_version,
-                summary,
-                sample.cached_tokens,
-            )
-        )
-        if not summary:
-            self._histories.clear()
-        said = (*messages, Message("assistant", answer.text))
-        self._histories.append(_History(said, prompt + sample.completion_ids))
+        said = Message("assistant", answer.text, answer.thinking, answer.tool_calls)
+        self._tree.add(wanted.tools, wanted.messages, said, len(self.calls))
+        self._turn_of[wanted.turn] = len(self.calls)
+        self.calls.append(call)
         return Completion(
             request=wanted.request,
             text=answer.text,
@@ -146,24 +180,75 @@ class Conversation:
             truncated=sample.stop_reason == "length",
             prompt_tokens=len(prompt),
             completion_tokens=len(sample.completion_ids),
+            tool_calls=answer.tool_calls,
+            malformed=answer.malformed,
+            stop_sequence=answered.stop,
+            cached_tokens=sample.cached_tokens,
         )
 
-    def _render(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        known = [h for h in self._histories if messages[: len(h.messages)] == h.messages]
-        if not known:
-            return self._policy.renderer.render(messages)
-        longest = max(known, key=lambda history: len(history.messages))
-        return self._policy.renderer.extend(longest.tokens, messages, len(longest.messages))
+    def typed_in(self) -> None:
+        """Note that a person has typed: what was sampled so far came before that."""
+        self._handed_back = True
+        self.calls[:] = [replace(call, handed_back=False) for call in self.calls]
+
+    def prompt_of(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The tokens that the policy would be asked with for these messages, without tools."""
+        return self._render(with_tools(self._policy.renderer), messages)
+
+    def abandoned(self, turn: int) -> None:
+        """Note that the agent didn't take the answer of a turn, which may still be to come."""
+        if turn in self._abandoned:
+            return
+        self._abandoned.add(turn)
+        self._journal.append(TurnAbandoned(trial=self._trial, turn=turn))
+        if (at := self._turn_of.get(turn)) is not None:
+            self.calls[at] = replace(self.calls[at], abandoned=True)
+
+    def _render(
+        self, renderer: ToolRenderer, messages: Sequence[Message], tools: tuple[Tool, ...] = ()
+    ) -> tuple[int, ...]:
+        known = self._tree.find(tools, messages)
+        if known is None:
+            return renderer.render(messages, tools)
+        return renderer.extend(known.tokens, messages, known.length, tools)
+
+    def _read(
+        self, renderer: ToolRenderer, wanted: SampleWanted, sample: Sample, number: int
+    ) -> _Answered:
+        """The completion as the agent gets it: up to a stop text, with the calls that it wants."""
+        tools = wanted.tools if wanted.tool_choice == "auto" else ()
+        whole, pieces = sample, renderer.pieces(sample.completion_ids)
+        stop = None
+        if wanted.stop and (found := _first(wanted.stop, pieces)) is not None:
+            stop, kept = found
+            sample, pieces = _cut(sample, kept), pieces[:kept]
+        answer = renderer.answer(sample.completion_ids, tools)
+        if wanted.one_tool_call and len(answer.tool_calls) > 1:
+            if renderer.call_end and (found := _first((renderer.call_end,), pieces)) is not None:
+                sample, pieces = _cut(sample, found[1]), pieces[: found[1]]
+                answer = renderer.answer(sample.completion_ids, tools)
+            answer = replace(answer, tool_calls=answer.tool_calls[:1])
+        if stop is not None:
+            before, ended, _ = answer.text.partition(stop)
+            thinking = answer.thinking if ended else answer.thinking.partition(stop)[0]
+            answer = replace(answer, text=before, thinking=thinking)
+        calls = tuple(
+            # As long as the strictest chat format wants them, and the same in a repeated run.
+            replace(call, id=f"{derive_seed(self._seed, 'tool', number, index):016x}"[:9])
+            for index, call in enumerate(answer.tool_calls)
+        )
+        cut = len(whole.completion_ids) - len(sample.completion_ids)
+        return _Answered(replace(answer, tool_calls=calls), sample, tuple(pieces), stop, cut)
 
     def _record(
         self,
         wanted: SampleWanted,
         prompt: tuple[int, ...],
-        answer: Answer,
-        sample: Sample,
+        answered: _Answered,
         started: float,
     ) -> None:
         seconds = time.monotonic() - started
+        answer, sample = answered.answer, answered.sample
         row = self._journal.add_sample(
             SampleRecord(
                 trial=self._trial,
@@ -171,8 +256,8 @@ class Conversation:
                 prompt_ids=prompt,
                 completion_ids=sample.completion_ids,
                 logprobs=sample.logprobs,
-                pieces=tuple(self._policy.renderer.pieces(sample.completion_ids)),
-                prompt_text=wanted.messages[-1][1],
+                pieces=answered.pieces,
+                prompt_text=_news(wanted.messages),
                 stop_reason=sample.stop_reason,
                 weights_version=sample.weights_version,
                 temperature=self._temperature,
@@ -189,6 +274,12 @@ class Conversation:
                 sample=row,
                 text=answer.text,
                 thinking=answer.thinking,
+                tool_calls=tuple(
+                    ToolUse(id=call.id, name=call.name, arguments=call.arguments)
+                    for call in answer.tool_calls
+                ),
+                malformed=answer.malformed,
+                cut_tokens=answered.cut_tokens,
                 prompt_tokens=len(prompt),
                 completion_tokens=len(sample.completion_ids),
                 mean_logprob=float(drawn.mean()) if drawn.size else 0.0,
@@ -201,6 +292,43 @@ class Conversation:
         )
 
 
+def _first(texts: Sequence[str], pieces: Sequence[str]) -> tuple[str, int] | None:
+    """The text that comes first in a completion, and how many of its tokens lead to its end."""
+    whole = "".join(pieces)
+    found = [(at, text) for text in texts if (at := whole.find(text)) >= 0]
+    if not found:
+        return None
+    at, text = min(found)
+    read = 0
+    for count, piece in enumerate(pieces, 1):
+        read += len(piece)
+        if read >= at + len(text):
+            return text, count
+    raise AssertionError("a text is no longer than its pieces")
+
+
+def _cut(sample: Sample, kept: int) -> Sample:
+    """The sample as if its sampler had stopped after `kept` tokens."""
+    return replace(
+        sample,
+        completion_ids=sample.completion_ids[:kept],
+        logprobs=sample.logprobs[:kept],
+        stop_reason="stop",
+    )
+
+
+def _news(messages: Sequence[Message]) -> str:
+    """What the messages say that came after the assistant's last; of a first prompt, its last."""
+    news: list[str] = []
+    for message in reversed(messages):
+        if message.role == "assistant":
+            break
+        if news and message.role != "tool":
+            break
+        news.append(message.content)
+    return "\n\n".join(reversed(news))
+
+
 def _require_sound(sample: Sample) -> None:
     """Raise `PolicyError` for what can't be trained on."""
     if sample.logprobs.shape != (len(sample.completion_ids),):
@@ -210,11 +338,3 @@ def _require_sound(sample: Sample) -> None:
         )
     if not np.isfinite(sample.logprobs).all():
         raise PolicyError("a log-probability is not a finite number")
-
-
-def _message(role: str, content: str) -> Message:
-    match role:
-        case "system" | "user" | "assistant":
-            return Message(role, content)
-        case _:
-            raise ValueError(f"unknown chat role {role!r}")

@@ -11,21 +11,30 @@ from pathlib import Path
 from typing import override
 
 from tbtui.algorithm.costs import Tokens, sampled_tokens
+from tbtui.algorithm.evaluation import PASS_REWARD
 from tbtui.config import RunConfig
 from tbtui.engines.awaiting import comes_before
 from tbtui.engines.grpo.completions import Asker, Completions
 from tbtui.engines.grpo.failures import FailureStreak, HaltError, UnusableTasks, retry_wait
-from tbtui.engines.grpo.outcome_policy import OutcomePolicy
+from tbtui.engines.grpo.outcome_policy import OutcomePolicy, alarm_actions
 from tbtui.engines.grpo.pausing import Outages
 from tbtui.engines.grpo.recorded import POLICY_LOST_FIRST, RUN_ENDED_FIRST, cut_off
 from tbtui.engines.grpo.rollouts import Rollout, TrialPlan
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
+from tbtui.engines.honeypots import alarm as honeypot_alarm
 from tbtui.engines.pacing import Pacer
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Place, TrialEnd
 from tbtui.engines.trials.running import RunningTrials
 from tbtui.engines.trials.steering import Pool
-from tbtui.journal.events import Outcome, PhaseSeconds, TrialFinished, TrialQueued, TrialRetried
+from tbtui.journal.events import (
+    AlarmRaised,
+    Outcome,
+    PhaseSeconds,
+    TrialFinished,
+    TrialQueued,
+    TrialRetried,
+)
 from tbtui.journal.writer import JournalWriter
 from tbtui.outcomes import OutcomeAction
 from tbtui.policies.base import (
@@ -37,11 +46,14 @@ from tbtui.policies.base import (
     Sample,
     SampleRequest,
 )
+from tbtui.rollout.forking import SnapshotPlan
 from tbtui.rollout.messages import (
     CheckZeros,
     Completion,
     CompletionDelayed,
     CompletionFailed,
+    Demonstrated,
+    EndpointSpec,
     EnvironmentSpec,
     SampleWanted,
     TrialSpec,
@@ -50,8 +62,19 @@ from tbtui.rollout.messages import (
 _LARGEST_SHARE = 0.8
 """Share of the agent's budget that one completion may take."""
 
+_LEAST_BUDGET_SEC = 1.0
+"""What a fork has whose parent had spent all by then."""
+
+KeepDemonstration = Callable[[TrialPlan, Demonstrated, tuple[int, ...], str], None]
+"""Called with a trial's plan, what was typed in it, the prompt in whose place that was, and who
+typed."""
+
 StorageCheck = Callable[[], Awaitable[bool]]
 """Whether the run directory is out of order now."""
+
+
+def _keep_none(plan: TrialPlan, message: Demonstrated, prompt: tuple[int, ...], who: str) -> None:
+    """Keep nothing: the settings want no demonstrations."""
 
 
 async def no_storage_check() -> bool:
@@ -73,6 +96,17 @@ class TrialSettings:
     """Tokens of the model's context."""
     check_zeros: CheckZeros = "faults"
     kill_before_verifying: bool = False
+    fixed_programs: bool = False
+
+
+def _snapshot_plan(settings: TrialSettings, trial: str) -> SnapshotPlan | None:
+    """Which states of a trial are kept."""
+    config = settings.config
+    if config.snapshots == "off":
+        return None
+    every = int(config.snapshots.partition("=")[2] or 1)
+    directory = settings.trials_dir.parent / "snapshots" / trial
+    return SnapshotPlan(directory, every, config.snapshot_mb << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +123,7 @@ class _PolicyModel:
     pacer: Pacer
     held: Callable[[str], bool]
     """Whether a person holds a trial, or is about to."""
+    keep: KeepDemonstration
 
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed:
         try:
@@ -98,13 +133,30 @@ class _PolicyModel:
         except (PolicyLostError, PolicyDeniedError):
             raise  # no trial's failure: every other one would get the same
         except ContextOverflowError as error:
-            return CompletionFailed(wanted.request, "context_overflow", str(error))
+            return CompletionFailed(
+                wanted.request,
+                "context_overflow",
+                str(error),
+                error.prompt_tokens,
+                error.context_limit,
+            )
         except PolicyError as error:
             return CompletionFailed(wanted.request, "provider_error", str(error))
+        if wanted.count_only:
+            return answer
         await self.pacer.hold(
             self.plan.step, self.plan.purpose, self._delay(wanted), lambda: self.held(self.trial)
         )
         return answer
+
+    def abandoned(self, turn: int) -> None:
+        self.conversation.abandoned(turn)
+
+    def typed_in(self) -> None:
+        self.conversation.typed_in()
+
+    def demonstrated(self, message: Demonstrated, actor: str) -> None:
+        self.keep(self.plan, message, self.conversation.prompt_of(message.messages), actor)
 
     def _delay(self, wanted: SampleWanted) -> Callable[[bool, float], None]:
         def delayed(delayed: bool, waited_sec: float) -> None:
@@ -154,6 +206,10 @@ class TrialRunner[P: Pool](RunningTrials[P]):
         self.completions = Completions(
             policy, journal, self.outages, config.retry_wait_sec, config.sample_timeout_sec
         )
+        self.raise_alarm: Callable[[AlarmRaised], object] = journal.append
+        """Called with the alarm of a trial; an engine sees to what the alarm leads to."""
+        self.keep_demonstration: KeepDemonstration = _keep_none
+        """An engine keeps demonstrations, if the settings want it."""
         self._pacer = Pacer(config.pace_sec)
         self._turns = LoopTurns()
         self._cut_off_by = RUN_ENDED_FIRST
@@ -242,6 +298,9 @@ class TrialRunner[P: Pool](RunningTrials[P]):
     ) -> tuple[Rollout, TrialEnd]:
         trial = plan.trial_id(number)
         budget = self._settings.config.trial_timeout_sec or plan.task.agent_timeout_sec
+        point = plan.origin.point if plan.origin is not None else None
+        if point is not None:
+            budget = max(_LEAST_BUDGET_SEC, budget - point.spent_sec)
         self._journal.append(
             TrialQueued(
                 trial=trial,
@@ -252,6 +311,8 @@ class TrialRunner[P: Pool](RunningTrials[P]):
                 purpose=plan.purpose,
                 attempt=number,
                 budget_sec=budget,
+                parent=point.trial if point is not None else "",
+                fork_turn=point.turn if point is not None else 0,
             )
         )
         model = self._model(trial, plan, budget)
@@ -266,10 +327,13 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             self._journal.forget(trial)
         calls = model.conversation.calls
         action = self._settings.outcomes[end.decision.outcome]
+        if plan.task.impossible and (end.decision.verdict or 0.0) >= PASS_REWARD:
+            self._honeypot_passed(trial, plan)
+            action = "mask"
         # What is left out of training still counts when the policy is evaluated, if the policy
         # did it.
         alone = end.decision.outcome is not Outcome.HUMAN_TOUCHED
-        scored = action == "train" or (plan.purpose == "eval" and alone)
+        scored = action == "train" or (plan.purpose != "train" and alone)
         finished = end.event(attempt, end.decision.reward if scored else None, len(calls))
         self._finish(plan, finished, action)
         spent, tokens = spent + finished.seconds, tokens + sampled_tokens(calls)
@@ -284,6 +348,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             self._policy,
             self._journal,
             self._turns,
+            plan.origin,
         )
         # An answer that takes most of the budget is the server's slowness, not the policy's.
         patience = min(self._settings.config.sample_timeout_sec, _LARGEST_SHARE * budget)
@@ -296,6 +361,7 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             self.pool,
             self._pacer,
             self.steering.is_held,
+            self.keep_demonstration,
         )
 
     def _spec(self, plan: TrialPlan, trial: str, budget: float) -> TrialSpec:
@@ -311,12 +377,30 @@ class TrialRunner[P: Pool](RunningTrials[P]):
             context_limit=settings.context_limit,
             max_tokens=config.max_tokens,
             keep=config.keep,
-            agent=config.agent,
+            agent="oracle" if self._scripted(plan) else config.agent,
+            agent_kwargs=config.agent_kwargs,
+            agent_install=config.agent_install or "",
+            agent_setup_network=config.agent_setup_network,
+            endpoint=EndpointSpec(config.endpoint_public_url, config.endpoint_port),
             enable_summarize=config.enable_summarize,
             proactive_summarization_threshold=config.proactive_summarization_threshold,
-            check_zeros=settings.check_zeros,
+            # An impossible task's own solution earns nothing either, and that is as it should be.
+            check_zeros="never" if plan.task.impossible else settings.check_zeros,
             kill_before_verifying=settings.kill_before_verifying,
+            snapshots=_snapshot_plan(settings, trial),
+            fixed_programs=settings.fixed_programs,
+            origin=plan.origin.point if plan.origin is not None else None,
         )
+
+    def _scripted(self, plan: TrialPlan) -> bool:
+        """Whether the task's own solution acts, of those that are evaluated."""
+        return plan.purpose == "eval" and plan.task.name in self._settings.config.oracle_tasks
+
+    def _honeypot_passed(self, trial: str, plan: TrialPlan) -> None:
+        action = alarm_actions(self._settings.config.on_alarm)["honeypot"]
+        raised = honeypot_alarm(trial, plan.label, plan.step, action)
+        if raised is not None:
+            self.raise_alarm(raised)
 
     def _finish(self, plan: TrialPlan, end: TrialFinished, action: OutcomeAction) -> None:
         """Journal the end of an attempt.

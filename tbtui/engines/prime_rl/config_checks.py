@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tbtui.config import RunConfig, default_of, settings, to_json
-from tbtui.config.problems import Problem, error, errors_first, warning
+from tbtui.config.values import Problem, error, errors_first, warning
 from tbtui.engines.config_checks import common_problems, context_problems
 
 ASSUMED_CONTEXT = 32768

@@ -25,7 +25,7 @@ from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.journal.commands import RUN, Command
 from tbtui.journal.events import CommandDone, CommandIssued, Outcome, RunPaused, RunResumed
 from tbtui.journal.reader import JournalReader
-from tbtui.journal.verbs import run_refusal
+from tbtui.journal.verbs import WEIGHTS_UNDER_PRIME_RL, run_refusal
 
 if TYPE_CHECKING:
     import httpx
@@ -63,9 +63,10 @@ class PrimeRlControl:
         """Begin to carry a command out. Returns True: none has to wait."""
         if (answer := answered_outside(command)) is not None:
             commands.answer(command.id, True, answer)
-        elif command.target == RUN and command.verb == "set":
+        elif command.verb == "set":
             # No environment server has anything to do with it.
-            commands.answer(command.id, False, run_refusal("set", prime_rl=True))
+            of_task = "" if command.target == RUN else WEIGHTS_UNDER_PRIME_RL
+            commands.answer(command.id, False, of_task or run_refusal("set", prime_rl=True))
         elif command.target == RUN and command.verb in ("freeze", "resume"):
             task = asyncio.create_task(self._hold_servers(commands, command))
             self._tasks.add(task)

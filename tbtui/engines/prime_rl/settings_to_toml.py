@@ -14,8 +14,8 @@ from tbtui.catalog import CatalogError, find_tasks
 from tbtui.catalog.sets import choose, is_name
 from tbtui.catalog.tasks import discover
 from tbtui.config import ConfigError, RunConfig, settings, to_json
-from tbtui.config.problems import require_no_errors
 from tbtui.config.settings.about import HARNESS
+from tbtui.config.values import require_no_errors
 from tbtui.engines.prime_rl.config_checks import (
     chat_template_renders,
     context_of,

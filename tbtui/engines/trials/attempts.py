@@ -12,7 +12,13 @@ import msgspec
 
 from tbtui.engines.trials.admission import Slot
 from tbtui.journal.events import PhaseSeconds, Purpose, TrialFinished, TrialPhase
-from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted, TrialFacts
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    Demonstrated,
+    SampleWanted,
+    TrialFacts,
+)
 from tbtui.rollout.outcome import Decision
 
 
@@ -36,6 +42,18 @@ class Model(Protocol):
 
         What it raises is no failure of the model but ours.
         """
+        ...
+
+    def abandoned(self, turn: int) -> None:
+        """The agent didn't take the answer of this turn, which may still be to come."""
+        ...
+
+    def typed_in(self) -> None:
+        """A person has typed in the trial."""
+        ...
+
+    def demonstrated(self, message: Demonstrated, actor: str) -> None:
+        """What a person has typed stands in the place of its next answer."""
         ...
 
 
@@ -102,6 +120,8 @@ class Attempt:
     """It is paused at a turn boundary, and the typist may type."""
     ended_because: str | None = None
     """Why a person, or its batch, ended it."""
+    typed_by: str = ""
+    """Who typed last."""
     keystrokes: list[str] = field(default_factory=list)
     """What the agent has sent, a command each."""
 

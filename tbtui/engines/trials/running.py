@@ -20,14 +20,19 @@ from tbtui.journal.events import (
     WorkerStarted,
 )
 from tbtui.rollout.messages import (
+    AgentWritten,
     ControlRefused,
+    Demonstrated,
+    ForkReached,
     FromWorker,
     GivenBack,
     KeysTyped,
     PauseEntered,
     PauseLeft,
     PhaseEntered,
+    SampleAbandoned,
     SampleWanted,
+    SnapshotTaken,
     TakenOver,
     TrialDone,
     TrialSpec,
@@ -130,7 +135,10 @@ class RunningTrials[P: Pool]:
                     task = asyncio.get_running_loop().create_task(self._answer(attempt, message))
                     self._answering[task] = attempt
                     task.add_done_callback(self._answered)
-            case TurnUnderstood() | TurnSeen():
+            case SampleAbandoned(trial, turn):
+                if attempt := self._attempts.get(trial):
+                    attempt.model.abandoned(turn)
+            case TurnUnderstood() | TurnSeen() | ForkReached() | SnapshotTaken():
                 self._log.append(event := turn_event(message))
                 if isinstance(event, TurnParsed) and (attempt := self._attempts.get(message.trial)):
                     attempt.keystrokes += sent(event)
@@ -142,6 +150,11 @@ class RunningTrials[P: Pool]:
                 self.steering.taking_over.taken(trial)
             case KeysTyped():
                 self.steering.taking_over.typed(message)
+            case Demonstrated(trial):
+                if attempt := self._attempts.get(trial):
+                    attempt.model.demonstrated(message, attempt.typed_by)
+            case AgentWritten():
+                self.steering.written(message)
             case GivenBack(trial):
                 self.steering.taking_over.given_back(trial)
             case ControlRefused():

@@ -13,9 +13,10 @@ from typing import Any, Literal, Protocol
 from tbtui.engines.events_of import EventLog
 from tbtui.engines.trials.admission import Admission
 from tbtui.engines.trials.attempts import Attempt, Attempts, Place
-from tbtui.journal.commands import Command, TypedError, from_arguments
+from tbtui.journal.commands import Command, TypedError, from_arguments, message_text
 from tbtui.journal.events import (
     CommandDone,
+    HumanMessaged,
     HumanTyped,
     Noted,
     Outcome,
@@ -25,8 +26,8 @@ from tbtui.journal.events import (
     TrialTakenOver,
 )
 from tbtui.journal.verbs import Standing, refusal
-from tbtui.journal.vocabulary import CommandVerb, TrialPhase
 from tbtui.rollout.messages import (
+    AgentWritten,
     Completion,
     CompletionDelayed,
     CompletionFailed,
@@ -35,7 +36,9 @@ from tbtui.rollout.messages import (
     KeysTyped,
     TrialSpec,
     TypeKeys,
+    WriteToAgent,
 )
+from tbtui.vocabulary import CommandVerb, TrialPhase
 
 _ENDING: Collection[CommandVerb] = ("stop", "cancel", "retry")
 _STATE = {"pause": "paused", "freeze": "frozen"}
@@ -49,6 +52,8 @@ class Pool(Protocol):
     def control(self, trial: str, verb: ControlVerb, reason: str = "") -> bool: ...
 
     def type_keys(self, keys: TypeKeys) -> bool: ...
+
+    def write(self, message: WriteToAgent) -> bool: ...
 
     def reply(self, answer: Completion | CompletionFailed) -> bool: ...
 
@@ -187,7 +192,9 @@ class TakingOver:
             # A trial that is being ended is given back before its last key is in the terminal.
             command = self._waiting.find(trial, keys.command)
             actor = command.actor if command is not None else attempt.typist
+            attempt.typed_by = actor
             self._journal.append(HumanTyped(trial=trial, actor=actor, parts=keys.parts))
+            attempt.model.typed_in()
         result = f"{trial}: {keys.error or 'typed'}"
         self._waiting.answered(trial, keys.command, not keys.error, result)
 
@@ -258,11 +265,16 @@ class Steering:
         elif not attempt.withdrawn.done():
             attempt.withdrawn.set_result(None)
 
+    def refusal(self, command: Command) -> str:
+        """Why a command on one trial may not be given as the trial stands; empty: it may."""
+        found = self._attempts.find(command.target)
+        return refusal(command.verb, self._standing(found, command))
+
     def control(self, command: Command) -> None:
         """Carry a command on one trial out; what came of it is journalled as `CommandDone`."""
         trial, verb = command.target, command.verb
         found = self._attempts.find(trial)
-        if why := refusal(verb, self._standing(found, command)):
+        if why := self.refusal(command):
             self._waiting.refuse(command, why)
             return
         assert found is not None
@@ -291,6 +303,8 @@ class Steering:
                 self.taking_over.begin(attempt, command)
             case "type":
                 self.taking_over.type(attempt, command)
+            case "message":
+                self._write(attempt, command)
             case "give_back" if command.arguments.get("stay") or not self.open:
                 self.taking_over.end(attempt, command)
             case "give_back":
@@ -307,6 +321,25 @@ class Steering:
                     self._pool.control(trial, verb, _by(command, "asked"))
             case _:
                 self._waiting.refuse(command, f"{trial} belongs to no batch that is trained on")
+
+    def _write(self, attempt: Attempt, command: Command) -> None:
+        """Pass a message to the agent on."""
+        try:
+            text = message_text(command.arguments)
+        except TypedError as error:
+            self._waiting.refuse(command, f"{attempt.trial}: {error}")
+            return
+        self._waiting.add(command)
+        self._pool.write(WriteToAgent(attempt.trial, command.id, text))
+
+    def written(self, message: AgentWritten) -> None:
+        """A worker has put a message into its trial's next prompt, or can't."""
+        trial = message.trial
+        command = self._waiting.find(trial, message.command)
+        if command is not None and not message.error:
+            self._journal.append(HumanMessaged(trial=trial, actor=command.actor, text=message.text))
+        result = f"{trial}: {message.error or 'its next prompt has the message'}"
+        self._waiting.answered(trial, message.command, not message.error, result)
 
     def is_held(self, trial: str) -> bool:
         """Whether a person holds this trial, or has asked for it."""
@@ -334,6 +367,7 @@ class Steering:
             taken=attempt.taken,
             asker=command.actor,
             held_out=place.plan.purpose == "eval",
+            fork=place.plan.purpose == "fork",
             prime_rl=self._prime_rl,
         )
 

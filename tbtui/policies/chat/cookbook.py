@@ -110,6 +110,10 @@ class CookbookRenderer:
             return Answer(text.lstrip("\n"), thinking.strip())
         return read_text(text, self._marks, opened=False)  # thinking that doesn't end
 
+    def spell(self, text: str) -> tuple[int, ...]:
+        words: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return (*words, self.stop_ids[0])
+
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         if self._vocabulary is not None:
             return self._vocabulary.pieces(token_ids)

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 from tbtui.imports import import_named
 from tbtui.policies.base import ChatRenderer, PolicyRefusedError, Thinking
-from tbtui.policies.threads import in_daemon_thread
+from tbtui.policies.chat.tool_formats import ToolFormat
+from tbtui.policies.work import in_daemon_thread
 
 _METHODS = ("render", "extend", "answer", "pieces")
 _FACTS = ("stop_ids", "digest", "vocab_size", "notes")
 """Attributes of a `ChatRenderer`, which its `__init__` may set."""
 
 
-def make_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer:
+def make_renderer(
+    name: str, tokenizer: str, thinking: Thinking, tool_format: ToolFormat = "auto"
+) -> ChatRenderer:
     """Build the renderer that the setting names. Reads files and imports much: call in a thread.
 
     `name`: "template" (the tokenizer's chat template), "embedded" (the embedded model's own
@@ -25,7 +28,11 @@ def make_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer
     """
     kind, colon, rest = name.partition(":")
     if name == "template":
-        return _template(tokenizer, thinking)
+        return _template(tokenizer, thinking, tool_format)
+    if tool_format not in ("auto", "json"):
+        raise PolicyRefusedError(
+            f"tool_format={tool_format}: renderer={name} has no tools of its own; leave it out"
+        )
     if name == "embedded":
         return _embedded(thinking)
     if kind == "cookbook" and rest:
@@ -39,17 +46,23 @@ def make_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer
     )
 
 
-async def load_renderer(name: str, tokenizer: str, thinking: Thinking) -> ChatRenderer:
+async def load_renderer(
+    name: str, tokenizer: str, thinking: Thinking, tool_format: ToolFormat = "auto"
+) -> ChatRenderer:
     """As `make_renderer`, in a thread that the end of the process doesn't wait for."""
-    return await in_daemon_thread(lambda: make_renderer(name, tokenizer, thinking), "renderer")
+    return await in_daemon_thread(
+        lambda: make_renderer(name, tokenizer, thinking, tool_format), "renderer"
+    )
 
 
-def _template(tokenizer: str, thinking: Thinking) -> ChatRenderer:
+def _template(tokenizer: str, thinking: Thinking, tool_format: ToolFormat) -> ChatRenderer:
     from tbtui.policies.chat.template import TemplateRenderer
     from tbtui.policies.chat.tokenizer_files import TokenizerFiles
 
     files = TokenizerFiles(tokenizer)
-    return TemplateRenderer(files.template(), files.vocabulary, files.end_ids(), thinking)
+    return TemplateRenderer(
+        files.template(), files.vocabulary, files.end_ids(), thinking, tool_format
+    )
 
 
 def _embedded(thinking: Thinking) -> ChatRenderer:

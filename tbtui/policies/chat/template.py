@@ -4,12 +4,22 @@ and answer."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from jinja2 import TemplateError
 
-from tbtui.policies.base import Answer, Message, PolicyError, PolicyRefusedError, Thinking
+from tbtui.chat import Message, Tool, ToolCall
+from tbtui.policies.base import Answer, PolicyError, PolicyRefusedError, Thinking
+from tbtui.policies.chat.tool_formats import (
+    CallReader,
+    ToolFormat,
+    call_object,
+    find_reader,
+    tool_object,
+)
 from tbtui.policies.chat.vocabulary import Vocabulary
 
 _OTHERWISE = "name a tokenizer directory that has another template, or renderer=cookbook:NAME"
@@ -71,10 +81,17 @@ class AnswerReader:
             return False
         return self._ids is None or any(id in history for id in self._ids)
 
-    def read(self, ids: Sequence[int]) -> Answer:
+    def unthinking(self, text: str) -> str:
+        """The text as a completion that doesn't think."""
+        return f"{self._marks.closing}\n\n{text}" if self._opened and self._marks else text
+
+    def read(self, ids: Sequence[int], kept: Collection[int] = ()) -> Answer:
         """Text and thinking of a completion without its stop token. Thinking that was cut off
-        before its end leaves no text."""
-        text_of = self._vocabulary.text
+        before its end leaves no text.
+
+        `kept`: special tokens that stay in the text.
+        """
+        text_of = partial(self._vocabulary.text, kept=kept)
         if self._marks is None:
             return Answer(text_of(ids))
         if self._ids is None:
@@ -116,11 +133,16 @@ class ChatTemplate:
     text: str
     apply: Callable[..., str]
     """`apply(conversation, add_generation_prompt=..., **variables)`, where a conversation is a list
-    of {"role": ..., "content": ...}; raises `jinja2.TemplateError`."""
+    of {"role": ..., "content": ...}, and `tools` may be a variable; raises `jinja2.TemplateError`.
+    """
+    responses: Mapping[str, Any] | None = None
+    """The tokenizer's own description of what the model answers (transformers' response template).
+    """
 
 
 class TemplateRenderer:
-    """Implements `tbtui.policies.base.ChatRenderer`.
+    """Implements `tbtui.policies.base.ChatRenderer`, and `tbtui.policies.chat.tools.ToolRenderer`
+    where the chat template has tools.
 
     What a message says never becomes one of the marks of the chat format: where it reads like one
     (a terminal that prints `<|im_end|>`), it is hidden from the template and encoded as ordinary
@@ -133,6 +155,7 @@ class TemplateRenderer:
         vocabulary: Vocabulary,
         end_ids: Iterable[int],
         thinking: Thinking,
+        tool_format: ToolFormat = "auto",
     ) -> None:
         """`end_ids`: tokens that the model's files name as the end of what it says.
 
@@ -168,56 +191,85 @@ class TemplateRenderer:
         marks = find_marks(template.text, vocabulary.ids)
         opened = marks is not None and marks.left_open(self._asks_for_answer())
         self._reader = AnswerReader(vocabulary, marks, opened)
+        self._calls = self._call_reader(tool_format)
+        self.has_tools = self._calls is not None
+        self.call_end = self._calls.end if self._calls else ""
+        marks_of_calls = self._calls.marks if self._calls else ()
+        self._kept = frozenset(vocabulary.ids[m] for m in marks_of_calls if m in vocabulary.ids)
         self.notes = tuple(self._notes(marks, opened))
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return tuple(self._encode(self._shaped(messages)))
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+        return tuple(self._encode(self._shaped(messages), tools=tools))
 
     def extend(
-        self, history: Sequence[int], messages: Sequence[Message], known: int
+        self,
+        history: Sequence[int],
+        messages: Sequence[Message],
+        known: int,
+        tools: Sequence[Tool] = (),
     ) -> tuple[int, ...]:
         if self._thinking == "strip" and self._reader.may_think(history):
-            return self.render(messages)
-        between = self._between(messages[known:])
+            return self.render(messages, tools)
+        between = self._between(messages[known:], tools=tools)
         ended = bool(history) and history[-1] in self.stop_ids
         if ended and self._ending and between[: len(self._ending)] == self._ending:
             between = between[len(self._ending) :]
         return (*history, *between)
 
-    def answer(self, completion_ids: Sequence[int]) -> Answer:
+    def answer(self, completion_ids: Sequence[int], tools: Sequence[Tool] = ()) -> Answer:
         ids = list(completion_ids)
         while ids and ids[-1] in self.stop_ids:
             ids.pop()
-        return self._reader.read(ids)
+        if not tools or self._calls is None:
+            return self._reader.read(ids)
+        answer = self._reader.read(ids, self._kept)
+        said = self._calls.read(answer.text, tools)
+        if not said.calls and self._kept:
+            # As it is without tools, special tokens and all.
+            return replace(self._reader.read(ids), malformed=said.malformed)
+        return replace(answer, text=said.text, tool_calls=said.calls, malformed=said.malformed)
+
+    def spell(self, text: str) -> tuple[int, ...]:
+        ending = self._ending or self.stop_ids[:1]
+        return (*self._vocabulary.encode(self._reader.unthinking(text)), *ending)
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         return self._vocabulary.pieces(token_ids)
 
-    def _between(self, messages: Sequence[Message], prompt: bool = True) -> list[int]:
+    def _between(
+        self, messages: Sequence[Message], prompt: bool = True, tools: Sequence[Tool] = ()
+    ) -> list[int]:
         """What comes after an assistant's words: the end of its turn, the messages, and the next
         turn's beginning."""
-        return self._encode([Message("user", "."), *self._shaped(messages)], prompt, cut=True)
+        shaped = [Message("user", "."), *self._shaped(messages)]
+        return self._encode(shaped, prompt, cut=True, tools=tools)
 
     def _encode(
-        self, messages: Sequence[Message], prompt: bool = True, cut: bool = False
+        self,
+        messages: Sequence[Message],
+        prompt: bool = True,
+        cut: bool = False,
+        tools: Sequence[Tool] = (),
     ) -> list[int]:
         """With `cut`, an assistant's turn is put after the first message, and what is returned
         is what follows its words."""
         hidden: list[str] = []
-        edge = _unused("".join(message.content for message in messages))
+        given = [self._as_given(message) for message in messages]
+        offered = [tool_object(tool) for tool in tools]
+        edge = _unused("".join(_strings([given, offered])))
 
         def hide(text: str) -> str:
             hidden.append(text)
             return f"{edge}{len(hidden) - 1}{edge}"
 
-        conversation = [
-            {"role": message.role, "content": self._vocabulary.replaced(message.content, hide)}
-            for message in messages
-        ]
-        words = f"{edge}{edge}"
+        def hidden_in(text: str) -> str:
+            return self._vocabulary.replaced(text, hide)
+
+        conversation = _mapped(given, hidden_in)
+        words = f"{edge}.{edge}"  # between two hidden texts there is no dot
         if cut:
             conversation.insert(1, {"role": "assistant", "content": words})
-        text = self._apply(conversation, prompt)
+        text = self._apply(conversation, prompt, _mapped(offered, hidden_in))
         if cut:
             _, found, text = text.rpartition(words)
             if not found:
@@ -232,11 +284,61 @@ class TemplateRenderer:
             [hidden[int(part)] if number % 2 else part for number, part in enumerate(parts)]
         )
 
-    def _apply(self, conversation: list[dict[str, str]], prompt: bool) -> str:
+    def _as_given(self, message: Message) -> dict[str, Any]:
+        """A message as chat templates take it."""
+        given: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.tool_calls:
+            given["tool_calls"] = [call_object(call) for call in message.tool_calls]
+        if message.thinking and self._thinking == "keep":
+            given["reasoning_content"] = message.thinking
+        if message.tool_call_id:
+            given["tool_call_id"] = message.tool_call_id
+        if message.name:
+            given["name"] = message.name
+        return given
+
+    def _call_reader(self, tool_format: ToolFormat) -> CallReader | None:
+        """The reader of the model's own tool calls; None: its template can't be used for tools."""
+        template = self._template
         try:
-            return self._template.apply(
-                conversation, add_generation_prompt=prompt, **self._variables
+            reader = find_reader(tool_format, template.text, template.responses)
+        except ValueError as error:
+            raise PolicyRefusedError(
+                f"{template.source}: its response template can't be used: {error}; name a"
+                " tool_format"
+            ) from error
+        if reader is None and tool_format in ("auto", "json"):
+            return None
+        call = ToolCall("call00000", "f", "{}")
+        turn = [
+            Message("user", "u"),
+            Message("assistant", "", tool_calls=(call,)),
+            Message("tool", "t", tool_call_id=call.id),
+        ]
+        tools = [Tool("f", "d", '{"type": "object", "properties": {}}')]
+        try:
+            self.render(turn, tools)
+            self._between(turn[2:], tools=tools)
+        except PolicyError as error:
+            if tool_format == "auto":
+                return None
+            raise PolicyRefusedError(f"tool_format={tool_format}: {error}") from error
+        if reader is None:
+            raise PolicyRefusedError(
+                f"tool_format={tool_format}: the chat template of {template.source} has no tools;"
+                " leave it out"
             )
+        return reader
+
+    def _apply(
+        self,
+        conversation: list[dict[str, Any]],
+        prompt: bool,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> str:
+        variables: dict[str, Any] = {**self._variables, **({"tools": tools} if tools else {})}
+        try:
+            return self._template.apply(conversation, add_generation_prompt=prompt, **variables)
         except (TemplateError, TypeError, KeyError) as error:
             raise PolicyRefusedError(
                 f"{self._template.source}: the chat template fails: {error}; {_OTHERWISE}"
@@ -249,10 +351,11 @@ class TemplateRenderer:
         for message in messages:
             is_system = message.role == "system" and not self._takes_system
             role = "user" if is_system else message.role
-            if shaped and shaped[-1].role == role and (was_system or not self._takes_repeats):
+            joins = was_system or not self._takes_repeats
+            if shaped and role in ("user", "system") and shaped[-1].role == role and joins:
                 shaped[-1] = Message(role, f"{shaped[-1].content}\n\n{message.content}")
             else:
-                shaped.append(Message(role, message.content))
+                shaped.append(replace(message, role=role))
             was_system = is_system
         return shaped
 
@@ -320,6 +423,31 @@ class TemplateRenderer:
             {"role": "user", "content": "v"},
         ]
         return "muse" not in self._apply(conversation, True)
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text within JSON values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from value  # keys too: a schema's are names of arguments
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """The same JSON value with every text changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {
+            change(key): each if key == "role" else _mapped(each, change)
+            for key, each in value.items()
+        }
+    return [_mapped(each, change) for each in value] if isinstance(value, list) else value
 
 
 def _unused(text: str) -> str:

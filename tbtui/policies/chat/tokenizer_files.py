@@ -43,11 +43,12 @@ class TokenizerFiles:
         except ValueError as error:  # several templates, none of them the default
             raise PolicyRefusedError(f"tokenizer {self._name}: {_first_line(error)}") from error
 
-        def apply(conversation: list[dict[str, str]], **variables: Any) -> str:
+        def apply(conversation: list[dict[str, Any]], **variables: Any) -> str:
             rendered: str = tokenizer.apply_chat_template(conversation, tokenize=False, **variables)
             return rendered
 
-        return ChatTemplate(self._name, text, apply)
+        responses = getattr(tokenizer, "response_template", None)
+        return ChatTemplate(self._name, text, apply, responses)
 
     def end_ids(self) -> list[int]:
         """The tokens that the tokenizer and the model's generation settings name as the end."""

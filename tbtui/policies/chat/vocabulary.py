@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -80,8 +80,13 @@ class Vocabulary:
                 ids += self._later(_clean(part)) if ids else self._ids(_clean(part))
         return ids
 
-    def text(self, ids: Sequence[int]) -> str:
-        """What `ids` say, without special tokens."""
+    def text(self, ids: Sequence[int], kept: Collection[int] = ()) -> str:
+        """What `ids` say, without special tokens but those in `kept`."""
+        at = [n for n, id in enumerate(ids) if id in kept] if kept else []
+        if at:
+            names = [self.names[ids[n]] for n in at]
+            parts = zip([-1, *at], [*at, len(ids)], [*names, ""], strict=True)
+            return "".join(self.text(ids[start + 1 : end]) + name for start, end, name in parts)
         if self._bytes is None:
             decoded: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
             return decoded

@@ -1,6 +1,6 @@
 """The embedded policy: a Llama-shaped language model of 0.8M parameters in NumPy.
 
-client, messages            LocalPolicy, the Policy that engines use; it batches requests and owns
+client                      LocalPolicy, the Policy that engines use; it batches requests and owns
                             the child process
 process                     the child process around a Learner
 learner, checkpoint_file    trained and published weights, optimiser, versions; save, load
@@ -22,7 +22,7 @@ from tbtui.policies import Backend, off_policy_temperature
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
-    from tbtui.config.problems import Problem
+    from tbtui.config.values import Problem
     from tbtui.policies.base import Policy
 
 
@@ -34,7 +34,7 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
 
 
 def _problems(config: RunConfig) -> Iterator[Problem]:
-    from tbtui.config.problems import error
+    from tbtui.config.values import error
 
     if "lora_rank" in config.given:
         yield error("lora_rank: the embedded policy trains all its weights; leave it out")

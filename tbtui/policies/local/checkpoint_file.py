@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +47,7 @@ def write_checkpoint(
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "model": checkpoint.config.as_dict(),
+        "model": asdict(checkpoint.config),
         "tokenizer": checkpoint.tokenizer_digest,
         "weights_version": checkpoint.weights_version,
         "optimizer_steps": checkpoint.optimizer_steps,

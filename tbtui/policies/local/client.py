@@ -17,36 +17,24 @@ from typing import IO
 
 from tbtui.policies.base import (
     Activity,
-    Datum,
     Ended,
-    GradientResult,
-    LossSettings,
-    OptimSettings,
     PolicyError,
     PolicyInfo,
     PolicyStatus,
     Sample,
     SampleRequest,
-    StepResult,
 )
-from tbtui.policies.local.messages import (
-    Accumulate,
-    Apply,
-    Load,
-    Order,
-    Publish,
-    Result,
-    SampleBatch,
-    Save,
-    Score,
-    Scored,
-    Weights,
-)
-from tbtui.policies.local.model import Array
 from tbtui.policies.local.renderer import LocalRenderer, check_installed_harbor
+from tbtui.policies.local.sampling import Order, Result, SampleBatch
 from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
-from tbtui.policies.policy_process import PolicyProcess
-from tbtui.policies.work import Startable, Work, fitted
+from tbtui.policies.policy_process import (
+    PolicyProcess,
+    Publish,
+    Published,
+    TrainedInProcess,
+    TrainingOrder,
+)
+from tbtui.policies.work import fitted
 
 _MODULE = "tbtui.policies.local.process"
 
@@ -55,7 +43,7 @@ Asked = tuple[SampleRequest, asyncio.Future[Sample]]
 LocalProcess = PolicyProcess[Order, Result, PolicyInfo]
 
 
-class LocalPolicy(Startable[LocalRenderer]):
+class LocalPolicy(TrainedInProcess[LocalRenderer]):
     """Implements `tbtui.policies.base.Policy`."""
 
     def __init__(
@@ -79,6 +67,7 @@ class LocalPolicy(Startable[LocalRenderer]):
             max_rows: most requests in one batch.
             log: where the process's output goes.
         """
+        super().__init__()
         self._checkpoint = checkpoint or SHIPPED
         self._model_name = model_name
         self._threads = threads or min(2, os.cpu_count() or 1)
@@ -91,7 +80,6 @@ class LocalPolicy(Startable[LocalRenderer]):
         self._unanswered: set[asyncio.Future[Sample]] = set()
         self._wake = asyncio.Event()
         self._running = 0
-        self._work = Work()
 
     async def start(self, resume: Path | None = None) -> None:
         """Raises `PolicyError` when Harbor's texts have changed, when the checkpoint can't be used
@@ -124,40 +112,10 @@ class LocalPolicy(Startable[LocalRenderer]):
         self._work.answered(drawn, time.monotonic() - started)
         return drawn
 
-    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
-        """Raises `PolicyError` for data that can't be trained on. The gradient then lacks a part,
-        so the next `apply` takes no step either."""
-        result = await self._call_alone("training", Accumulate(tuple(data), loss))
-        assert isinstance(result, GradientResult)
-        return result
-
-    async def apply(self, settings: OptimSettings) -> StepResult:
-        """Raises `PolicyError` when there is no whole, finite gradient; the weights are then what
-        they were, and the accumulated gradient is zero."""
-        result = await self._call_alone("training", Apply(settings))
-        assert isinstance(result, StepResult)
-        return result
-
-    async def score(self, data: Sequence[Datum], weights: Weights) -> tuple[Array, ...]:
-        result = await self._call_alone("training", Score(tuple(data), weights))
-        assert isinstance(result, Scored)
-        return result.logprobs
-
     async def publish(self) -> int:
-        result = await self._call(Publish())
-        assert isinstance(result, int)
-        return result
-
-    async def save(self, directory: Path) -> None:
-        await self._call_alone("saving", Save(directory))
-
-    async def load(self, directory: Path) -> None:
-        """Go on with the training that `directory` is a checkpoint of: weights (trained and
-        published), optimiser, version and reference become what they were when it was saved."""
-        await self._call_alone("loading", Load(directory))
-
-    async def forget(self, directory: Path) -> None:
-        """There is nothing of it elsewhere."""
+        published = await self._call(Publish())
+        assert isinstance(published, Published)
+        return published.version
 
     def status(self) -> PolicyStatus:
         return self._work.status(
@@ -209,7 +167,7 @@ class LocalPolicy(Startable[LocalRenderer]):
         finally:
             self._running = 0
 
-    async def _call_alone(self, activity: Activity, order: Order) -> Result:
+    async def _train(self, activity: Activity, order: TrainingOrder) -> Result:
         with self._work.beside_sampling(activity):
             return await self._call(order)
 

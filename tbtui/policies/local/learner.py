@@ -27,9 +27,9 @@ from tbtui.policies.local.gradient import (
     TrainingSequence,
     loss_and_gradient,
 )
-from tbtui.policies.local.messages import Weights
 from tbtui.policies.local.model import Array, IntArray, ModelConfig, Parameters, Rotary
 from tbtui.policies.local.sampling import sample
+from tbtui.policies.policy_process import Weights
 
 
 class AdamW:

@@ -9,7 +9,7 @@ half of the scores that the causal mask would hide is mostly never computed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -54,9 +54,6 @@ class ModelConfig:
     def size(self) -> int:
         """Number of parameters."""
         return sum(int(np.prod(shape)) for shape in self.shapes().values())
-
-    def as_dict(self) -> dict[str, int | float]:
-        return asdict(self)
 
 
 class Layer(NamedTuple):

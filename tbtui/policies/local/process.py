@@ -15,27 +15,18 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import asyncio
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
-from tbtui.ipc import Channel, parent_socket
-from tbtui.policies.base import LossName, PolicyError, PolicyInfo
+from tbtui.policies.base import LossName, PolicyInfo
 from tbtui.policies.local.learner import Learner
-from tbtui.policies.local.messages import (
-    Accumulate,
-    Apply,
-    Load,
-    Order,
-    Publish,
-    Result,
-    SampleBatch,
-    Save,
-    Score,
-    Scored,
-)
+from tbtui.policies.local.sampling import Order, Result, SampleBatch
 from tbtui.policies.local.tokenizer import LocalTokenizer
-from tbtui.policies.policy_process import Failed, FromProcess, Ready, ToProcess, serve_calls
+from tbtui.policies.policy_process import Publish, Published, carry_out, run_process
+
+type _Perform = Callable[[Order], Result]
 
 HONOURED = frozenset({"checkpoint", "grad_clip", "importance_cap", "kl_penalty_coef"})
 """Settings that depend on the policy."""
@@ -45,32 +36,15 @@ def _perform(learner: Learner, order: Order) -> Result:
     match order:
         case SampleBatch(requests):
             return tuple(learner.sample(requests))
-        case Accumulate(data, loss):
-            return learner.accumulate(data, loss)
-        case Apply(settings):
-            return learner.apply(settings)
-        case Score(data, weights):
-            return Scored(learner.score(data, weights))
         case Publish():
-            return learner.publish()
-        case Save(directory):
-            learner.save(directory)
-        case Load(directory):
-            learner.load(directory)
-    return None
+            return Published(learner.publish())
+        case _:
+            return carry_out(learner, order)
 
 
-async def _main(arguments: list[str]) -> None:
-    sock = parent_socket(arguments)
-    channel: Channel[FromProcess[PolicyInfo, Result], ToProcess[Order]] = await Channel.over(sock)
-    checkpoint, tokenizer_path, threads = Path(arguments[2]), Path(arguments[3]), int(arguments[4])
-    try:
-        tokenizer = LocalTokenizer(tokenizer_path)
-        learner = Learner(checkpoint, tokenizer.digest, tokenizer.end_id, threads)
-    except PolicyError as error:
-        await channel.send(Failed(None, str(error)))
-        await channel.close()
-        return
+def _load(checkpoint: Path, tokenizer_path: Path, threads: int) -> tuple[PolicyInfo, _Perform]:
+    tokenizer = LocalTokenizer(tokenizer_path)
+    learner = Learner(checkpoint, tokenizer.digest, tokenizer.end_id, threads)
     info = PolicyInfo(
         name="local",
         model_name=checkpoint.name,
@@ -80,16 +54,19 @@ async def _main(arguments: list[str]) -> None:
         divides_gradient=True,
         honours=HONOURED,
     )
-    await channel.send(Ready(info))
-    sampler, trainer = ThreadPoolExecutor(1, "sample"), ThreadPoolExecutor(1, "train")
-    await serve_calls(
-        channel,
-        lambda order: _perform(learner, order),
-        lambda order: sampler if isinstance(order, SampleBatch) else trainer,
-    )
-    sampler.shutdown(cancel_futures=True)
-    trainer.shutdown(cancel_futures=True)
-    await channel.close()
+    return info, lambda order: _perform(learner, order)
+
+
+async def _main(arguments: list[str]) -> None:
+    checkpoint, tokenizer, threads = Path(arguments[2]), Path(arguments[3]), int(arguments[4])
+    with ThreadPoolExecutor(1, "sample") as sampler, ThreadPoolExecutor(1, "train") as trainer:
+        await run_process(
+            arguments,
+            lambda: _load(checkpoint, tokenizer, threads),
+            lambda order: sampler if isinstance(order, SampleBatch) else trainer,
+        )
+        for executor in (sampler, trainer):
+            executor.shutdown(wait=False, cancel_futures=True)
 
 
 if __name__ == "__main__":

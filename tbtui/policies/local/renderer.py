@@ -88,6 +88,9 @@ class LocalRenderer:
     def answer(self, completion_ids: Sequence[int]) -> Answer:
         return Answer(self.tokenizer.decode(completion_ids))
 
+    def spell(self, text: str) -> tuple[int, ...]:
+        return (*self.tokenizer.encode(text), self.tokenizer.end_id)
+
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         return self.tokenizer.pieces(token_ids)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.policies.base import SampleRequest, StopReason
+from tbtui.policies.base import Sample, SampleRequest, StopReason
 from tbtui.policies.local.gradient import LARGEST_PACK
 from tbtui.policies.local.model import (
     Array,
@@ -26,11 +26,23 @@ from tbtui.policies.local.model import (
     rms_norm,
     softmax_in_place,
 )
+from tbtui.policies.policy_process import Publish, Published, TrainingOrder, TrainingResult
 
 _HIDDEN = np.float32(-1e30)
 _SEED_MASK = (1 << 64) - 1
 _COMPACT_BELOW = 0.7
 """Share of unfinished rows below which finished ones are dropped from the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Order to the policy's process: sample these as one batch."""
+
+    requests: tuple[SampleRequest, ...]
+
+
+type Order = TrainingOrder | Publish | SampleBatch
+type Result = TrainingResult | Published | tuple[Sample, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from tbtui.policies import Backend, off_policy_temperature
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
-    from tbtui.config.problems import Problem
+    from tbtui.config.values import Problem
     from tbtui.policies.base import Policy
 
 
@@ -29,6 +29,7 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
             tokenizer=config.tokenizer,
             renderer=config.renderer,
             thinking=config.thinking,
+            tool_format=config.tool_format,
             checkpoint_ttl_hours=config.checkpoint_ttl_hours,
             run_name=config.run_name,
         ),
@@ -37,8 +38,7 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
 
 
 def _problems(config: RunConfig) -> Iterator[Problem]:
-    from tbtui.config.problems import error
-    from tbtui.config.values import without_password
+    from tbtui.config.values import error, without_password
 
     if config.tinker_base_url != without_password(config.tinker_base_url):
         yield error(

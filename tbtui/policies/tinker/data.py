@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tbtui.algorithm.losses import policy_loss
-from tbtui.policies.base import Datum, LossName, LossSettings, PolicyError
+from tbtui.algorithm.losses import AnyLoss, policy_loss
+from tbtui.policies.base import Datum, LossSettings, PolicyError
 
 if TYPE_CHECKING:
     import tinker
@@ -35,7 +35,7 @@ def check_data(data: Iterable[Datum], context_limit: int | None) -> None:
 
 
 def policy_data(
-    data: Sequence[Datum], loss: LossName, scales: Sequence[float]
+    data: Sequence[Datum], loss: AnyLoss, scales: Sequence[float]
 ) -> list[tinker.Datum]:
     """For a server's own policy-gradient loss, which sums over all positions.
 

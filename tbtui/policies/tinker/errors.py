@@ -18,7 +18,7 @@ from tbtui.policies.base import (
     PolicyLostError,
     PolicyRefusedError,
 )
-from tbtui.policies.library_log import CREDENTIAL
+from tbtui.policies.work import CREDENTIAL
 from tbtui.terminal import one_line
 
 THE_SERVER = "the Tinker server"

@@ -30,7 +30,6 @@ from tbtui.policies.base import (
     StepResult,
 )
 from tbtui.policies.chat.make import load_renderer
-from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.tinker.capabilities import Abilities, ask_server
 from tbtui.policies.tinker.checkpoints import (
@@ -48,7 +47,14 @@ from tbtui.policies.tinker.samplers import (
 )
 from tbtui.policies.tinker.session import TinkerSession, open_session, server_address
 from tbtui.policies.tinker.training_run import TinkerSettings, TrainingRun
-from tbtui.policies.work import Startable, Work, context_limit, fitted, unless_closed
+from tbtui.policies.work import (
+    Startable,
+    Work,
+    context_limit,
+    fitted,
+    library_log_to,
+    unless_closed,
+)
 
 if TYPE_CHECKING:
     import tinker
@@ -133,12 +139,16 @@ class TinkerPolicy(Startable[ChatRenderer]):
         if settings.tokenizer is not None or settings.renderer == "embedded":
             # What doesn't depend on the server is refused before a place in its queue is taken.
             tokenizer = settings.tokenizer or settings.model_name
-            renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
+            renderer = await load_renderer(
+                settings.renderer, tokenizer, settings.thinking, settings.tool_format
+            )
             await run.create(resume, checkpoint)
         else:
             named = await run.create(resume, checkpoint)
             tokenizer = named or settings.model_name
-            renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
+            renderer = await load_renderer(
+                settings.renderer, tokenizer, settings.thinking, settings.tool_format
+            )
         abilities, sampler = await run.prepare(abilities)
         self._published.publish(sampler)
         self._version, self._resumed = sampler.version, resume
@@ -306,7 +316,7 @@ class TinkerPolicy(Startable[ChatRenderer]):
 def _honours(settings: TinkerSettings, abilities: Abilities) -> frozenset[str]:
     honours = set(_HONOURED)
     if settings.renderer != "embedded":
-        honours |= {"tokenizer", "thinking"}
+        honours |= {"tokenizer", "thinking", "tool_format"}
     # A server that averages is SkyRL's: it ignores the limit of the gradient's norm.
     if abilities.reduction == "sum":
         honours.add("grad_clip")

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from tbtui.policies.base import Ended, PolicyError, PolicyRefusedError
 from tbtui.policies.meter import RequestMeter
-from tbtui.policies.threads import in_daemon_thread
 from tbtui.policies.tinker.errors import GATEWAY_STATUSES, sdk_errors, without_key
 from tbtui.policies.tinker.hooks import watch_connection
+from tbtui.policies.work import in_daemon_thread
 
 if TYPE_CHECKING:
     import tinker

@@ -4,8 +4,8 @@ client                      TorchPolicy, the Policy that engines use: owns a tra
                             a sampling engine, and carries weights from one to the other
 trainer_process             the child process around a Trainer
 trainer                     micro-batches, gradients, optimiser steps, scores; memory that runs out
-logprobs                    log-probabilities and entropies in chunks, without whole logits
-losses                      the losses of `algorithm/losses.py` in PyTorch
+logprobs                    log-probabilities and entropies in chunks, without whole logits; the
+                            losses of `algorithm/losses.py` in PyTorch
 optimizer                   AdamW on fp32 weights
 checkpoint_file             one file that training goes on from; what samplers are given
 model_files, memory_plan    what a model's files say of it; how much memory it takes, by formulas
@@ -30,7 +30,7 @@ from tbtui.policies import Backend, lost_password, off_policy_temperature
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
-    from tbtui.config.problems import Problem
+    from tbtui.config.values import Problem
     from tbtui.policies.base import Policy
     from tbtui.policies.torch.settings import TorchSettings
 
@@ -68,6 +68,7 @@ def settings_of(config: RunConfig) -> TorchSettings:
         tokenizer=config.tokenizer,
         renderer=config.renderer,
         thinking=config.thinking,
+        tool_format=config.tool_format,
     )
 
 
@@ -78,7 +79,7 @@ def _preflight(config: RunConfig) -> tuple[str, ...]:
 
 
 def _problems(config: RunConfig) -> Iterator[Problem]:
-    from tbtui.config.problems import error
+    from tbtui.config.values import error
 
     missing = [name for name in ("torch", "peft") if importlib.util.find_spec(name) is None]
     if missing:
@@ -96,12 +97,12 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
             if getattr(config, name) != default:
                 yield error(f"{name}: lora_rank=0 trains all weights, no adapter; leave it out")
     yield from _device_problems(config)
-    yield from lost_password(config)
+    yield from lost_password("vllm_base_url", config.vllm_base_url)
     yield from off_policy_temperature(config, "a model trained here")
 
 
 def _device_problems(config: RunConfig) -> Iterator[Problem]:
-    from tbtui.config.problems import error
+    from tbtui.config.values import error
 
     trains, samples = config.train_device, config.vllm_devices
     if len(several := [each for each in re.split(r"[\s,+]+", trains) if each]) > 1:

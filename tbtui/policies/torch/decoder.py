@@ -6,13 +6,13 @@ a draw depends on what else is in the batch; log-probabilities are the logarithm
 is -inf where they are below -103; and one set of weights is all that requests under way can
 have, so that a new version would have to wait for the last of them. Off CUDA its attention gathers
 the pages for every token anyway. So rows here have a cache of slots (`slots.py`), a random stream
-each (`drawing.py`) and a batch per version (`batch.py`).
+each, and a batch per version (`batch.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -20,8 +20,8 @@ import torch
 
 from tbtui.policies.base import PolicyError, Sample, StopReason
 from tbtui.policies.torch.batch import Batch, Row
-from tbtui.policies.torch.prefixes import Prefixes
 from tbtui.policies.torch.sampling import SamplerSettings
+from tbtui.policies.torch.slots import Prefix, longest_common
 from tbtui.policies.torch.versions import Versions
 
 _PREFIX_SHARE = 0.1
@@ -193,3 +193,55 @@ def _prefix_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     return min(_PREFIX_BYTES, int(free * _PREFIX_SHARE))
+
+
+_SHORTEST = 16
+"""Fewer tokens are computed sooner than looked for and copied."""
+
+
+class Prefixes:
+    """Keys and values of prompts, for one version of the weights: others give other ones."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: bytes."""
+        self._limit = limit
+        self._size = 0
+        self._held: OrderedDict[tuple[int, ...], Prefix] = OrderedDict()
+
+    @property
+    def size(self) -> int:
+        """Bytes held."""
+        return self._size
+
+    def add(self, tokens: Sequence[int], prefix: Prefix) -> None:
+        """Hold the `prefix` of these tokens, in place of what they begin with."""
+        ids = tuple(tokens)
+        if prefix.size > self._limit:
+            return
+        for known in [each for each in self._held if ids[: len(each)] == each]:
+            self._drop(known)
+        self._held[ids] = prefix
+        self._size += prefix.size
+        while self._size > self._limit:
+            self._drop(next(iter(self._held)))
+
+    def find(self, tokens: Sequence[int]) -> tuple[int, Prefix | None]:
+        """How many first ones of these tokens are held, and the prefix that has them."""
+        ids = tuple(tokens)
+        length = 0
+        found: tuple[int, ...] | None = None
+        for known in self._held:
+            common = longest_common(known, ids)
+            if common > length:
+                length, found = common, known
+        if found is None or length < _SHORTEST:
+            return 0, None
+        self._held.move_to_end(found)
+        return length, self._held[found]
+
+    def clear(self) -> None:
+        self._held.clear()
+        self._size = 0
+
+    def _drop(self, ids: tuple[int, ...]) -> None:
+        self._size -= self._held.pop(ids).size

@@ -1,4 +1,5 @@
-"""Log-probabilities and entropies of tokens, computed in chunks over positions.
+"""Log-probabilities and entropies of tokens, computed in chunks over positions; and the losses of
+`algorithm/losses.py` in PyTorch, with the same values and derivatives.
 
 The logits of N positions have N x vocabulary numbers: 32k tokens with a vocabulary of 152k are 19
 GB in fp32, and as much again for the gradient. Here those of one chunk exist at a time, forward and
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tbtui.algorithm.losses import LossSettings
 from tbtui.policies.base import PolicyRefusedError
 
 _TOLERANCE = 2e-2
@@ -132,3 +134,41 @@ def _forward(
     probabilities = shifted.exp()
     entropies = -probabilities.mul_(shifted.clamp_min_(torch.finfo(shifted.dtype).min)).sum(-1)
     return logprobs, entropies
+
+
+def policy_loss(
+    new: torch.Tensor,
+    old: torch.Tensor,
+    advantages: torch.Tensor,
+    weights: torch.Tensor,
+    settings: LossSettings,
+) -> torch.Tensor:
+    """The loss of one sequence, a scalar that can be differentiated by `new`.
+
+    All tensors have one entry per trained token: log-probabilities in nats under the weights that
+    learn and under those that are compared with, advantages, and weights.
+    """
+    if settings.loss == "dro":
+        gap = new - old
+        value = weights * (advantages * new - settings.dro_beta / 2 * gap * gap)
+        return -value.sum()
+    if settings.loss == "cross_entropy":
+        return -(weights * advantages * new).sum()
+    ratio = _ratio(new, old, settings)
+    clipped = ratio.detach().clamp(1 - settings.clip_low, 1 + settings.clip_high)
+    match settings.loss:
+        case "importance_sampling":
+            value = weights * advantages * ratio
+        case "ppo" | "gspo":
+            lower = clipped * advantages < ratio.detach() * advantages
+            value = weights * torch.where(lower, clipped * advantages, ratio * advantages)
+        case "cispo":
+            value = weights * advantages * clipped * new
+    return -value.sum()
+
+
+def _ratio(new: torch.Tensor, old: torch.Tensor, settings: LossSettings) -> torch.Tensor:
+    if settings.loss != "gspo" or not len(new):
+        return torch.exp(new - old)
+    sequence = torch.exp(torch.mean((new - old).detach(), dtype=torch.float64)).to(new.dtype)
+    return sequence * torch.exp(new - new.detach())

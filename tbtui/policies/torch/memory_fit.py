@@ -21,6 +21,12 @@ from tbtui.policies.torch.memory_plan import (
 )
 from tbtui.policies.torch.model_files import ModelFiles, find_model, require_disk
 from tbtui.policies.torch.settings import TorchSettings
+from tbtui.policies.torch.vllm_memory import (
+    cache_bytes,
+    fixed_bytes,
+    memory_share,
+    whole_gigabytes,
+)
 
 _LEAST_CONTEXT = 1024
 """Tokens; a shorter context is of no use to an agent."""
@@ -36,6 +42,8 @@ class Fit:
     items: tuple[Item, ...]
     shared: bool
     """Training and sampling take the same memory."""
+    own_server: bool = True
+    """tbtui starts what samples."""
 
     @property
     def needed(self) -> int:
@@ -45,7 +53,7 @@ class Fit:
     @property
     def fits(self) -> bool:
         """Whether one trial at a time fits: more of them wait for room."""
-        return _needed_by_one(self) <= self.memory.free
+        return _needed_by_one(self) <= self.memory.free and self.trials_at_once > 0
 
     @property
     def trials_at_once(self) -> int:
@@ -55,7 +63,33 @@ class Fit:
         if not self.shared:
             return rows
         room = self.memory.free - (self.needed - cache)
+        if self.server_bytes is not None:
+            rest = fixed_bytes(self.model, self.settings) if self.settings.on_gpu else 0
+            room = min(room, self.server_bytes - rest)
         return max(0, min(rows, room * rows // cache))
+
+    @property
+    def server_share(self) -> float | None:
+        """What a vLLM server on the GPU that trains is given of it, from 0 to 1; None: there is
+        none."""
+        if not (self.settings.vllm and self.settings.on_gpu and self.shared):
+            return None
+        # It is started once the trainer has its weights, gradients and optimiser.
+        held = ("weights", "adapter", "gradients", "optimiser", "runtime")
+        taken = sum(i.size for i in self.items if i.part == "training" and i.what in held)
+        needed = fixed_bytes(self.model, self.settings) + cache_bytes(self.model, self.settings)
+        free = max(0, self.memory.free - taken)
+        return memory_share(needed, dataclasses.replace(self.memory, free=free))
+
+    @property
+    def server_bytes(self) -> int | None:
+        """What a vLLM server of tbtui's own is given: of the shared GPU, or for keys and values on
+        a CPU."""
+        if self.server_share is not None:
+            return int(self.server_share * self.memory.total)
+        if self.settings.vllm and not self.settings.on_gpu and self.own_server:
+            return whole_gigabytes(cache_bytes(self.model, self.settings)) << 30
+        return None
 
     @property
     def micro_batch_tokens(self) -> int:
@@ -75,6 +109,11 @@ class Fit:
     def verdict(self) -> str:
         """One line: whether it fits, and what to change where it doesn't."""
         free = f"{gib(self.memory.free)} free ({self.memory.label})"
+        if self.server_bytes is not None and not self.trials_at_once:
+            return (
+                f"does not fit: the vLLM server's {gib(self.server_bytes)} have no room for one"
+                f" trial of {self.settings.context_limit} tokens, {free}; {self._remedy()}"
+            )
         if not self.fits:
             return f"does not fit: {gib(_needed_by_one(self))} needed, {free}; {self._remedy()}"
         at_once, rows = self.trials_at_once, self.settings.n_parallel_envs
@@ -154,7 +193,10 @@ def assess(settings: TorchSettings, model: ModelFiles | None = None) -> Fit | No
         gradient_checkpointing=settings.gradient_checkpointing,
     )
     elsewhere = bool(settings.vllm_base_url or settings.vllm_devices)
-    return Fit(model, plan, memory, tuple(items(model, plan)), shared=not elsewhere)
+    return Fit(
+        model, plan, memory, tuple(items(model, plan)), shared=not elsewhere,
+        own_server=not settings.vllm_base_url,
+    )  # fmt: skip
 
 
 def preflight(settings: TorchSettings) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Orders to the trainer's process, and their results."""
+"""Orders to the trainer's and the sampler's process, and their results; without torch."""
 
 from __future__ import annotations
 
@@ -6,20 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from tbtui.policies.base import (
-    Datum,
-    GradientResult,
-    LossSettings,
-    OptimSettings,
-    PolicyInfo,
-    StepResult,
-)
-
-Array = npt.NDArray[np.float32]
-Weights = Literal["trained", "reference"]
+from tbtui.policies.base import PolicyInfo, Sample, SampleRequest
+from tbtui.policies.policy_process import Publish, Published, TrainingOrder, TrainingResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,54 +21,21 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulate:
-    data: tuple[Datum, ...]
-    loss: LossSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    settings: OptimSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    data: tuple[Datum, ...]
-    weights: Weights
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    root: Path
-    """Where the weights' directory is made."""
-
-
-@dataclass(frozen=True, slots=True)
 class Release:
     """Give the GPU memory that isn't in use to other programs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
-    directory: Path
+type TrainerOrder = TrainingOrder | Publish | Release
+type TrainerResult = TrainingResult | Published
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    directory: Path
+class ReadWeights:
+    """Sample with the weights in a directory, as this version."""
 
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    logprobs: tuple[Array, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
     version: int
-    directory: Path | None
-    """For the sampler to read; None: it was given this version before."""
+    directory: Path
 
 
-Order = Accumulate | Apply | Score | Publish | Release | Save | Load
-Result = GradientResult | StepResult | Scored | Published | None
+type SamplerOrder = SampleRequest | ReadWeights
+type SamplerResult = Sample | None

@@ -1,16 +1,20 @@
-"""`sampler=transformers` as the policy sees it: a process of its own draws completions."""
+"""Which sampling engine there is for a device, and why (`sampler=auto`); and `sampler=transformers`
+as the policy sees it: a process of its own draws completions."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import msgspec
 
 from tbtui.policies.base import PolicyError, Sample, SampleRequest
 from tbtui.policies.policy_process import PolicyProcess
-from tbtui.policies.torch.sampler_messages import Order, Publish, Result
-from tbtui.policies.torch.sampling import SamplerSettings
+from tbtui.policies.torch.messages import ReadWeights, SamplerOrder, SamplerResult
+from tbtui.policies.torch.sampling import SamplerSettings, SamplingEngine
+from tbtui.policies.torch.vllm_environment import Tell, can_install
+from tbtui.policies.torch.vllm_sampler import VllmSampler, VllmSettings
 from tbtui.policies.work import fitted
 from tbtui.server_status import ServerStatus
 
@@ -21,7 +25,7 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 
-SamplerProcess = PolicyProcess[Order, Result, None]
+SamplerProcess = PolicyProcess[SamplerOrder, SamplerResult, None]
 
 
 class TransformersSampler:
@@ -57,7 +61,7 @@ class TransformersSampler:
         return drawn
 
     async def publish(self, version: int, weights: Path) -> None:
-        await self._started().call(Publish(version, weights))
+        await self._started().call(ReadWeights(version, weights))
 
     async def sleep(self) -> None:
         """There is nothing to give back: what it holds it needs for the next completion."""
@@ -73,3 +77,36 @@ class TransformersSampler:
         if self._process is None:
             raise PolicyError("the sampler is not running")
         return self._process
+
+
+type Wanted = Literal["auto", "transformers", "vllm"]
+
+
+def why_not_vllm(settings: SamplerSettings) -> str | None:
+    """What keeps `sampler=auto` from vLLM; None: nothing does."""
+    if not settings.device.startswith("cuda"):
+        return f"on {settings.device} it gains little"
+    if sys.platform != "linux":
+        return "it runs on Linux alone"
+    if not settings.lora_rank:
+        return "it is given LoRA adapters, and lora_rank=0 trains all weights"
+    if not can_install():
+        return "uv, which installs it, is not there"
+    return None
+
+
+def make_sampler(
+    wanted: Wanted, settings: SamplerSettings, vllm: VllmSettings,
+    log: IO[bytes] | None = None, tell: Tell | None = None,
+) -> tuple[SamplingEngine, tuple[str, ...]]:  # fmt: skip
+    """The engine, not started yet, and notes on the choice for `PolicyInfo.notes`, which come
+    before the engine's own."""
+    if wanted == "vllm" or (wanted == "auto" and vllm.base_url is not None):
+        return VllmSampler(settings, vllm, log, tell), ()
+    if wanted == "transformers":
+        return TransformersSampler(settings, log), ()
+    reason = why_not_vllm(settings)
+    if reason is None:
+        note = "sampler=auto chose vllm: a CUDA device on Linux, and uv is there"
+        return VllmSampler(settings, vllm, log, tell), (note,)
+    return TransformersSampler(settings, log), (f"sampler=auto chose transformers: {reason}",)

@@ -32,12 +32,12 @@ from tbtui.policies.policy_process import (
 from tbtui.policies.torch.batch import Row
 from tbtui.policies.torch.decoder import Decoder
 from tbtui.policies.torch.loading import quiet_libraries
-from tbtui.policies.torch.sampler_messages import Order, Publish, Result
+from tbtui.policies.torch.messages import ReadWeights, SamplerOrder, SamplerResult
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.versions import load_versions
 
-type Orders = queue.SimpleQueue[ToProcess[Order]]
-type Say = Callable[[FromProcess[None, Result]], None]
+type Orders = queue.SimpleQueue[ToProcess[SamplerOrder]]
+type Say = Callable[[FromProcess[None, SamplerResult]], None]
 
 
 class _Worker:
@@ -66,7 +66,7 @@ class _Worker:
                     self._decoder.submit(Row.of(number, request))
                 case Dropped(number):
                     self._decoder.cancel(number)
-                case Call(number, Publish(version, weights)):
+                case Call(number, ReadWeights(version, weights)):
                     try:
                         self._decoder.publish(version, weights)
                     except PolicyError as error:
@@ -102,18 +102,20 @@ def _compute(settings: SamplerSettings, orders: Orders, say: Say) -> None:
 
 async def _main(arguments: list[str]) -> None:
     sock = parent_socket(arguments)
-    channel: Channel[FromProcess[None, Result], ToProcess[Order]] = await Channel.over(sock)
+    channel: Channel[
+        FromProcess[None, SamplerResult], ToProcess[SamplerOrder]
+    ] = await Channel.over(sock)
     settings = msgspec.json.decode(arguments[2], type=SamplerSettings)
     loop = asyncio.get_running_loop()
     orders: Orders = queue.SimpleQueue()
 
-    def post(message: FromProcess[None, Result]) -> None:
+    def post(message: FromProcess[None, SamplerResult]) -> None:
         try:
             channel.post(message)
         except ChannelClosedError:
             return  # the parent left; the loop below sees it too
 
-    def say(message: FromProcess[None, Result]) -> None:
+    def say(message: FromProcess[None, SamplerResult]) -> None:
         loop.call_soon_threadsafe(post, message)
 
     threading.Thread(target=_compute, args=(settings, orders, say), daemon=True).start()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tbtui.policies.base import Thinking
+from tbtui.policies.chat.tool_formats import ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,4 @@ class TorchSettings(TrainerSettings):
     """Directory, or name on the hub; None: the model's own."""
     renderer: str = "template"
     thinking: Thinking = "keep"
+    tool_format: ToolFormat = "auto"

@@ -42,8 +42,7 @@ from tbtui.policies.torch.loading import (
     resolve_dtype,
     with_lora,
 )
-from tbtui.policies.torch.logprobs import OutputHead, token_logprobs
-from tbtui.policies.torch.losses import policy_loss
+from tbtui.policies.torch.logprobs import OutputHead, policy_loss, token_logprobs
 from tbtui.policies.torch.memory_plan import (
     TOKENS_ON_CPU,
     activation_bytes_per_token,
@@ -77,6 +76,9 @@ class Trainer:
     def __init__(self, settings: TrainerSettings) -> None:
         """Raises `PolicyError` when the model, its adapter or the checkpoint can't be had."""
         self._settings = settings
+        # Nothing draws in training, but a checkpoint has the generator's state, which PyTorch
+        # seeds anew in each process.
+        torch.manual_seed(settings.seed)
         self.device = resolve_device(settings.train_device)
         self.dtype = resolve_dtype(settings.dtype, self.device)
         causal = load_base(settings.model_name, self.dtype, self.device)

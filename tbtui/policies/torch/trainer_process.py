@@ -10,29 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from tbtui.ipc import Channel, parent_socket
-from tbtui.policies.base import LossName, PolicyError, PolicyInfo, PolicyRefusedError
-from tbtui.policies.policy_process import Failed, FromProcess, Ready, ToProcess, serve_calls
+from tbtui.policies.base import LossName, PolicyInfo, PolicyRefusedError
+from tbtui.policies.policy_process import Publish, Published, carry_out, run_process
 from tbtui.policies.torch.loading import quiet_libraries, require_torch
-from tbtui.policies.torch.messages import (
-    Accumulate,
-    Apply,
-    Load,
-    Loaded,
-    Order,
-    Publish,
-    Published,
-    Release,
-    Result,
-    Save,
-    Score,
-    Scored,
-)
+from tbtui.policies.torch.messages import Loaded, Release, TrainerOrder, TrainerResult
 from tbtui.policies.torch.settings import TrainerSettings
 
 if TYPE_CHECKING:
@@ -51,6 +38,7 @@ HONOURED = frozenset(
         "lora_targets",
         "micro_batch_tokens",
         "renderer",
+        "tool_format",
         "sampler",
         "thinking",
         "tokenizer",
@@ -94,41 +82,29 @@ def _loaded(settings: TrainerSettings, trainer: Trainer) -> Loaded:
     return Loaded(info, trainer.device, trainer.dtype, trainer.vocab_size)
 
 
-def _perform(trainer: Trainer, order: Order) -> Result:
+def _perform(trainer: Trainer, order: TrainerOrder) -> TrainerResult:
     match order:
-        case Accumulate(data, loss):
-            return trainer.accumulate(data, loss)
-        case Apply(settings):
-            return trainer.apply(settings)
-        case Score(data, weights):
-            return Scored(trainer.score(data, weights))
         case Publish(root):
+            assert root is not None
             return Published(*trainer.publish(root))
         case Release():
             trainer.release()
-        case Save(directory):
-            trainer.save(directory)
-        case Load(directory):
-            trainer.load(directory)
-    return None
+            return None
+        case _:
+            return carry_out(trainer, order)
+
+
+def _load(settings: TrainerSettings) -> tuple[Loaded, Callable[[TrainerOrder], TrainerResult]]:
+    trainer = _start(settings)
+    return _loaded(settings, trainer), lambda order: _perform(trainer, order)
 
 
 async def _main(arguments: list[str]) -> None:
-    sock = parent_socket(arguments)
-    channel: Channel[FromProcess[Loaded, Result], ToProcess[Order]] = await Channel.over(sock)
     settings = msgspec.json.decode(
         arguments[2], type=TrainerSettings, dec_hook=lambda kind, text: kind(text)
     )
     executor = ThreadPoolExecutor(1, "train")
-    loading = asyncio.get_running_loop().run_in_executor(executor, _start, settings)
-    try:
-        trainer = await loading
-    except PolicyError as error:
-        await channel.send(Failed(None, str(error), isinstance(error, PolicyRefusedError)))
-        await channel.close()
-        return
-    await channel.send(Ready(_loaded(settings, trainer)))
-    await serve_calls(channel, lambda order: _perform(trainer, order), lambda _: executor)
+    await run_process(arguments, lambda: _load(settings), lambda _: executor)
     # What is being computed is for nobody any more, and may take minutes.
     os._exit(0)
 

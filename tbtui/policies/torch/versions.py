@@ -77,7 +77,9 @@ class _Adapters:
             first = (str(error).strip().splitlines() or [""])[0]
             raise PolicyError(f"the adapter in {weights} can't be loaded: {first}") from error
         self._peft.eval().requires_grad_(False)
-        self._active = None
+        # PEFT warns of an active adapter that is dropped.
+        self._peft.set_adapter(name, inference_mode=True)
+        self._active = number
 
     def drop(self, number: int) -> None:
         if self._peft is not None and str(number) in self._peft.peft_config:

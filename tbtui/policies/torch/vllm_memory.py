@@ -1,99 +1,87 @@
-"""How much of a GPU's memory a vLLM server is given, by an estimate from the model's files."""
+"""How much memory a vLLM server is started with: a share of a GPU, or a cache on a CPU."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import shutil
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import math
 
+from tbtui.policies.torch.free_memory import Memory, free_memory
+from tbtui.policies.torch.memory_plan import (
+    VLLM_RUNTIME,
+    Dimensions,
+    PlanSettings,
+    kv_bytes_per_token,
+    parameters,
+)
+from tbtui.policies.torch.model_files import ModelFiles, find_model
 from tbtui.policies.torch.sampling import SamplerSettings
 
-_ALONE = 0.9
+ALONE = 0.9
 """vLLM's own share, where nothing else is on the GPU."""
 _LARGEST_SHARED = 0.5
 """Beside a trainer, which has weights, gradients and activations to hold."""
 _SMALLEST = 0.1
-_OVERHEAD = 2.5e9
-"""CUDA's context and the activations of a forward, in bytes."""
-_BYTES = {"float32": 4, "bfloat16": 2}
+_LEFT_FREE = 0.02
+"""Share of a GPU: what others take while it starts."""
+_UNKNOWN_CACHE = 2
+"""GiB, where the model's files don't say what its keys and values take."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
-    """Bytes."""
-
-    total: int
-    free: int
+def fixed_bytes(model: ModelFiles, plan: PlanSettings) -> int:
+    """Weights, CUDA's context and a forward's activations."""
+    assert model.shapes is not None
+    return int(parameters(model.shapes, model.config) * plan.itemsize + VLLM_RUNTIME)
 
 
-def server_bytes(model: Path, settings: SamplerSettings) -> int:
-    """Bytes that weights, keys and values and the rest take: room for all rows at half of the
-    context limit each, which few reach at once.
-
-    Args:
-        model: directory with config.json and the weights.
-    """
-    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    text: dict[str, Any] = config.get("text_config") or config
-    heads = text["num_attention_heads"]
-    head_size = text.get("head_dim") or text["hidden_size"] // heads
-    kv_heads = text.get("num_key_value_heads") or heads
-    size = _BYTES[settings.dtype]
-    token = 2 * text["num_hidden_layers"] * kv_heads * head_size * size
-    stored = str(config.get("dtype") or config.get("torch_dtype") or settings.dtype)
-    files = sum(path.stat().st_size for path in model.glob("*.safetensors"))
-    weights = files * size / _BYTES.get(stored, 2)
-    tokens = settings.max_rows * settings.context_limit // 2
-    return int(weights + token * max(tokens, settings.context_limit) + _OVERHEAD)
+def cache_bytes(model: ModelFiles, plan: PlanSettings) -> int:
+    """Keys and values of all trials at half of the context limit, which few reach at once, or of
+    one at the limit."""
+    per_token = kv_bytes_per_token(Dimensions.of(model.config), plan.itemsize)
+    return per_token * max(plan.n_parallel_envs * plan.context_limit // 2, plan.context_limit)
 
 
-def memory_share(needed: int, gpu: GpuMemory) -> float:
+def memory_share(needed: int, memory: Memory) -> float:
     """The share of a GPU that trains too, from 0 to 1: what is needed, no more than half of it,
     and no more than is free."""
-    share = min(needed / gpu.total, _LARGEST_SHARED, gpu.free / gpu.total - 0.02)
-    return max(_SMALLEST, round(share, 2))
+    wanted = math.ceil(100 * needed / memory.total) / 100
+    free = math.floor(100 * (memory.free / memory.total - _LEFT_FREE)) / 100
+    return max(_SMALLEST, min(wanted, _LARGEST_SHARED, free))
 
 
-async def share_for(settings: SamplerSettings, device: str, *, shared: bool) -> float | None:
-    """Return vLLM's `gpu_memory_utilization`; None where nothing is known: its own default."""
+def share_for(settings: SamplerSettings, *, shared: bool) -> float | None:
+    """vLLM's `gpu_memory_utilization`; None where nothing is known: its own default."""
     if not shared:
-        return _ALONE
-    gpu = await gpu_memory(device)
-    if gpu is None:
+        return ALONE
+    memory, found = free_memory(settings.device), _sized(settings)
+    if memory.kind != "cuda" or found is None:
         return None
-    return await asyncio.to_thread(_share_of, settings, gpu)
+    model, plan = found
+    return memory_share(fixed_bytes(model, plan) + cache_bytes(model, plan), memory)
 
 
-def _share_of(settings: SamplerSettings, gpu: GpuMemory) -> float | None:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    model = Path(settings.model)
-    if not model.is_dir():
-        try:
-            model = Path(snapshot_download(str(settings.model), local_files_only=True))
-        except (LocalEntryNotFoundError, ValueError):
-            return None
-    if not (model / "config.json").is_file():
-        return None
-    return memory_share(server_bytes(model, settings), gpu)
+def cache_gigabytes(settings: SamplerSettings) -> int:
+    """GiB of keys and values on a CPU (`VLLM_CPU_KVCACHE_SPACE`)."""
+    found = _sized(settings)
+    return _UNKNOWN_CACHE if found is None else whole_gigabytes(cache_bytes(*found))
 
 
-async def gpu_memory(device: str) -> GpuMemory | None:
-    """Memory of the GPU that the driver counts as `device`; None where it doesn't say."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    process = await asyncio.create_subprocess_exec(
-        program, "--query-gpu=memory.total,memory.free", "--format=csv,noheader,nounits",
-        f"--id={device}", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    out, _ = await process.communicate()
+def whole_gigabytes(size: int) -> int:
+    return max(1, math.ceil(size / (1 << 30)))
+
+
+def _sized(settings: SamplerSettings) -> tuple[ModelFiles, PlanSettings] | None:
+    """The model's files, which are on this machine by now, where they say how large it is."""
+    model = find_model(settings.model)
+    plan = PlanSettings(
+        lora_rank=settings.lora_rank,
+        lora_targets=(),
+        itemsize=2 if settings.dtype == "bfloat16" else 4,
+        on_gpu=settings.device.startswith("cuda"),
+        vllm=True,
+        context_limit=settings.context_limit,
+        n_parallel_envs=settings.max_rows,
+    )
     try:
-        total, free = (int(each) << 20 for each in out.decode().strip().split(","))
-    except ValueError:
+        Dimensions.of(model.config)
+    except KeyError:
         return None
-    return GpuMemory(total, free)
+    return None if model.shapes is None else (model, plan)

@@ -31,11 +31,11 @@ from tbtui.policies.base import PolicyError, PolicyRefusedError, Sample, SampleR
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.vllm_environment import Tell, build_for, vllm_python
-from tbtui.policies.torch.vllm_memory import share_for
+from tbtui.policies.torch.vllm_memory import cache_gigabytes, share_for
 from tbtui.policies.torch.vllm_server import BASE, Launch, VllmServer, launch
 from tbtui.policies.vllm.connection import Connection, served_model
+from tbtui.policies.vllm.metrics import ServerWatch
 from tbtui.policies.vllm.policy import PATH, completion_body, read_completion
-from tbtui.policies.vllm.watch import ServerWatch
 from tbtui.policies.work import fitted, unless_closed
 from tbtui.server_status import ServerStatus
 
@@ -261,9 +261,9 @@ class VllmSampler:
     async def _launch(self, python: Path) -> Launch:
         settings = self._settings
         if not settings.device.startswith("cuda"):
-            return launch(python, settings)
-        gpu = settings.device.partition(":")[2] or "0"
-        share = await share_for(settings, gpu, shared=self._shares_gpu)
+            cache = await asyncio.to_thread(cache_gigabytes, settings)
+            return launch(python, settings, cache_gigabytes=cache)
+        share = await asyncio.to_thread(share_for, settings, shared=self._shares_gpu)
         return launch(
             python, settings, devices=self._vllm.devices, memory_share=share,
             sleeps=self.sleeps,

@@ -74,7 +74,7 @@ def launch(
     devices: Sequence[str] = (),
     memory_share: float | None = None,
     sleeps: bool = False,
-    cache_gigabytes: int = 2,
+    cache_gigabytes: int = 1,
 ) -> Launch:
     """The command that serves the model.
 

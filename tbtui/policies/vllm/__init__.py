@@ -9,7 +9,7 @@ from tbtui.policies import Backend, lost_password
 
 if TYPE_CHECKING:
     from tbtui.config import RunConfig
-    from tbtui.config.problems import Problem
+    from tbtui.config.values import Problem
     from tbtui.policies.base import Policy
 
 
@@ -25,13 +25,14 @@ def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
             tokenizer=config.tokenizer,
             renderer=config.renderer,
             thinking=config.thinking,
+            tool_format=config.tool_format,
         ),
         log_file,
     )
 
 
 def _problems(config: RunConfig) -> Iterator[Problem]:
-    from tbtui.config.problems import error, warning
+    from tbtui.config.values import error, warning
 
     if config.step_limit != 0:
         yield error(
@@ -40,7 +41,7 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
         )
     if "model_name" not in config.given:
         yield error("model_name: give the name under which the vLLM server serves the model")
-    yield from lost_password(config)
+    yield from lost_password("vllm_base_url", config.vllm_base_url)
     if config.checkpoint is not None:
         yield error(
             f"checkpoint={config.checkpoint}: a vLLM server has the weights that it was started"

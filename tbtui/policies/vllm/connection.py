@@ -51,19 +51,28 @@ PROBE = (Message("user", "List the files of /tmp, please."),)
 class Connection:
     """HTTP to one server. What fails is a `PolicyError`; every method names what is `doing`."""
 
-    def __init__(self, base_url: str | None, meter: RequestMeter, key: str | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str | None,
+        meter: RequestMeter,
+        key: str | None = None,
+        *,
+        setting: str = "vllm_base_url",
+        default_url: str = DEFAULT_URL,
+    ) -> None:
         """
         Args:
-            base_url: None: `OPENAI_BASE_URL`, else `DEFAULT_URL`.
+            base_url: None: `OPENAI_BASE_URL`, else `default_url`.
             meter: gets the connection's state, and requests sent again.
             key: that the server wants; None: `OPENAI_API_KEY`, if there is one.
+            setting: what a person sets the address with.
 
         Raises:
             PolicyRefusedError: it is no address, or `OPENAI_API_KEY` no key.
         """
         import httpx
 
-        url = (base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL).rstrip("/")
+        url = (base_url or os.environ.get("OPENAI_BASE_URL") or default_url).rstrip("/")
         given = url.removesuffix("/v1")
         # Without credentials, which httpx would write into its log.
         self._root = self.address = re.sub(r"//[^/]*@", "//", given)
@@ -72,11 +81,14 @@ class Connection:
             parts = httpx.URL(given)
         except httpx.InvalidURL:
             parts = httpx.URL()
+        bare = parts.path.strip("/") == ""
+        self.api_path = "/v1" if bare or url.endswith("/v1") else ""
+        """Where its API begins: the usual `/v1` may be written or not, any other is its own."""
         if parts.scheme not in ("http", "https") or not parts.host:
             raise PolicyRefusedError(
-                f"vllm_base_url={self.address}: no address of a server; write it like"
-                f" {DEFAULT_URL}/v1"
+                f"{setting}={self.address}: no address of a server; write it like {DEFAULT_URL}/v1"
             )
+        self._setting = setting
         self._meter = meter
         self._client = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else _authorization(),
@@ -136,14 +148,14 @@ class Connection:
                 if wait is None:
                     raise PolicyError(
                         f"{doing}: no answer from {self.address} ({why}); is the server up, and"
-                        " vllm_base_url right?"
+                        f" {self._setting} right?"
                     ) from error
                 self._meter.retried()
                 await asyncio.sleep(wait)
             else:
                 self._meter.state("active", source="connection")
                 if response.status_code != httpx.codes.OK:
-                    raise status_error(response.status_code, response.text, doing)
+                    raise status_error(response.status_code, response.text, doing, self._setting)
                 return response
 
 
@@ -159,17 +171,18 @@ def _content(response: httpx.Response, doing: str) -> Any:
         return response.json()
     except ValueError as error:
         raise PolicyError(
-            f"{doing}: the answer is no JSON ({one_line(response.text, 80)}); is that a vLLM"
-            " server?"
+            f"{doing}: the answer is no JSON ({one_line(response.text, 80)}); is that a server of"
+            " models?"
         ) from error
 
 
-def status_error(status: int, body: str, doing: str) -> PolicyError:
+def status_error(status: int, body: str, doing: str, setting: str = "vllm_base_url") -> PolicyError:
     """What an HTTP status other than 200 means.
 
     Args:
         body: of the answer.
         doing: what was being done, to begin the line with.
+        setting: of the server's address.
     """
     words = one_line(_words(body), _LONGEST_QUOTE)
     quote = f"{status}: {words}" if words else str(status)
@@ -183,8 +196,7 @@ def status_error(status: int, body: str, doing: str) -> PolicyError:
             return ContextOverflowError(f"{doing}: there is no room for the prompt ({quote})")
         case 404 | 405:
             return PolicyRefusedError(
-                f"{doing}: the server doesn't have that ({quote}); check vllm_base_url and"
-                " model_name"
+                f"{doing}: the server doesn't have that ({quote}); check {setting} and model_name"
             )
         case 408 | 409 | 425 | 429:
             return PolicyError(

@@ -7,29 +7,22 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, NoReturn, cast
+from typing import IO, Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from tbtui.policies.base import (
     ChatRenderer,
-    Datum,
     Ended,
-    GradientResult,
-    LossSettings,
-    OptimSettings,
     PolicyError,
     PolicyInfo,
     PolicyRefusedError,
     PolicyStatus,
     Sample,
     SampleRequest,
-    StepResult,
     StopReason,
 )
 from tbtui.policies.chat.make import load_renderer
-from tbtui.policies.library_log import library_log_to
 from tbtui.policies.meter import RequestMeter
 from tbtui.policies.vllm.connection import (
     PROBE,
@@ -38,13 +31,14 @@ from tbtui.policies.vllm.connection import (
     tokenizer_notes,
     tokenizer_of,
 )
-from tbtui.policies.vllm.watch import ServerWatch
+from tbtui.policies.vllm.metrics import ServerWatch
 from tbtui.policies.work import (
+    SampledOnly,
     ServerSettings,
-    Startable,
     Work,
     context_limit,
     fitted,
+    library_log_to,
     unless_closed,
 )
 
@@ -53,9 +47,11 @@ _SEEDS = 2**63
 """A server's seeds are smaller than this."""
 
 
-class VllmPolicy(Startable[ChatRenderer]):
+class VllmPolicy(SampledOnly[ChatRenderer]):
     """Implements `tbtui.policies.base.Policy`, but for training: what would change or keep weights
     raises `PolicyError`. There is one version of them, 0."""
+
+    CANNOT = "a model on a vLLM server can't be {}: it can only be evaluated (policy=tinker trains)"
 
     def __init__(
         self,
@@ -91,7 +87,9 @@ class VllmPolicy(Startable[ChatRenderer]):
         limit = context_limit(model.context_limit, settings.context_limit, model.name, "the server")
         embedded = settings.renderer == "embedded"
         tokenizer = model.name if embedded else settings.tokenizer or tokenizer_of(model)
-        renderer = await load_renderer(settings.renderer, tokenizer, settings.thinking)
+        renderer = await load_renderer(
+            settings.renderer, tokenizer, settings.thinking, settings.tool_format
+        )
         self._renderer = renderer
         notes = await tokenizer_notes(connection, model, renderer)
         await self._draw(SampleRequest(renderer.render(PROBE), 1, 1.0, 0))
@@ -102,7 +100,7 @@ class VllmPolicy(Startable[ChatRenderer]):
             context_limit=limit,
             losses=(),
             honours=frozenset({"vllm_base_url", "renderer"})
-            | (frozenset() if embedded else {"tokenizer", "thinking"}),
+            | (frozenset() if embedded else {"tokenizer", "thinking", "tool_format"}),
             tokenizer=renderer.digest,
             notes=(*renderer.notes, *notes),
             address=connection.address,
@@ -120,29 +118,6 @@ class VllmPolicy(Startable[ChatRenderer]):
             # Given only by a server with --enable-prompt-tokens-details.
             self._meter.answered(len(request.prompt_ids), drawn.cached_tokens)
         return drawn
-
-    async def accumulate(self, data: Sequence[Datum], loss: LossSettings) -> GradientResult:
-        self._refuse("trained")
-
-    async def apply(self, settings: OptimSettings) -> StepResult:
-        self._refuse("trained")
-
-    async def score(
-        self, data: Sequence[Datum], weights: Literal["trained", "reference"]
-    ) -> tuple[npt.NDArray[np.float32], ...]:
-        self._refuse("scored")
-
-    async def publish(self) -> int:
-        return 0
-
-    async def save(self, directory: Path) -> None:
-        self._refuse("saved")
-
-    async def load(self, directory: Path) -> None:
-        self._refuse("loaded")
-
-    async def forget(self, directory: Path) -> None:
-        """There is nothing: the policy saves no checkpoint."""
 
     def status(self) -> PolicyStatus:
         in_flight = len(self._unanswered)
@@ -185,12 +160,6 @@ class VllmPolicy(Startable[ChatRenderer]):
     def _count(self) -> None:
         if self._watch is not None:
             self._watch.in_flight(len(self._unanswered))
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise PolicyError(
-            f"a model on a vLLM server can't be {what}: it can only be evaluated (policy=tinker"
-            " trains)"
-        )
 
 
 class UnableError(PolicyRefusedError):

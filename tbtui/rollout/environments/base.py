@@ -7,6 +7,7 @@ import re
 import shlex
 import socket
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -131,6 +132,32 @@ class Terminals(Protocol):
 
 
 @runtime_checkable
+class HasLoopback(Protocol):
+    """An environment with a network of its own in which a socket can be made from outside."""
+
+    async def listen(self, port: int) -> socket.socket | None:
+        """A TCP socket that listens on 127.0.0.1 there; None: its loopback is the host's.
+
+        It keeps belonging to that network: what connects to it comes from there, with no other
+        network between, and nothing in the environment serves it.
+
+        Raises:
+            OSError: the port is taken there.
+            SandboxError: there is no way in.
+        """
+        ...
+
+
+@runtime_checkable
+class LendsNetwork(Protocol):
+    """An environment that can be given a network for a while."""
+
+    def with_network(self) -> AbstractAsyncContextManager[None]:
+        """It has a network while the block lasts, whatever its task says. Raises SandboxError."""
+        ...
+
+
+@runtime_checkable
 class WatchesScripts(Protocol):
     """An environment that sees a test script end and can check whether its files were changed."""
 
@@ -168,6 +195,19 @@ class EndsProcesses(Protocol):
         Raises:
             SandboxError: one of them does not go.
         """
+        ...
+
+
+@runtime_checkable
+class WatchesPrograms(Protocol):
+    """An environment that knows, by means that are not in it, which of its programs changed."""
+
+    async def mark_programs(self) -> None:
+        """Take the programs that are there now for unchanged."""
+        ...
+
+    async def changed_programs(self) -> str:
+        """The first program or library that was changed since; empty: none was."""
         ...
 
 

@@ -20,17 +20,18 @@ from tbtui.rollout.environments.base import (
     SandboxError,
     ScriptEnd,
 )
-from tbtui.rollout.environments.cgroups import BoxCgroup
+from tbtui.rollout.environments.cgroups import BoxCgroup, SessionWeights
 from tbtui.rollout.environments.channel import Answer, ControlChannel
 from tbtui.rollout.environments.ledger import Ledger
 from tbtui.rollout.environments.limits import BoxReport
 from tbtui.rollout.environments.output import OutputReader
 from tbtui.rollout.environments.plan import BoxPlan
-from tbtui.rollout.environments.session_weights import SessionWeights
 from tbtui.rollout.environments.transfer import receive
 
 _KILL_SECONDS = 5.0
 _DOWNLOAD_SECONDS = 60.0
+_SAVE_SECONDS = 60.0
+_MAX_SUMMARY = 1 << 20
 _log = logging.getLogger(__name__)
 
 StreamName = Literal["stdout", "stderr"]
@@ -45,6 +46,39 @@ class CommandResult:
     exit_code: int
     stdout: str
     stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBox:
+    """What a snapshot of a box has."""
+
+    written: int
+    """Bytes of its pack."""
+    total: int
+    """Bytes of all files in it."""
+    packs: frozenset[int]
+    """That its index points into."""
+    prompt: str
+    """What the shell has shown last; empty: it isn't known."""
+    processes: tuple[tuple[int, int, str], ...]
+    """Process, parent and command line of all that ran."""
+
+    @classmethod
+    def read(cls, lines: Sequence[str]) -> SavedBox:
+        """The summary that `box_snapshot` has written. Raises `SandboxError`: it says why not."""
+        try:
+            written, total, packs, prompt = lines[0].split()
+            processes = (line.split(" ", 2) for line in lines[1:])
+            return cls(
+                int(written),
+                int(total),
+                frozenset(int(pack) for pack in packs.split(",") if pack != "-"),
+                "" if prompt == "-" else bytes.fromhex(prompt).decode(errors="replace"),
+                tuple((int(pid), int(parent), command) for pid, parent, command in processes),
+            )
+        except (IndexError, ValueError):
+            said = lines[0].removeprefix("error ") if lines else "it was cut off"
+            raise SandboxError(f"no snapshot: {said}") from None
 
 
 class Box:
@@ -228,6 +262,14 @@ class Box:
         """Kills every process of the box. Raises OSError where one does not go."""
         await self._channel.request("end")
 
+    async def mark_programs(self) -> None:
+        """Takes the programs that are there now for unchanged."""
+        await self._channel.request("mark_programs")
+
+    async def changed_programs(self) -> str:
+        """The first program or library that was changed since; empty: none was."""
+        return (await self._channel.request("changed_programs")).detail
+
     async def make_directories(self, paths: Sequence[str], mode: int | None = None) -> None:
         """`mkdir -p`, and `chmod mode` when one is given. Raises OSError as these would."""
         await self._channel.request("mkdir", list(paths), mode)
@@ -336,6 +378,41 @@ class Box:
         if answer.descriptor is None:
             raise SandboxError(f"no FIFO at {path}")
         return answer.descriptor
+
+    async def save(
+        self, index: int, pack: int, number: int, limit: int, previous: int | None
+    ) -> SavedBox:
+        """Writes a snapshot of what the box has written into open files.
+
+        Args:
+            index, pack: descriptors of the files to write.
+            number: the pack's.
+            limit: most bytes of the pack.
+            previous: descriptor of the index of the snapshot before; None: there is none.
+
+        Raises:
+            SandboxError: it is more, or can't be written; the text says which.
+        """
+        summary = os.memfd_create("box-snapshot", os.MFD_CLOEXEC)
+        try:
+            files = [index, pack, summary, *([] if previous is None else [previous])]
+            asked, future = await self._channel.submit("save", number, limit, descriptors=files)
+            await self._ended(asked, future, _SAVE_SECONDS)
+            lines = os.pread(summary, _MAX_SUMMARY, 0).decode(errors="replace").splitlines()
+        finally:
+            os.close(summary)
+        return SavedBox.read(lines)
+
+    async def listen(self, port: int) -> socket.socket:
+        """A TCP socket that listens on the box's own loopback, served from here.
+
+        Raises:
+            OSError: something in the box has that port.
+        """
+        answer = await self._channel.request("listen", port)
+        if answer.descriptor is None:
+            raise SandboxError(f"no socket on port {port}")
+        return socket.socket(fileno=answer.descriptor)
 
     async def freeze(self) -> None:
         """Stops every process of the box."""

@@ -14,8 +14,8 @@ Any failure is reported as `error <text>`.
 """
 
 # Importing pathlib would cost more than making a box.
-# ruff: noqa: PTH102, PTH103, PTH106, PTH110, PTH112, PTH114
-# ruff: noqa: PTH120, PTH123, PTH208
+# ruff: noqa: PTH101, PTH102, PTH103, PTH106, PTH110, PTH112, PTH114
+# ruff: noqa: PTH116, PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import _socket
@@ -26,7 +26,7 @@ import os
 import struct
 import sys
 
-from tbtui.rollout.environments import box_seccomp, box_server
+from tbtui.rollout.environments import box_seccomp, box_server, box_snapshot
 
 TYPE_CHECKING = False  # importing typing itself would double the start-up time
 if TYPE_CHECKING:
@@ -44,10 +44,14 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 
 # audit_write, setfcap.
 _KEPT_CAPABILITIES = frozenset([0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31])
 _STAGE = "/tmp"  # any directory that always exists: the tmpfs goes over it, in our mounts only
+_LAYERS = {"upper": f"{_STAGE}/upper", "layered": f"{_STAGE}/layered/upper"}
+"""Where the writable layers of the box's overlays are, by a name for each."""
 # Files about the host's kernel, not about the box; a container hides these too.
 HIDDEN_PROC = ("cmdline", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "timer_list")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_OWN_DEPTH, _OWN_FILES, _SMALL = 5, 3, 1 << 16
+_PACKAGES = ("node_modules", "site-packages", "dist-packages", "__pycache__", "include")
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000  # the same on every architecture
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 
@@ -132,13 +136,16 @@ def _loopback_up() -> None:
     control.close()
 
 
-def _overlay(root: str, directory: str, layer: str | None = None) -> None:
+def _overlay(
+    root: str, directory: str, layer: str | None = None, installed: str | None = None
+) -> None:
     """A writable view of a host directory, or a read-only one where overlayfs is not to be had.
 
     A directory that exists in the upper layer belongs to box-root, so files can be added to it;
     one that exists only below still belongs to the host's root, whom the box doesn't know.
 
     `layer` is a directory laid over the host's; where there is no overlayfs it stands in its place.
+    `installed` is the root of a tree whose part is laid over both.
     """
     stage = f"{_STAGE}/layered" if layer else _STAGE
     upper, work = f"{stage}/upper{directory}", f"{stage}/work{directory}"
@@ -146,6 +153,8 @@ def _overlay(root: str, directory: str, layer: str | None = None) -> None:
     for path in (upper, work, target):
         os.makedirs(path, exist_ok=True)
     lower = [layer, directory] if layer else [directory]
+    if installed and os.path.isdir(installed + directory):
+        lower.insert(0, installed + directory)
     for place in lower:
         for name in _writable_below(place, directory, deep=place == layer):
             os.makedirs(f"{upper}/{name}", exist_ok=True)
@@ -154,6 +163,44 @@ def _overlay(root: str, directory: str, layer: str | None = None) -> None:
         _mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)
     except SetupError:
         _bind(lower[0], target, read_only=True)
+
+
+def _installed(root: str, tree: str) -> None:
+    """Lays what was installed outside the host's directories below the box's own files."""
+    for name in os.listdir(tree):
+        lower, own = f"{tree}/{name}", f"{root}/{name}"
+        if os.path.islink(lower) or not os.path.isdir(lower) or os.path.islink(own):
+            continue
+        if os.path.ismount(own):
+            continue  # an overlay of the host's: it is in there
+        upper, work = f"{_STAGE}/installed/upper/{name}", f"{_STAGE}/installed/work/{name}"
+        for path in (own, upper, work):
+            os.makedirs(path, exist_ok=True)
+        os.chmod(upper, os.stat(own).st_mode & 0o7777)
+        _own_what_changes(lower, upper, own)
+        options = f"lowerdir={own}:{lower},upperdir={upper},workdir={work},userxattr"
+        _mount("overlay", own, "overlay", MS_NOSUID | MS_NODEV, options)
+
+
+def _own_what_changes(lower: str, upper: str, own: str, depth: int = 0) -> None:
+    """Gives box-root the directories below `lower` that its programs may add files to, and the
+    small files near the top, which are settings: what is only there belongs to the host's owner.
+    """
+    for entry in os.scandir(lower):
+        place, there = f"{upper}/{entry.name}", f"{own}/{entry.name}"
+        if entry.is_symlink():
+            continue
+        mode = entry.stat().st_mode & 0o777
+        if entry.is_dir():
+            if depth < _OWN_DEPTH and entry.name not in _PACKAGES:
+                os.mkdir(place, mode)
+                _own_what_changes(entry.path, place, there, depth + 1)
+        elif depth < _OWN_FILES and entry.stat().st_size <= _SMALL and not os.path.lexists(there):
+            with open(entry.path, "rb") as source:
+                content = source.read(_SMALL)
+            copy = os.open(place, os.O_CREAT | os.O_WRONLY | os.O_EXCL, mode)
+            os.write(copy, content)
+            os.close(copy)
 
 
 def _writable_below(place: str, directory: str, *, deep: bool) -> list[str]:
@@ -187,6 +234,19 @@ def _devices(root: str) -> None:
     _mount("devpts", f"{root}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
 
 
+def _restore(plan: dict[str, Any], root: str, layers: dict[str, str]) -> None:
+    """Puts the plan's snapshot into the trees, in place of what a new box begins with."""
+    index, *packs = plan["restored"]
+    for layer in layers.values():
+        os.makedirs(layer, exist_ok=True)
+    numbered = dict(zip(plan["restore"], packs, strict=True))
+    box_snapshot.restore({"": root, **layers}, index, numbered)
+    for mounted in ("/proc", "/dev/pts"):  # what is mounted is in no snapshot
+        os.makedirs(root + mounted, exist_ok=True)
+    for descriptor in plan["restored"]:
+        os.close(descriptor)
+
+
 def _build_tree(plan: dict[str, Any], sources: list[int]) -> str:
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     options = f"mode=0755,size={plan['storage_bytes']},nr_inodes={plan['inodes']}"
@@ -194,13 +254,20 @@ def _build_tree(plan: dict[str, Any], sources: list[int]) -> str:
     root = f"{_STAGE}/root"
     os.mkdir(root, 0o755)
     _mount(root, root, None, MS_BIND)  # pivot_root wants a mount point
-    box_server.populate(root, plan)
+    if plan["restored"]:
+        _restore(plan, root, _LAYERS)
+    else:
+        box_server.populate(root, plan)
+    installed = f"/proc/self/fd/{sources[-1]}" if plan["installed"] else None
     for directory in plan["overlays"]:
-        _overlay(root, directory)
+        _overlay(root, directory, installed=installed)
     layers = sources[len(plan["binds"]) :]
-    for descriptor, (_, directory) in zip(layers, plan["layers"], strict=True):
-        _overlay(root, directory, f"/proc/self/fd/{descriptor}")
+    for descriptor, (_, directory) in zip(layers, plan["layers"], strict=False):
+        _overlay(root, directory, f"/proc/self/fd/{descriptor}", installed)
         os.close(descriptor)
+    if installed:
+        _installed(root, installed)
+        os.close(sources[-1])
     _mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _devices(root)
     for descriptor, (_, target, read_only) in zip(sources, plan["binds"], strict=False):
@@ -260,10 +327,14 @@ def _init(control: _socket.socket, plan: dict[str, Any], sources: list[int]) -> 
     _check(_libc.sethostname(b"box", 3), "sethostname")
     if plan["own_network"]:
         _loopback_up()
-    _enter(_build_tree(plan, sources))
+    root = _build_tree(plan, sources)
+    # Opened now: once the box's tree is entered, they have no path.
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    layers = {n: os.open(path, flags) for n, path in _LAYERS.items() if os.path.isdir(path)}
+    _enter(root)
     box_server.set_limits(plan)
     _give_up_privileges()
-    server = box_server.Server(control, plan, oom_score)
+    server = box_server.Server(control, plan, oom_score, layers)
     control.send(b"ready")
     server.serve()
 
@@ -278,7 +349,10 @@ def _unshare(control: _socket.socket, plan: dict[str, Any]) -> list[int]:
     os.unshare(namespaces)
     # In the new mounts, or they couldn't be bound; still as the owner, who may be allowed to
     # enter directories that the box's root is not; and before a tmpfs hides any of them.
-    sources = [os.open(source, os.O_PATH) for source, *_ in (*plan["binds"], *plan["layers"])]
+    paths = [source for source, *_ in (*plan["binds"], *plan["layers"])]
+    if plan["installed"]:
+        paths.append(plan["installed"])
+    sources = [os.open(path, os.O_PATH) for path in paths]
     if plan["maps_range"]:
         control.send(b"namespaces")
         if control.recv(16) != b"go":
@@ -310,11 +384,13 @@ def _hide_command_line() -> None:
 
 def _read_plan(control: _socket.socket) -> dict[str, Any]:
     # As a file: a plan can be longer than a message may be.
-    _, ancillary, _, _ = control.recvmsg(16, 64)
-    descriptor: int = struct.unpack("i", ancillary[0][2][:4])[0]
+    _, ancillary, _, _ = control.recvmsg(16, 4096)
+    raw = ancillary[0][2]
+    descriptor, *restored = struct.unpack(f"{len(raw) // 4}i", raw)
     with open(descriptor, "rb") as file:
         file.seek(0)
         plan: dict[str, Any] = marshal.load(file)
+    plan["restored"] = restored
     return plan
 
 
@@ -339,12 +415,15 @@ def main() -> None:
     try:
         plan = _read_plan(control)
         if plan["assembled"]:  # bubblewrap made the tree and put us in it
-            box_server.populate("", plan)
+            if plan["restored"]:
+                _restore(plan, "", {})
+            else:
+                box_server.populate("", plan)
             box_server.set_limits(plan)
             oom_score = _own_oom_score()
             box_seccomp.install()
             _check(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "undumpable")
-            server = box_server.Server(control, plan, oom_score)
+            server = box_server.Server(control, plan, oom_score, {})
             control.send(b"ready")
             server.serve()
         sources = _unshare(control, plan)

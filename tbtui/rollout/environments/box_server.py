@@ -22,8 +22,9 @@ import select
 import struct
 import time
 
-from tbtui.rollout.environments import box_files
+from tbtui.rollout.environments import box_files, box_snapshot
 from tbtui.rollout.environments.box_files import lookup
+from tbtui.rollout.environments.box_programs import Programs
 from tbtui.rollout.environments.box_watch import Freezer, Watch, is_busy, pids, signal
 
 TYPE_CHECKING = False  # importing typing itself would double the start-up time
@@ -40,6 +41,7 @@ WRITABLE = (
     *("/usr/local/etc", "/usr/local/src", "/usr/local/share/man", "/usr/share/man"),
 )
 MAX_REQUEST = 256 * 1024
+_BACKLOG = 128
 _SHELL = "/bin/bash"
 _END_ROUNDS = 2000
 _END_ROUND_SECONDS = 0.005
@@ -65,6 +67,7 @@ def populate(root: str, plan: dict[str, Any]) -> None:
             os.symlink(target, root + path)
     for path, content, mode in plan["files"]:
         descriptor = os.open(root + path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
+        os.fchmod(descriptor, mode)
         os.write(descriptor, content)
         os.close(descriptor)
 
@@ -87,8 +90,20 @@ def _fail(code: int, message: str) -> NoReturn:
 class Server:
     """The request loop."""
 
-    def __init__(self, control: _socket.socket, plan: dict[str, Any], oom_score: int) -> None:
-        """`oom_score` is open on this process's own `oom_score_adj`."""
+    def __init__(
+        self,
+        control: _socket.socket,
+        plan: dict[str, Any],
+        oom_score: int,
+        layers: dict[str, int],
+    ) -> None:
+        """
+        Args:
+            oom_score: open on this process's own `oom_score_adj`.
+            layers: the directories of the box's writable layers, open, by name.
+        """
+        self._layers = layers
+        self._programs = Programs(list(layers.values()))
         self._control = control
         self._oom_score = oom_score
         self._plan = plan
@@ -151,6 +166,9 @@ class Server:
                 path, longest = arguments
                 self._start(number, lambda: box_files.send_tree(path, descriptors[0], longest))
                 return None
+            case "save":
+                self._start(number, lambda: self._save(descriptors, *arguments))
+                return None
             case "kill":
                 self._kill(arguments[0])
             case "freeze":
@@ -161,6 +179,10 @@ class Server:
                 self._end_processes()
             case "report":
                 return 0, self._watch.report()
+            case "mark_programs":
+                self._programs.mark()
+            case "changed_programs":
+                return 0, self._programs.changed()
             case "make_room":
                 self._watch.make_room()
             case "mkdir":
@@ -188,6 +210,9 @@ class Server:
             case "fifo":
                 self._fifo(number, arguments[0])
                 return None
+            case "listen":
+                self._listen(number, arguments[0])
+                return None
             case _:
                 return errno.ENOSYS, f"unknown operation {operation}"
         return 0, ""
@@ -202,6 +227,14 @@ class Server:
         pid = self._start(number, lambda: _run_script(output, rest, self._plan, writing))
         os.close(writing)
         self._starting[pid] = reading, self._watch.kills
+
+    def _save(self, descriptors: list[int], pack: int, limit: int) -> None:
+        root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            box_snapshot.save({"": root, **self._layers}, descriptors, pack, limit)
+        except OSError as error:
+            # Here is what went wrong, where what was saved would be.
+            os.write(descriptors[2], f"error {error.strerror}".encode())
 
     def _start(self, number: int, body: Callable[[], None]) -> int:
         # A child has its parent's. It could not open its own, nor may anything in the box.
@@ -295,9 +328,22 @@ class Server:
         os.chmod(path, 0o666)
         # Both directions, so that the reader never sees EOF when one writer goes.
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self._pass(number, descriptor)
+        os.close(descriptor)
+
+    def _listen(self, number: int, port: int) -> None:
+        """A socket of this box's network, which keeps belonging to it wherever it is used."""
+        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen(_BACKLOG)
+            self._pass(number, listener.fileno())
+        finally:
+            listener.close()
+
+    def _pass(self, number: int, descriptor: int) -> None:
         passed = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", descriptor))]
         self._control.sendmsg([f"{number} 0 ".encode()], passed)
-        os.close(descriptor)
 
 
 def _run(arguments: list[Any], streams: tuple[int | None, ...], plan: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import marshal
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO
 
 import tbtui
+from tbtui.paths import open_plain
 from tbtui.rollout.environments.base import SandboxLostError, SandboxStartError
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.box_init import HIDDEN_PROC
@@ -96,7 +98,7 @@ async def start_box(plan: BoxPlan, label: str, *, command: list[str] | None = No
                 cpu_set=plan.limits.cpu_set(cores, number),
             )
             try:
-                await _set_up(box, channel, process.pid, marshal.dumps(wire), ids, errors)
+                await _set_up(box, channel, process.pid, marshal.dumps(wire), ids, errors, plan)
             except SandboxLostError as error:
                 # It died before it could say why on the channel.
                 raise SandboxStartError(f"can't start a sandbox: {_last_words(errors)}") from error
@@ -122,14 +124,17 @@ async def _set_up(
     wire: bytes,
     ids: IdRange | None,
     errors: IO[bytes],
+    plan: BoxPlan,
 ) -> None:
     """Hands `process` the plan and waits until process 1 of the box serves."""
-    plan_file = os.memfd_create("box-plan", os.MFD_CLOEXEC)
-    try:
+    with contextlib.ExitStack() as opened:
+        plan_file = os.memfd_create("box-plan", os.MFD_CLOEXEC)
+        opened.callback(os.close, plan_file)
         os.write(plan_file, wire)
-        await channel.send_setup(b"plan", [plan_file])
-    finally:
-        os.close(plan_file)
+        files = [plan_file]
+        restored = map(open_plain, _restored_files(plan))
+        files += [opened.enter_context(file).fileno() for file in restored]
+        await channel.send_setup(b"plan", files)
     while (line := await channel.receive_setup_line()) != "ready":
         kind, _, rest = line.partition(" ")
         if kind == "namespaces" and ids is not None:
@@ -142,6 +147,13 @@ async def _set_up(
     channel.begin()
     if box.init_pid is None:
         box.init_pid = _only_child(process)
+
+
+def _restored_files(plan: BoxPlan) -> list[Path]:
+    """The index of the plan's snapshot, and its packs in the order of their numbers."""
+    if plan.restored is None:
+        return []
+    return [plan.restored.index, *(path for _, path in sorted(plan.restored.packs.items()))]
 
 
 async def start_bubblewrap_box(plan: BoxPlan, label: str) -> Box:

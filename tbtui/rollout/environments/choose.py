@@ -186,6 +186,11 @@ class EnvironmentChoice:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
+def is_local(choice: EnvironmentChoice) -> bool:
+    """Whether it is one of this package's own, whose trials run on this machine."""
+    return choice.import_path in (SANDBOX_IMPORT_PATH, DOCKER_IMPORT_PATH, PODMAN_IMPORT_PATH)
+
+
 def choose_environment(
     environment_type: str | None, kwargs: Mapping[str, Any] | None = None
 ) -> EnvironmentChoice:

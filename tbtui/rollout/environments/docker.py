@@ -15,9 +15,11 @@ Differences from Harbor's own:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast, override
 
@@ -378,6 +380,33 @@ class ContainedEnvironment(HarborDocker):
             await super()._apply_network_policy(network_policy)
         else:
             await self.running.connect(network_policy.network_mode == NetworkMode.PUBLIC)
+
+    async def listen(self, port: int) -> socket.socket | None:
+        """A socket on the container's own loopback, made by this process, which is root; None: the
+        container shares the host's network.
+
+        Raises:
+            SandboxError: the engine runs on another machine, or this process may not enter.
+        """
+        return await self.running.listen(port)
+
+    @contextlib.asynccontextmanager
+    async def with_network(self) -> AsyncIterator[None]:
+        """The container has a network while the block lasts, whatever its task says.
+
+        Raises:
+            SandboxError: its compose file has networks of its own.
+        """
+        if self.network != "none":
+            yield
+            return
+        if self._uses_compose:
+            raise SandboxError("a task of several services can't be given a network for a while")
+        await self.running.connect(public=True)
+        try:
+            yield
+        finally:
+            await self.running.connect(public=False)
 
     async def changed_file(self, sources: Sequence[Path], target: str) -> str | None:
         """The first file below `target` that isn't as in the directories uploaded there. Links

@@ -6,7 +6,9 @@ import asyncio
 import os
 import re
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from tbtui.rollout.environments.docker_cli import (
 )
 from tbtui.rollout.environments.docker_compose import MAIN
 from tbtui.rollout.environments.docker_files import Source
-from tbtui.rollout.environments.docker_projects import ComposeProject
+from tbtui.rollout.environments.leftovers import ComposeProject
 
 _CHECKS, _LATE_CHECKS, _CHECK_SEC = 3, 50, 0.1
 # Why a container that is alive may refuse to run `true`. One that is about to end refuses in as
@@ -41,6 +43,7 @@ _SUSPECT = re.compile(
 # container's end.
 _NOT_STARTED, _KILLED = 126, 137
 _NO_DIRECTORY = re.compile(r"OCI runtime exec failed.*\b(?:chdir to )?cwd\b")
+_BACKLOG = 128
 _LOOK_SEC = 1.0
 _REMOTE_SEC = 30.0
 _NOTICED_BYTES = 256 << 20
@@ -170,6 +173,19 @@ class RunningProject:
         ):
             await self.check()
         return result
+
+    async def listen(self, port: int) -> socket.socket | None:
+        """A TCP socket that listens on the container's loopback; None: that is the host's.
+
+        Raises:
+            OSError: the port is taken there.
+            SandboxError: its network can't be entered from here.
+        """
+        pid = await self._ask("inspect", "--format", "{{.State.Pid}}", self.container)
+        try:
+            return await _in_new_thread(lambda: _listen_in(f"/proc/{pid.strip()}/ns/net", port))
+        except (PermissionError, FileNotFoundError) as error:
+            raise SandboxError(f"the container's network can't be entered: {error}") from error
 
     async def spare_processes(self) -> None:
         """What runs now is not ended by `end_processes`.
@@ -356,6 +372,30 @@ class DiskWatch:
         argv = [*self.engine, "inspect", "--type", "container", "--size"]
         result = await run_cli([*argv, "--format", "{{.SizeRw}}", self.container])
         return int(result.stdout) if result.exit_code == 0 else None
+
+
+async def _in_new_thread[T](work: Callable[[], T]) -> T:
+    """Not one of a pool's: the thread stays in the network that it has entered."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+
+def _listen_in(network: str, port: int) -> socket.socket | None:
+    if Path(network).samefile("/proc/self/ns/net"):
+        return None
+    descriptor = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.setns(descriptor, os.CLONE_NEWNET)
+    finally:
+        os.close(descriptor)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def _free(path: str) -> int | None:

@@ -32,13 +32,13 @@ from tbtui.rollout.environments.docker_compose import (
     unfilled,
 )
 from tbtui.rollout.environments.docker_host_access import client_reads, host_access
-from tbtui.rollout.environments.docker_projects import (
+from tbtui.rollout.environments.docker_running import RunningProject
+from tbtui.rollout.environments.leftovers import (
     TASK_IMAGES,
     ComposeProject,
     machine_wide_lock,
     project_prefix,
 )
-from tbtui.rollout.environments.docker_running import RunningProject
 
 _LONGEST_NAME = 48
 _LOGS = "logs"

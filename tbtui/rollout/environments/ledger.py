@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,6 +41,8 @@ class LedgerEntry(msgspec.Struct, frozen=True):
     pid_namespace: str
     processes: tuple[ProcessId, ...] = ()
     cgroups: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+    """Snapshots of its trials."""
 
 
 def state_directory() -> Path:
@@ -77,7 +79,14 @@ class Ledger:
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory or state_directory()
 
-    def record(self, box: str, pids: list[int], cgroups: list[Path]) -> None:
+    def record(
+        self,
+        box: str,
+        pids: list[int],
+        cgroups: list[Path],
+        *,
+        directories: Sequence[Path] = (),
+    ) -> None:
         """Writes or replaces the entry of the box named `box`, owned by this process."""
         processes = [ProcessId(pid, started(pid) or 0) for pid in pids]
         entry = LedgerEntry(
@@ -87,6 +96,7 @@ class Ledger:
             pid_namespace=_pid_namespace(),
             processes=tuple(processes),
             cgroups=tuple(str(path) for path in cgroups),
+            directories=tuple(str(path) for path in directories),
         )
         partial = self.directory / f".{box}.{os.getpid()}{PARTIAL}"
         partial.write_bytes(msgspec.json.encode(entry))

@@ -7,12 +7,15 @@ An allow-list. The box sees /usr (read-only below a layer of its own) and a few 
 
 from __future__ import annotations
 
+import shlex
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tbtui.rollout.environments.limits import BYTES_PER_INODE, BoxLimits
+from tbtui.rollout.environments.snapshots import KEEPS_STATE, PROMPT, SCREEN, STATE
 from tbtui.rollout.environments.userland import Userland
 
 _DIRECTORIES = (
@@ -68,6 +71,7 @@ nogroup:x:65534:
 # Agents read the screen: the prompt must be the same on every host, so no profile script of the
 # host runs and this is all that the shell gets.
 _SHELL_PROFILE = "PS1='\\u@box:\\w\\$ '\nunset PROMPT_COMMAND\n"
+_KEEPING_PROFILE = f"PS1='\\u@box:\\w\\$ '\nPROMPT_COMMAND={shlex.quote(KEEPS_STATE)}\n"
 # Terminus-2 asks for a longer history only after its pane exists, when it no longer counts.
 _TMUX_CONF = "set -g history-limit 200000\n"
 
@@ -82,6 +86,15 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """A snapshot's files on the host."""
+
+    index: Path
+    packs: Mapping[int, Path]
+    """By number, all that the index points into."""
+
+
+@dataclass(frozen=True, slots=True)
 class BoxPlan:
     """Everything the box's first process needs to know."""
 
@@ -93,9 +106,14 @@ class BoxPlan:
     """Directories of the host below a layer of the box's own."""
     layers: tuple[tuple[str, str], ...] = ()
     """Directories of the host, each between such a directory and the box's own layer."""
+    installed: str | None = None
+    """A directory of the host with a tree that is laid over the box's, below the box's own layer:
+    what an agent's set-up has installed."""
     directories: tuple[tuple[str, int], ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, bytes, int], ...] = field(default=(), repr=False)
+    restored: Restored | None = None
+    """A snapshot that takes the place of directories, links and files."""
 
     def wire(
         self, *, maps_range: bool, assembled: bool, cgroups: frozenset[str], cpu_set: list[int]
@@ -110,6 +128,8 @@ class BoxPlan:
             "binds": [(b.source, b.target, b.read_only) for b in self.binds],
             "overlays": list(self.overlays),
             "layers": list(self.layers),
+            "restore": sorted(self.restored.packs) if self.restored is not None else [],
+            "installed": self.installed,
             "dirs": list(self.directories),
             "links": list(self.links),
             "files": list(self.files),
@@ -131,6 +151,8 @@ def plan_box(
     network: bool = False,
     grants: tuple[Bind, ...] = (),
     userland: Userland | None = None,
+    keeps_state: bool = False,
+    installed: str | None = None,
 ) -> BoxPlan:
     """The standard box of this host: its own userland, nothing of its users' data.
 
@@ -139,6 +161,8 @@ def plan_box(
         network: Share the host's network, name servers included.
         grants: Further paths of the host, shown in the box because a setting asks for them.
         userland: What its image's programs and packages are here.
+        keeps_state: Its shells save before each prompt what is in no file.
+        installed: A tree that is laid over the box's (`BoxPlan.installed`).
     """
     binds = [Bind(str(path), str(path)) for path in _etc_directories()]
     overlays, links = ["/usr"], [("/dev/ptmx", "pts/ptmx"), ("/dev/fd", "/proc/self/fd")]
@@ -153,7 +177,9 @@ def plan_box(
     directories = [(path, 0o755) for path in _DIRECTORIES]
     directories += [("/root", 0o700), ("/tmp", 0o1777), ("/var/tmp", 0o1777)]
     directories += [("/dev/shm", 0o1777), *((path, 0o777) for path in _LOG_DIRECTORIES)]
-    files = _etc_files(network)
+    files = _etc_files(network, _KEEPING_PROFILE if keeps_state else _SHELL_PROFILE)
+    if keeps_state:
+        files += [(path, b"", 0o666) for path in (STATE, PROMPT, SCREEN)]
     if userland is not None:
         binds += [Bind(source, target) for source, target in userland.shown]
         directories += [(path, 0o755) for path in userland.directories]
@@ -165,6 +191,7 @@ def plan_box(
         binds=(*binds, *grants),
         overlays=tuple(overlays),
         layers=userland.layers if userland is not None else (),
+        installed=installed,
         directories=tuple(directories),
         links=tuple(links),
         files=tuple(files),
@@ -179,15 +206,15 @@ def _etc_directories() -> list[Path]:
     return [path for path in found if path.is_dir() and not path.is_symlink()]
 
 
-def _etc_files(network: bool) -> list[tuple[str, bytes, int]]:
+def _etc_files(network: bool, profile: str) -> list[tuple[str, bytes, int]]:
     written = {
         "passwd": _PASSWD,
         "group": _GROUP,
         "hostname": "box\n",
         "hosts": "127.0.0.1 localhost box\n::1 localhost ip6-localhost ip6-loopback\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n",
-        "profile": _SHELL_PROFILE,
-        "bash.bashrc": _SHELL_PROFILE,
+        "profile": profile,
+        "bash.bashrc": profile,
         "tmux.conf": _TMUX_CONF,
         "fstab": "",
         "resolv.conf": "",

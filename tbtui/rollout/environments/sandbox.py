@@ -13,10 +13,13 @@ Differences from a container, all of them visible to a task:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, override
 
@@ -29,6 +32,7 @@ from harbor.environments.capabilities import (
 from harbor.models.task.config import NetworkMode
 from harbor.models.trial.paths import EnvironmentPaths
 
+from tbtui.paths import open_plain
 from tbtui.rollout.environments.base import (
     SandboxError,
     SandboxLostError,
@@ -57,7 +61,16 @@ from tbtui.rollout.environments.limits import (
 )
 from tbtui.rollout.environments.output import streamed
 from tbtui.rollout.environments.pane_log import PaneTap
-from tbtui.rollout.environments.plan import Bind, plan_box
+from tbtui.rollout.environments.plan import Bind, Restored, plan_box
+from tbtui.rollout.environments.snapshots import (
+    MOST_PACKS,
+    SCREEN,
+    SavedImage,
+    Snapshot,
+    SnapshotStore,
+    StoredSnapshot,
+    Terminal,
+)
 from tbtui.rollout.environments.transfer import make_directory
 from tbtui.rollout.environments.upload import changed_file, upload_file, upload_tree
 from tbtui.rollout.environments.userland import BasePython, Userland, userland
@@ -87,6 +100,7 @@ class SandboxEnvironment(BaseEnvironment):
         cpu_seconds: CPU time of each process.
         download_mb: Most that one download (a log directory, an artifact) may bring to the host.
         visible: Further host paths shown read-only at the same place in the box.
+        installed: A tree of the host's that is laid over the box's own (`agent_layers`).
     """
 
     notices_loss = True
@@ -99,6 +113,7 @@ class SandboxEnvironment(BaseEnvironment):
         cpu_seconds: Positive = DEFAULT_CPU_SECONDS,
         download_mb: Positive = DEFAULT_DOWNLOAD_MB,
         visible: HostPaths = (),
+        installed: str | None = None,
         **kwargs: Any,
     ) -> None:
         self._backend: Backend = backend
@@ -106,10 +121,13 @@ class SandboxEnvironment(BaseEnvironment):
         self._cpu_seconds = cpu_seconds
         self._download_mb = download_mb
         self._visible = tuple(visible)
+        self._installed = installed
         self._box: Box | None = None
         self._tap: PaneTap | None = None
         self._image = Image()
         self._userland = Userland({})
+        self._keeps_states = False
+        self._restored: StoredSnapshot | None = None
         self.script_end: ScriptEnd | None = None
         super().__init__(*args, **kwargs)
 
@@ -190,8 +208,15 @@ class SandboxEnvironment(BaseEnvironment):
         base = base_python(self.environment_dir / "Dockerfile")
         self._userland = await asyncio.to_thread(self._make_userland, base)
         plan = plan_box(
-            self.limits, network=self.network, grants=tuple(grants), userland=self._userland
+            self.limits,
+            network=self.network,
+            grants=tuple(grants),
+            userland=self._userland,
+            keeps_state=self._keeps_states,
+            installed=self._installed,
         )
+        if (stored := self._restored) is not None:
+            plan = replace(plan, restored=Restored(stored.index, stored.packs))
         if self._backend == "bubblewrap":
             if os.geteuid() == 0:
                 self.logger.warning(AS_ROOT)
@@ -220,6 +245,9 @@ class SandboxEnvironment(BaseEnvironment):
         return made
 
     async def _build(self) -> None:
+        if self._restored is not None and (saved := self._restored.snapshot.image) is not None:
+            self._image = Image(saved.workdir, dict(saved.environment), saved.user)
+            return
         self._image = await build_image(
             self.box,
             self.environment_dir / "Dockerfile",
@@ -313,6 +341,10 @@ class SandboxEnvironment(BaseEnvironment):
             user=account,
             may_be_gone=True,
         )
+
+    async def listen(self, port: int) -> socket.socket | None:
+        """A socket on the box's own loopback; None: it shares the host's."""
+        return None if self.network else await self.box.listen(port)
 
     def _identity(
         self, user: str | int | None, env: dict[str, str] | None
@@ -420,6 +452,14 @@ class SandboxEnvironment(BaseEnvironment):
         except OSError as error:
             raise SandboxError(f"the box can't be cleared: {error.strerror}") from error
 
+    async def mark_programs(self) -> None:
+        """Takes the programs that are there now for unchanged."""
+        await self.box.mark_programs()
+
+    async def changed_programs(self) -> str:
+        """The first program or library that was changed since; empty: none was."""
+        return await self.box.changed_programs()
+
     async def report(self) -> BoxReport:
         """What the box did to itself, and others to it. Raises SandboxLostError."""
         return await self.box.report()
@@ -427,6 +467,63 @@ class SandboxEnvironment(BaseEnvironment):
     async def make_room(self) -> None:
         """For the verifier: ends a bomb that goes on, and gives up the box's reserve of disk."""
         await self.box.make_room()
+
+    def keep_states(self) -> None:
+        """Let its shells save what is in no file. Call it before `start`."""
+        self._keeps_states = True
+
+    def begin_from(self, stored: StoredSnapshot) -> None:
+        """Start with these files, and build nothing. Call it before `start`."""
+        self._restored = stored
+
+    async def save_state(
+        self, store: SnapshotStore, draft: Snapshot, terminal: Terminal
+    ) -> Snapshot:
+        """Save all that was written in the box, as the snapshot of `draft.turn`.
+
+        Raises:
+            SandboxError: it is too much, or can't be written; the text says which.
+        """
+        turn = draft.turn
+        before = [
+            each
+            for each in store.turns()[-1:]
+            if (was := store.read(each)) and len(was.packs) < MOST_PACKS
+        ]
+        with contextlib.ExitStack() as files:
+            try:
+                store.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                index = files.enter_context(store.index(turn).open("w+b"))
+                pack = files.enter_context(store.pack(turn).open("w+b"))
+                previous = [files.enter_context(open_plain(store.index(each))) for each in before]
+            except OSError as error:
+                raise SandboxError(f"no snapshot: {error.strerror}") from error
+            saved = await self.box.save(
+                index.fileno(),
+                pack.fileno(),
+                turn,
+                store.max_bytes,
+                previous[0].fileno() if previous else None,
+            )
+        if not saved.written:
+            store.pack(turn).unlink(missing_ok=True)
+        image = self._image
+        return msgspec.structs.replace(
+            draft,
+            image=SavedImage(workdir=image.workdir, environment=image.environment, user=image.user),
+            packs=tuple(sorted(saved.packs - ({turn} if not saved.written else set()))),
+            written=saved.written,
+            total=saved.total,
+            programs=terminal.programs(saved.processes),
+            not_at_prompt=terminal.not_at_prompt(saved.processes, saved.prompt),
+        )
+
+    async def show(self, screen: str) -> None:
+        """Let the next shell restore itself, and show this first, as `printf` reads it."""
+        with tempfile.TemporaryFile() as file:
+            file.write(screen.encode())
+            file.seek(0)
+            await self.box.put_file(file.fileno(), SCREEN, mode=0o666)
 
     async def freeze(self) -> None:
         """Stops every process in the box until `thaw`; `exec` still works meanwhile."""

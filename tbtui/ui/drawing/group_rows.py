@@ -222,7 +222,7 @@ def group_row(
         text, style = signal_words(group, palette)
         spans.append((f"{clip(text, layout.signal - 1):<{layout.signal}}", style))
     if layout.slowest:
-        parts = _slowest(group, palette, now)
+        parts = _slowest(group, layout.slowest, palette, now)
         spans += _padded(parts, layout.slowest)
     if layout.note:
         spans.append(_note(group, palette))
@@ -267,8 +267,9 @@ def signal_words(group: TrialGroup, palette: Palette) -> Span:
     return "signal", palette.muted
 
 
-def _slowest(group: TrialGroup, palette: Palette, now: float) -> list[Span]:
-    """The member that holds the group up: what it does, and for how long it has been at work."""
+def _slowest(group: TrialGroup, width: int, palette: Palette, now: float) -> list[Span]:
+    """The member that holds the group up, for how long it has been at work, and what it does,
+    where that has room beside a whole name."""
     trial = group.slowest
     if trial is None:
         if wait := retry_wait_of(group, now):
@@ -282,9 +283,13 @@ def _slowest(group: TrialGroup, palette: Palette, now: float) -> list[Span]:
     else:
         words, style = _short(trial), palette.attention if trial.paused else palette.muted
     member = trial.task if group.many_tasks else trial.label.rpartition("/")[2]
+    room = width - 3 - len(spent) - 1
+    name = clip_name(visible(member), max(8, room))
+    if cell_len(name) + 1 + cell_len(words) > room:
+        words = ""
     return [
         (f"{glyph.char} ", glyph.style),
-        (f"{clip_name(visible(member), 12)} ", palette.text),
+        (f"{name} ", palette.text),
         (f"{spent} ", palette.text),
         (words, style),
     ]

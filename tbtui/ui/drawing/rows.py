@@ -52,6 +52,15 @@ def split_row(
     return Strip(Segment.apply_style([*head, Segment(" " * gap), *tail], base), width)
 
 
+def sentence(text: str, style: Style, width: int) -> list[Strip]:
+    """Make as many rows of a sentence as it takes, each as far indented as the sentence."""
+    indent = text[: len(text) - len(text.lstrip())]
+    return [
+        row(width, (indent, None), (part, style))
+        for part in wrap(text.lstrip(), width - 2 * len(indent))
+    ]
+
+
 _REASON_ROWS = 3
 
 

@@ -8,11 +8,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 
 from tbtui.terminal import visible as visible
-
-
-def visible_lines(text: str) -> list[str]:
-    """The lines of `text`, each made visible; tabs become spaces."""
-    return [visible(line.expandtabs(4)) for line in re.split(r"\r\n|\r|\n", text)]
+from tbtui.terminal import visible_lines as visible_lines
 
 
 def first_line(text: str) -> str:
@@ -22,12 +18,17 @@ def first_line(text: str) -> str:
 
 
 def clip(text: str, width: int) -> str:
-    """`text` in at most `width` cells, with `…` where it is cut."""
+    """`text` in at most `width` cells, with `…` where it is cut: after a word, where that leaves
+    three quarters of the room used."""
     if width <= 0:
         return ""
     if len(text) * 2 <= width or cell_len(text) <= width:
         return text
-    return take(text, width - 1) + "…"
+    cut = take(text, width - 1)
+    space = cut.rfind(" ")
+    if text[len(cut)] != " " and space * 4 >= width * 3:
+        cut = cut[:space]
+    return cut + "…"
 
 
 class Name(str):

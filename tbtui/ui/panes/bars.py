@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
 
-from tbtui.journal.vocabulary import RunPhase
 from tbtui.server_status import ServerStatus
 from tbtui.ui.drawing.charts import reward_bins
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import Name, clip, clock_time, elapsed, level, number, rate
+from tbtui.ui.drawing.text import Name, clip, clock_time, elapsed, level, number, rate, visible
 from tbtui.ui.panes.curves import interval
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.terminal.tty import file_link
@@ -27,19 +27,22 @@ from tbtui.ui.theme.glyphs import (
 )
 from tbtui.view.current import active_seconds, attempts, tallies
 from tbtui.view.curves import STALENESS, held_out_rates
-from tbtui.view.estimate import remaining_sec, run_remaining_sec, time_left
-from tbtui.view.needs import Need, NeedKind, needs
+from tbtui.view.state import TrialView
 from tbtui.view.tasks import dataset_name
-from tbtui.view.times import in_words, step_wait
+from tbtui.view.times import in_words, remaining_sec, run_remaining_sec, step_wait, time_left
 from tbtui.view.waiting import (
     RUN_PAUSED,
+    Need,
+    NeedKind,
     doing,
     duration,
+    needs,
     retry_wait,
     stage,
     verb_words,
     waiting_for,
 )
+from tbtui.vocabulary import RunPhase
 
 _KEYS: dict[NeedKind, str] = {"review": "review", "trial": "pause", "paused": "pause-run"}
 """Ids of the keys that answer a need."""
@@ -103,6 +106,11 @@ class StatusLine(Line):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, state = frame.palette, frame.state
         dot: Span = (" · ", palette.faint)
+        right = self._right(frame, width)
+
+        def room(left: list[Span]) -> int:
+            return width - 1 - sum(cell_len(text) for text, _ in (*left, *right))
+
         left: list[Span] = []
         if frame.badge:
             left.append((f" {clip(frame.badge, width // 3)} ", palette.badge))
@@ -125,11 +133,21 @@ class StatusLine(Line):
             left += [dot, (frame.run.trouble, palette.attention)]
         elif frame.run.behind:
             left += [dot, (reading_on(frame), palette.muted)]
+        elif state.started_at is None or state.phase is RunPhase.STARTING:
+            since = duration(frame.now - (state.phase_since or frame.now))
+            if state.phase_detail:
+                left += [dot, (f"{state.phase_detail} ({since})", palette.text)]
         elif state.status is None:
-            left += [dot, *self._waiting(frame, width)]
+            left += [dot, *self._waiting(frame, width, room(left))]
             wait = step_wait(frame.outlook)
-            if width >= 150 and wait is not None and wait.live and (words := in_words(wait)):
+            words = in_words(wait) if wait is not None and wait.live and width >= 150 else ""
+            if words and len(words) + 3 <= room(left):
                 left += [dot, (words, palette.muted)]
+        return [split_row(width, left, right, palette.on_surface)]
+
+    def _right(self, frame: Frame, width: int) -> list[Span]:
+        """What calls a person, the policy, and how long the run has gone on and will."""
+        palette, state = frame.palette, frame.state
         right = notice(frame, self.screen, said=_WAITED_FOR)
         if state.alarms:
             name = f" {state.alarms[-1].words}" if width >= 110 else ""
@@ -146,10 +164,11 @@ class StatusLine(Line):
             goes_on = not (frame.ending or frame.run.trouble or frame.run.replay)
             if left_sec is not None and goes_on and width >= 110:
                 right.append((f"· {time_left(left_sec)} left ", palette.muted))
-        return [split_row(width, left, right, palette.on_surface)]
+        return right
 
-    def _waiting(self, frame: Frame, width: int) -> list[Span]:
-        """What the run waits for, and the key that resumes what a person holds."""
+    def _waiting(self, frame: Frame, width: int, room: int) -> list[Span]:
+        """What the run waits for, and the key that resumes what a person holds; where that has
+        no room, without what is in brackets."""
         palette, waiting = frame.palette, waiting_for(frame.outlook)
         waited_for = [need for need in needs(frame.outlook) if need.kind in _WAITED_FOR]
         style = palette.attention if waited_for else palette.text
@@ -157,6 +176,8 @@ class StatusLine(Line):
         if key and waiting == RUN_PAUSED:
             return [(key.removeprefix(" · "), style)]  # what is left of it says "paused"
         words: list[Span] = [("waiting for ", palette.muted)] if width >= 110 else []
+        if sum(map(len, (waiting, key, *(text for text, _ in words)))) + 3 > room:
+            waiting = waiting.partition(" (")[0]
         return [*words, (waiting + key, style)]
 
     def _policy(self, frame: Frame) -> Span:
@@ -294,6 +315,10 @@ class Summary(Line):
         return [*spans, ("  ", None)]
 
 
+_REASON = 24
+"""Cells from which on there is room to say why a trial ended."""
+
+
 class TrialHead(Line):
     """Shows which trial this is, and its state."""
 
@@ -311,6 +336,7 @@ class TrialHead(Line):
             (f" {glyph.char} ", glyph.style),
             (Name(trial.label), palette.strong),
             (f"  {doing(trial)}", palette.frozen if trial.frozen else palette.text),
+            (f" by {visible(trial.typist)}" if trial.typist else "", palette.text),
             (f"  {elapsed(active_seconds(trial, frame.now))}", palette.muted),
         ]
         if (remaining := remaining_sec(trial, frame.state, frame.now)) is not None:
@@ -331,10 +357,17 @@ class TrialHead(Line):
         if count > 1:
             key = frame.keys.name_of("attempt")
             left += [dot, (f"attempt {trial.attempt} of {count} ({key})", palette.attention)]
-        if trial.reason:
+        right = self._right(frame, trial)
+        taken = sum(cell_len(text) for text, _ in (*left, *right))
+        if trial.reason and width - taken >= _REASON:
             left += [dot, (trial.reason, palette.muted)]
-        left += [dot, ("held out" if trial.purpose == "eval" else "training", palette.muted)]
+        left += [dot, (purpose_words(trial), palette.muted)]
         left += [(f", step {trial.step}", palette.muted)]
+        return [split_row(width, left, right, palette.on_surface)]
+
+    def _right(self, frame: Frame, trial: TrialView) -> list[Span]:
+        """What calls a person, and the trial's reward, advantage and weights."""
+        palette = frame.palette
         right = [*notice(frame, self.screen, said=NOT_ABOVE_TRIALS), ("reward ", palette.muted)]
         right.append(
             ("–", palette.faint)
@@ -346,7 +379,7 @@ class TrialHead(Line):
         if trial.weights_version is not None:
             right += [("  weights ", palette.muted), (f"v{trial.weights_version}", palette.text)]
         right.append((" ", None))
-        return [split_row(width, left, right, palette.on_surface)]
+        return right
 
     def _missing(self, frame: Frame) -> str:
         """The reason why the trial is unknown."""
@@ -363,3 +396,10 @@ class TrialHead(Line):
 def reading_on(frame: Frame) -> str:
     """How far the journal has been read, in words."""
     return f"reading the journal, {frame.run.progress():.0%}"
+
+
+def purpose_words(trial: TrialView) -> str:
+    """What a trial is for."""
+    if trial.purpose == "fork":
+        return f"fork at turn {trial.fork_turn}"
+    return "held out" if trial.purpose == "eval" else "training"

@@ -28,7 +28,9 @@ _WHEEL = 0.8
 
 
 def figure(value: float) -> str:
-    """A value in at most eight cells: `.031`, `12.4`, `31,000`, `2e-14`."""
+    """A value in at most eight cells: `.031`, `12.4`, `32`, `31,000`, `2e-14`."""
+    if value and value == round(value):
+        return f"{value:,.0f}"
     if value and abs(value) < 0.001:
         return f"{value:.1e}"
     if abs(value) < 10:
@@ -247,7 +249,9 @@ class ChartPane(Pane):
             left.append((f"  outliers: {panel.clipped}", palette.attention))
         right: list[Span] = []
         styles = run_styles(palette)
-        for place, line in enumerate(panel.lines[:_MOST_NAMED]):
+        # The last token of the longest answer says nothing of a profile.
+        told = panel.lines if self.cursor is not None or chart.request.axis != "position" else ()
+        for place, line in enumerate(told[:_MOST_NAMED]):
             point = line.at(self.cursor)
             if point is None:
                 continue
@@ -255,21 +259,26 @@ class ChartPane(Pane):
             if point.low != point.high and width >= 60:
                 right.append((f" {figure(point.low)}–{figure(point.high)}", palette.muted))
         if self.cursor is None:
-            right.append(("  latest ", palette.muted))
+            right.append(("  latest " if told else "", palette.muted))
         else:
             where = x_in_words(chart.request.axis, self.cursor)
             right.append((f"  {chart.x_label} {where} ", palette.muted))
         return split_row(width, left, right)
 
-    def move_cursor(self, points: int) -> bool:
-        """Move the cursor over so many drawn points; says whether it has left the window."""
+    @property
+    def points(self) -> list[float]:
+        """Where there are drawn points, on the x axis."""
         if self.chart is None:
-            return False
+            return []
         if self._xs[0] is not self.chart:
             drawn = [line.drawn for panel in self.chart.panels for line in panel.lines]
             self._xs = self.chart, sorted({point.x for line in drawn for point in line})
-        xs = self._xs[1]
-        if not xs:
+        return self._xs[1]
+
+    def move_cursor(self, points: int) -> bool:
+        """Move the cursor over so many drawn points; says whether it has left the window."""
+        xs = self.points
+        if self.chart is None or not xs:
             return False
         if self.cursor is None:
             place = len(xs) - 1 if points < 0 else 0

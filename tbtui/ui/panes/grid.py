@@ -79,6 +79,10 @@ class _Block:
         return min(start + column, self.size - 1)
 
 
+_TITLE_ENDS = 2
+"""Cells of the border beside a title, within the pane's width."""
+
+
 class TrialGrid(Pane):
     """The grid; the selection stays with its trial while others come and go.
 
@@ -125,7 +129,11 @@ class TrialGrid(Pane):
         if order := ORDER_WORDS[frame.listing.order]:
             title += f" · {order}"
         if self._unseen:
-            title += f" · {self._unseen} ended meanwhile ({frame.keys.name_of('follow')} follows)"
+            unseen = f" · {self._unseen} ended meanwhile"
+            follows = f" ({frame.keys.name_of('follow')} follows)"
+            wordings = (unseen + follows, unseen, f" · {self._unseen} ended")
+            room = self.size.width - _TITLE_ENDS - len(title)
+            title += next((words for words in wordings if len(words) <= room), "")
         return title
 
     def _counts(self, frame: Frame) -> str:
@@ -138,7 +146,7 @@ class TrialGrid(Pane):
         if not frame.shown:
             return "trials"
         first, *more = tallies(frame.shown, frame.state)
-        held_out = "held-out " if first.purpose == "eval" else ""
+        held_out = {"eval": "held-out ", "fork": "forked "}.get(first.purpose, "")
         title = f"{held_out}trials · {running} running · {first.words} done"
         if more:
             title = f"trials · {running} running · {_by_batch([first, *more])}"

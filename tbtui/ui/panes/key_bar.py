@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tbtui.ui.command_rules import keys_that_work
-from tbtui.ui.context import app_of
+from tbtui.ui.context import ScopedScreen, app_of
 from tbtui.ui.drawing.rows import Span, split_row
 from tbtui.ui.input.abilities import perform
 from tbtui.ui.input.keys import Key, KeyTable, Scope
@@ -64,6 +64,12 @@ def keys_in_bar(
     return [table.entry("keep-words"), replace(table.entry(back.key), label=back.label)]
 
 
+def without_idle(keys: list[Key], screen: Screen[Any]) -> list[Key]:
+    """The keys that do something as things stand on the screen."""
+    idle = frozenset(screen.idle_keys() if isinstance(screen, ScopedScreen) else ())
+    return [key for key in keys if key.id not in idle]
+
+
 class KeyBar(Line):
     """The keys that matter here and work now; each can be clicked."""
 
@@ -87,6 +93,7 @@ class KeyBar(Line):
     def _keys(self, frame: Frame) -> list[Key]:
         app = app_of(self)
         keys = keys_that_work(app.keys_in_bar(*self._scopes), frame.selected, frame.state)
+        keys = without_idle(keys, self.screen)
         return keys_in_bar(keys, app.user.keys, self.screen.focused, self._back)
 
     async def on_click(self, event: events.Click) -> None:
@@ -198,6 +205,7 @@ class KeyLine(Painted):
         app = app_of(self)
         keys = app.keys_in_bar(*self._scopes)
         keys += app.keys_met(key for key in app.user.keys.keys if key.id in self._also)
+        keys = without_idle(keys, self.screen)
         keys = keys_in_bar(keys, app.user.keys, self.screen.focused, self._back)
         keys = [replace(key, label=self._labels.get(key.id, key.label)) for key in keys]
         more = app.user.keys.entry("palette")

@@ -18,9 +18,9 @@ from tbtui.ui.input.keys import KeyTable, bindings
 from tbtui.ui.runs import LiveRun
 from tbtui.ui.textual_seam import RowsView, cropped
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.estimate import Outlook
 from tbtui.view.listing import Listing
 from tbtui.view.state import RunState, TrialView
+from tbtui.view.times import Outlook
 
 MOMENT = 3
 """Beats between two moments of the run that are shown: what counts trials, or says what one does,

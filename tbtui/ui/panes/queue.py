@@ -6,16 +6,17 @@ from collections.abc import Hashable, Iterator
 
 from textual.strip import Strip
 
-from tbtui.journal.figures import dollars
-from tbtui.journal.vocabulary import TrialPhase
+from tbtui.journal.figures import TRAINING_SPEED, dollars
 from tbtui.ui.drawing.rows import Span, pair, reason, row, split_row
 from tbtui.ui.drawing.text import clock_time, number, short_count, wrap
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.panes.server_rows import TABLE_WIDTH, gpu_rows, server_rows
 from tbtui.ui.theme.glyphs import SETUP_MARK
+from tbtui.view.forecast import amount, between, forecasts
 from tbtui.view.server import PolicyLostView, PolicyView
 from tbtui.view.state import RunState
 from tbtui.view.waiting import new_policy
+from tbtui.vocabulary import TrialPhase
 
 _WIDEST = 66
 """A number that stands far from its name is hard to read."""
@@ -71,6 +72,7 @@ class QueuePane(Pane):
         rows.extend(_consumed(frame, width))
         rows.extend(_up(frame, width))
         rows.extend(gpu_rows(frame, width))
+        rows.extend(_forecast(frame, width))
         rows.extend(_processes(frame, width))
         empty = [row(width, (f" {part}", palette.faint)) for part in wrap(_EMPTY, width - 2)]
         return rows or empty
@@ -99,10 +101,14 @@ def _sampling(now: PolicyView, frame: Frame, width: int) -> Iterator[Strip]:
             (number(now.p95_sec), palette.text),
             (" s", palette.muted),
         )
-    if (tokens := now.tokens_per_sec(frame.now)) is not None:
-        yield pair(
-            width, palette, "tokens", (f"{tokens:,.0f}", palette.text), ("/s", palette.muted)
-        )
+    speeds = {
+        "sampling": now.tokens_per_sec(frame.now),
+        "training": frame.state.latest_metric(TRAINING_SPEED),
+    }
+    unit = " tokens/s" if width >= _ROOMY_WIDTH else " tok/s"
+    for name, speed in speeds.items():
+        if speed is not None:
+            yield pair(width, palette, name, (f"{speed:,.0f}", palette.text), (unit, palette.muted))
     if server is not None:
         if (share := server.cache_share) is not None:
             name = "prefix cache hits" if server.is_vllm else "prompts cached"
@@ -146,6 +152,32 @@ def _consumed(frame: Frame, width: int) -> Iterator[Strip]:
     for kind in ("prompt", "sampled", "trained"):
         if tokens := state.totals.get(f"tokens/total/{kind}"):
             yield pair(width, palette, f"{kind} tokens", (short_count(tokens), palette.text))
+
+
+def _forecast(frame: Frame, width: int) -> Iterator[Strip]:
+    """Rows of what the rest of the run will take, and of what a useful group has taken; wide, with
+    intervals, and of a point of pass rate."""
+    state, palette = frame.state, frame.palette
+    roomy = width >= _WIDEST - 2
+    for each in forecasts(state):
+        if each.unit == "rollouts" and not roomy:
+            continue
+        limit = (state.settings.get("budget") or {}).get(each.unit)
+        if limit:
+            style = palette.attention if each.spent >= 0.8 * limit else palette.text
+            words = f"{amount(each.unit, each.spent)} of {amount(each.unit, limit)}"
+            yield pair(width, palette, "budget", (words, style))
+        if each.to_come is not None:
+            words = (
+                between(each.unit, each.to_come) if roomy else amount(each.unit, each.to_come.value)
+            )
+            yield pair(width, palette, "to the end, about", (words, palette.text))
+        if each.useful_group is not None:
+            words = amount(each.unit, each.useful_group)
+            yield pair(width, palette, "a useful group", (words, palette.text))
+        if each.point is not None and roomy:
+            words = between(each.unit, each.point)
+            yield pair(width, palette, "a point of pass rate", (words, palette.text))
 
 
 def _up(frame: Frame, width: int) -> Iterator[Strip]:

@@ -24,7 +24,7 @@ from tbtui.view.state import ReviewView
 from tbtui.view.waiting import doing, duration
 
 _NOTHING = {
-    "constant": "all equal: no gradient",
+    "constant": "no signal: all equal",
     "short": "too few rewards: dropped",
 }
 _NARROW_GLYPHS = 34
@@ -99,8 +99,8 @@ class ReviewGroups(Pane):
         names = tuple(visible(group.task) for group in groups)
         task = distinct_width(names, 23 if width >= 110 else _TASK) + 1
         self._glyphs_at = task + 2
-        heads = [("task", task), ("rewards", self._strip.cells + 1), ("mean", 5), ("spread", 7)]
-        heads += [("advantages", 15), ("gradient", 9)]
+        heads = [("task", task), ("siblings", self._strip.cells + 1), ("mean", 5), ("±", 7)]
+        heads += [("advantage", 15), ("gradient", 9)]
         rows = [
             row(
                 width,
@@ -125,10 +125,11 @@ class ReviewGroups(Pane):
         spans += self._strip.spans(siblings, self._chosen_of(group), palette)
         spans.append((f" {rate(group.mean):<5}", palette.strong))
         spread = group.spread
-        spans.append((f"{'–' if spread is None else number(spread):<7}", palette.muted))
+        shown = "–" if spread is None else f"±{number(spread)}"
+        spans.append((f"{shown:<7}", palette.muted))
         if (ends := group.advantages) is not None:
             low, high = ends
-            spans.append((f"{f'{low:+.2f} … {high:+.2f}':<15}", palette.text))
+            spans.append((f"{f'{low:+.2f} {high:+.2f}':<15}", palette.text))
             spans.append((f"{f'{group.share:.0%}':<9}", palette.strong))
         else:
             spans.append((f"{_NOTHING.get(group.disposition, 'nothing'):<24}", palette.muted))

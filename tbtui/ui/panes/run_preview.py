@@ -9,6 +9,7 @@ from textual.strip import Strip
 
 from tbtui.journal.summaries import RunSummary
 from tbtui.ui.drawing.charts import Series, axes
+from tbtui.ui.drawing.group_rows import group_row, heading_row, row_layout
 from tbtui.ui.drawing.rows import Span, row, split_row
 from tbtui.ui.drawing.text import Name, clip, rate, wrap
 from tbtui.ui.panes.pane import Frame, Pane
@@ -23,7 +24,8 @@ _CHART = 7
 
 
 class RunPreviewPane(Pane):
-    """Curves, how it went, notes, the settings that differ from the defaults."""
+    """Curves, how it went, the newest step's groups, notes, the settings that differ from the
+    defaults."""
 
     EVERY = 2
 
@@ -57,10 +59,13 @@ class RunPreviewPane(Pane):
         room = height - len(head) - len(notes)
         if room - _CHART < len(settings) and width < 100:
             settings = settings[: max(1, room - _CHART)]
-        chart = max(_CHART, room - len(settings))
         if room < _CHART:
             return [*head, *notes, *settings]
-        return [*head, *_curves(preview, palette, width, min(chart, 18)), *notes, *settings]
+        room -= len(settings)
+        groups = _groups(preview, palette, width, room - _CHART)
+        chart = min(max(_CHART, room - len(groups)), 18)
+        curves = _curves(preview, palette, width, chart)
+        return [*head, *curves, *groups, *notes, *settings]
 
     def _settings(self, preview: RunPreview, palette: Palette, width: int) -> list[Strip]:
         if self._defaults is None or preview.settings is None:
@@ -78,6 +83,27 @@ def _outcome(summary: RunSummary, palette: Palette, width: int) -> Strip:
     if summary.reason:
         left.append((f" · {summary.reason}", palette.text))
     return split_row(width, left, [(Name(f"{summary.model_name} "), palette.muted)])
+
+
+def _groups(preview: RunPreview, palette: Palette, width: int, height: int) -> list[Strip]:
+    """The newest step's groups, in the rows that the cockpit has for them, as far as they fit."""
+    groups = preview.groups
+    if not groups or height < 3:
+        return []
+    layout = row_layout(groups, width)
+    # Below a heading of two rows.
+    shown = groups if len(groups) <= height - 2 else groups[: height - 3]
+    rows = [
+        row(width, (f" step {preview.step}", palette.strong)),
+        heading_row(layout, palette),
+        *(
+            group_row(group, layout, palette, preview.until, chosen=None, opened=False)
+            for group in shown
+        ),
+    ]
+    if left := len(groups) - len(shown):
+        rows.append(row(width, (f"   and {left} more", palette.faint)))
+    return rows
 
 
 def _curves(preview: RunPreview, palette: Palette, width: int, height: int) -> list[Strip]:

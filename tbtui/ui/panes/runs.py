@@ -186,6 +186,8 @@ def _words(each: RunSummary) -> str:
     return f"{name} {each.model_name} {each.engine} {each.policy} {each.standing}".lower()
 
 
+_OWN_NAME = len("2026-11-26-005508")
+"""Cells of the name that a run without one gets."""
 _COLUMNS = (("steps", 9), ("held out", 12), ("trials", 8))
 
 
@@ -199,7 +201,7 @@ def _head(palette: Palette, width: int) -> Strip:
 
 
 def _name_width(width: int) -> int:
-    return 30 if width >= _ROOMY else min(30, max(15, width - 65))
+    return 30 if width >= _ROOMY else min(30, max(_OWN_NAME, width - 63))
 
 
 def _when_width(width: int) -> int:

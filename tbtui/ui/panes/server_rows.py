@@ -18,7 +18,7 @@ from tbtui.view.server import NEARLY_FULL, PolicyView
 from tbtui.view.waiting import duration
 
 if TYPE_CHECKING:
-    from tbtui.journal.events import GpuMeasured
+    from tbtui.journal.events import GpuMeasured, GpuShare
 
 TABLE_WIDTH = 60
 """From here on, requests are a table."""
@@ -153,15 +153,15 @@ def _short(seconds: float) -> str:
 
 
 _GPU_NAMES_WIDTH = 60
-"""From here on there is room for names, watts and processes."""
+"""From here on there is room for names, temperatures and processes."""
 _NAME = 19
 _PROCESSES = 11
-_NUMBERS = 3 + 5 + 8 + 4 + 1
-"""Cells of index, use, memory and temperature, and of the margin."""
+_NUMBERS = 3 + 5 + 8 + 5 + 1
+"""Cells of index, use, memory and power, and of the margin."""
 
 
 def gpu_rows(frame: Frame, width: int) -> Iterator[Strip]:
-    """Rows of the GPUs; none where no GPU was ever seen."""
+    """Rows of the GPUs, and of what uses them; none where no GPU was ever seen."""
     machines, palette = frame.state.gpus.values(), frame.palette
     if any(machine.gpus for machine in machines):
         yield _heads(palette, width)
@@ -178,6 +178,8 @@ def gpu_rows(frame: Frame, width: int) -> Iterator[Strip]:
             yield row(width, (f" {machine.host}", palette.muted))
         for gpu in machine.gpus:
             yield _gpu(gpu, palette, width)
+            for share in gpu.shares:
+                yield _share(share, palette, width)
 
 
 def _heads(palette: Palette, width: int) -> Strip:
@@ -185,13 +187,13 @@ def _heads(palette: Palette, width: int) -> Strip:
     name = 3 + _NAME if named else 4
     # The bar has no head of its own.
     use = 3 + (_NAME if named else 0) + _bar_width(width) + 5 - name
-    heads = f"{' GPU':<{name}}{'use':>{use}}{'GiB':>8}"
-    heads += f"{'W':>5}{'°C':>4}{'processes':>{_PROCESSES}}" if named else f"{'°C':>4}"
+    heads = f"{' GPU':<{name}}{'use':>{use}}{'GiB':>8}{'W':>5}"
+    heads += f"{'°C':>4}{'processes':>{_PROCESSES}}" if named else ""
     return row(width, (heads, palette.faint))
 
 
 def _bar_width(width: int) -> int:
-    taken = _NUMBERS + (_NAME + 5 + _PROCESSES if width >= _GPU_NAMES_WIDTH else 0)
+    taken = _NUMBERS + (_NAME + 4 + _PROCESSES if width >= _GPU_NAMES_WIDTH else 0)
     return max(2, width - taken)
 
 
@@ -204,17 +206,37 @@ def _gpu(gpu: GpuMeasured, palette: Palette, width: int) -> Strip:
         name = clip(visible(gpu.name.removeprefix("NVIDIA ")), _NAME - 1)
         head.append((name.ljust(_NAME), palette.text))
     cells = _bar_width(width)
-    use = gpu.utilisation
-    style = palette.accent if use else palette.faint
-    head.append((bar(use or 0.0, cells).ljust(cells), style))
-    head.append((f"{'–' if use is None else f'{use:.0%}':>5}", palette.text))
+    style = palette.accent if gpu.utilisation else palette.faint
+    head.append((bar(gpu.utilisation or 0.0, cells).ljust(cells), style))
+    head.append((f"{_percent(gpu.utilisation):>5}", palette.text))
     head.append((f"{_memory(gpu):>8}", palette.text))
+    head.append((f"{_or_dash(gpu.power_watt):>5}", palette.text))
     if named:
-        head.append((f"{_or_dash(gpu.power_watt):>5}", palette.text))
-    head.append((f"{_or_dash(gpu.temperature_c):>4}", palette.text))
-    if named:
+        head.append((f"{_or_dash(gpu.temperature_c):>4}", palette.text))
         head.append((f"{_processes(gpu):>{_PROCESSES}}", palette.muted))
     return row(width, *head)
+
+
+def _share(share: GpuShare, palette: Palette, width: int) -> Strip:
+    """Row of a role's use of the GPU above it: where there is room, below that one's figures."""
+    aligned = width >= _GPU_NAMES_WIDTH
+    use, held = f"{_percent(share.utilisation):>5}", "–"
+    if share.memory_mib is not None:
+        held = f"{share.memory_mib / 1024:.1f}"
+    behind = width - 3 - _NAME - _bar_width(width) - 13 if aligned else 1
+    return split_row(
+        width,
+        [(f"   {share.role}" if aligned else f"  {share.role}", palette.muted)],
+        [
+            (use, palette.text if share.utilisation else palette.muted),
+            (f"{held:>{8 if aligned else 6}}", palette.text),
+            (" " * behind, None),
+        ],
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
 
 
 def _memory(gpu: GpuMeasured) -> str:

@@ -17,7 +17,7 @@ from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import Frame, GrowingPane
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.current import last_attempt
-from tbtui.view.siblings import TurnCell, aligned, first_difference, first_divergence
+from tbtui.view.groups import TurnCell, aligned, first_difference, first_divergence
 from tbtui.view.state import TrialView
 from tbtui.view.transcript import Transcript, TurnView
 
@@ -214,14 +214,19 @@ class SiblingsPane(GrowingPane):
         spread.turn = min(max(0, spread.turn + turns), max(0, self.turns - 1))
         self.redraw()
 
-    def action_divergence(self) -> None:
-        """Go to the next turn at which a sibling diverges, cyclically."""
-        places = sorted(
+    @property
+    def divergences(self) -> list[tuple[int, int]]:
+        """Turn and sibling of each place at which one diverges, in order."""
+        return sorted(
             (place, index)
             for index, cells in enumerate(self.cells)
             for place, cell in enumerate(cells)
             if cell.against is not None
         )
+
+    def action_divergence(self) -> None:
+        """Go to the next turn at which a sibling diverges, cyclically."""
+        places = self.divergences
         here = (self.spread.turn, self.spread.chosen)
         if places:
             self.follow = False

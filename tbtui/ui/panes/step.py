@@ -13,17 +13,16 @@ from textual.strip import Strip
 
 from tbtui.outcomes import Outcome
 from tbtui.ui.drawing.charts import Bin, bar, reward_bins
-from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.rows import Span, row, sentence, split_row
 from tbtui.ui.drawing.text import Name, rate, visible_lines, wrap
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.bars import with_key
 from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane, Pane
 from tbtui.ui.theme.glyphs import ALARM_MARK, LEFT_OUT_MARK
-from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.listing import RewardRange
-from tbtui.view.needs import needs
 from tbtui.view.state import SPENDINGS, RunState, Spending
-from tbtui.view.times import StepWait, step_wait, time_shares
+from tbtui.view.times import StepWait, remaining_sec, step_wait, time_left, time_shares
+from tbtui.view.waiting import needs
 
 if TYPE_CHECKING:
     from tbtui.view.diagnosis.finding import Finding
@@ -60,7 +59,7 @@ class RewardPane(Pane):
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette, rewards = frame.palette, list(frame.state.rewards)
         if not rewards:
-            return [row(width, (" after the first training trials", palette.faint))]
+            return sentence(" after the first training trials", palette.faint, width)
         bins = self._bins = reward_bins(rewards, height - 2)
         self._chosen = frame.listing.filter.rewards
         places = self._places
@@ -188,7 +187,7 @@ class TimesPane(Pane):
         trials = time_shares(state.trials.values())
         waited = wait.shares if wait is not None else {}
         if not trials and not waited:
-            return [row(width, (" after the first trials", palette.faint))]
+            return sentence(" after the first trials", palette.faint, width)
         rows: list[Strip] = []
         if waited:
             heads: list[Span] = [("step", palette.faint), (" trials ", palette.faint)]
@@ -306,7 +305,8 @@ class NotesPane(GrowingPane):
             for part in wrap(f"{need.words(frame.now)}{with_key(need, frame)}", width - 4):
                 rows.append(row(width, (f" {glyph} ", style), (part, style)))
                 glyph = " "
-        if any(need.kind != "over" for need in standing):
+        calm = finding and (not frame.state.notes or frame.state.notes[-1].level == "info")
+        if calm or any(need.kind != "over" for need in standing):
             # Goes before the beginning of a long note.
             self.newest_row = None
         glyph = "▲"

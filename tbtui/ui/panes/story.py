@@ -23,7 +23,7 @@ _NAME = 8
 
 def asks_row(frame: Frame, trial: TrialView, width: int) -> Strip:
     """` asks  Create a file named out.json …`."""
-    from tbtui.view.instruction import asks
+    from tbtui.view.prompt import asks
 
     palette = frame.palette
     text = visible(asks(frame.run.stories.instruction(trial)))

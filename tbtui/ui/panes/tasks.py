@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len
 from textual import events
@@ -16,6 +17,7 @@ from tbtui.ui.drawing.text import Name, number, rate, sparkline
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.glyphs import HELD_OUT_MARK, UNFIT_MARK
+from tbtui.view.curriculum import muted, no_signal, shares, weighted, wish
 from tbtui.view.state import RunState, TaskView
 from tbtui.view.tasks import (
     TREE_ORDER_WORDS,
@@ -44,6 +46,9 @@ class _Row:
 _WIDE = 56
 """Columns from which on every row has all numbers, below headings."""
 _WIDEST = 84
+_ALL_WIDE = 112
+"""Columns from which on weights have columns beside all the others."""
+_WEIGHTS = f"{'wanted':>7} {'share':>6} {'p (95%)':>14} {'no signal':>9} "
 _ROOMY = 30
 """Columns from which on a row has more than its pass rate and its trend."""
 _FLAKY = 0.02
@@ -74,6 +79,8 @@ class TaskPane(Pane):
         """There is room for them beside the names, where there are few numbers."""
         self._roomy = True
         """There is room for what was held out and what was lost."""
+        self._shares: dict[str, float] = {}
+        """Task -> its chance to be drawn; empty where tasks are taken in the seed's order."""
         self._flaky = False
         """Infrastructure has ended trials of some row."""
 
@@ -89,9 +96,19 @@ class TaskPane(Pane):
             super().__init__()
             self.kind, self.task, self.dataset = kind, task, dataset
 
+    class Weighted(Message):
+        """Somebody wants a task, or all of a kind, to be drawn more or less often."""
+
+        def __init__(self, target: str, arguments: Mapping[str, Any]) -> None:
+            """`arguments`: of the command; empty: the weight is to be asked for."""
+            super().__init__()
+            self.target, self.arguments = target, arguments
+
     def title(self, frame: Frame) -> str:
         if not frame.state.tasks:
             return "tasks"
+        if self.has_focus and (chosen := self._chosen_task()) is not None:
+            return _in_words(chosen, frame)
         order = "" if self._order == "name" else f" · {TREE_ORDER_WORDS[self._order]}"
         return f"tasks · {HELD_OUT_MARK} held out{order}"
 
@@ -107,6 +124,8 @@ class TaskPane(Pane):
             self._order,
             self.has_focus,
             frame.listing.filter,
+            (state.unseen, state.step),
+            tuple(wish(task) for task in state.tasks.values()),
         )
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
@@ -114,7 +133,8 @@ class TaskPane(Pane):
         if not frame.state.tasks:
             return [row(width, (" once the tasks are read", palette.faint))]
         # Numbers far from their names are hard to follow.
-        width = min(width, _WIDEST)
+        self._shares = shares(frame.state) if weighted(frame.state) else {}
+        width = min(width, _ALL_WIDE if self._shares else _WIDEST)
         self._tree = []
         for dataset in task_tree(frame.state, self._order):
             self._tree.append(_Row(dataset.name, dataset))
@@ -150,7 +170,11 @@ class TaskPane(Pane):
             for index, each in enumerate(self._tree)
         ]
         if self._heading:
-            words = "live   held  pass  trend      lost  s/rollout "
+            words = _WEIGHTS if self._shares else ""
+            if not self._shares or width >= _ALL_WIDE:
+                words = f"live   held  pass  trend      lost  s/rollout {words}"
+            else:
+                words = f"live   held  pass {words}"
             return [split_row(width, [], [(words, palette.faint)]), *rows]
         return rows
 
@@ -183,22 +207,48 @@ class TaskPane(Pane):
             (lead, None if selected else style),
             (Name(each.name), None if selected else style),
         ]
-        numbers = self._all_numbers if width >= _WIDE else self._few_numbers
-        right = numbers(node, frame)
+        if width >= _WIDE:
+            right = self._all_numbers(node, frame, most=not self._shares or width >= _ALL_WIDE)
+        else:
+            right = self._few_numbers(node, frame)
         if selected:
             right = [(text, None) for text, _ in right]
         return split_row(width, left, right, palette.selected if selected else None)
 
-    def _all_numbers(self, node: DatasetView | KindView | TaskView, frame: Frame) -> list[Span]:
+    def _all_numbers(
+        self, node: DatasetView | KindView | TaskView, frame: Frame, *, most: bool
+    ) -> list[Span]:
+        """Return all figures; without `most` those of weights stand in place of the last ones."""
         palette, value, flakes, live = frame.palette, node.recent_rate, node.flake_rate, _live(node)
         held_out, seconds = _held_out(node), _seconds(node, frame.state)
-        return [
+        spans = [
             (f"{live or '':>4} ", palette.accent),
             (f"{rate(held_out) if held_out is not None else '':>6} ", palette.held_out),
             (f"{rate(value):>5} ", palette.muted if value is None else palette.text),
+        ]
+        weights = self._weights(node, frame) if self._shares else []
+        if not most:
+            return spans + weights
+        return [
+            *spans,
             (f" {sparkline(_trend(node)[-48:], 8)} ", palette.muted),
             (f"{_percent(flakes):>6} ", palette.infrastructure if flakes else palette.faint),
             (f"{'–' if seconds is None else number(seconds):>9}  ", palette.text),
+            *weights,
+        ]
+
+    def _weights(self, node: DatasetView | KindView | TaskView, frame: Frame) -> list[Span]:
+        """Return the chance to be drawn, the pass rate's posterior, and what has no signal."""
+        palette, tasks = frame.palette, _training_tasks(node)
+        wanted = {wish(task) for task in tasks}
+        said = wanted.pop() if len(wanted) == 1 else "mixed" if wanted else ""
+        share = sum(self._shares.get(task.name, 0.0) for task in tasks)
+        constant = no_signal(tasks, frame.state)
+        return [
+            (f"{said:>7} ", palette.attention),
+            (f"{f'{share:.1%}' if tasks else '':>6} ", palette.text),
+            (f"{_posterior(node):>14} ", palette.muted),
+            (f"{'' if constant is None else f'{constant:.0%}':>9} ", palette.text),
         ]
 
     def _few_numbers(self, node: DatasetView | KindView | TaskView, frame: Frame) -> list[Span]:
@@ -213,6 +263,11 @@ class TaskPane(Pane):
             spans.insert(0, (f" {HELD_OUT_MARK}{rate(held_out)}", palette.held_out))
         if self._roomy and flakes is not None and flakes >= _FLAKY:
             spans.append((f"{f'!{flakes:.0%}':>5} ", palette.infrastructure))
+        elif self._shares and self._trends:
+            tasks = _training_tasks(node)
+            share = sum(self._shares.get(task.name, 0.0) for task in tasks)
+            words = wish(node) if isinstance(node, TaskView) else ""
+            spans.append((f"{words or (f'{share:.0%}' if tasks else ''):>{_LAST}}", palette.text))
         elif self._trends:
             spans.append((f"{sparkline(_trend(node)[-48:], 5)} ", palette.muted))
         elif self._flaky:
@@ -260,6 +315,31 @@ class TaskPane(Pane):
         app_of(self).remember(unfolded=sorted(self._unfolded), folded=sorted(self._folded))
         self.redraw()
 
+    def _chosen_task(self) -> TaskView | None:
+        """Return the training task under the cursor."""
+        node = self._tree[self._cursor].node if self._cursor < len(self._tree) else None
+        return node if isinstance(node, TaskView) and node.split == "train" else None
+
+    def _weigh(self, arguments: Mapping[str, Any]) -> None:
+        node = self._tree[self._cursor].node if self._tree else None
+        if isinstance(node, KindView | TaskView):
+            self.post_message(self.Weighted(node.name, arguments))
+
+    def action_weigh(self, times: float) -> None:
+        self._weigh({"times": times})
+
+    def action_pin_task(self) -> None:
+        if (task := self._chosen_task()) is not None:
+            self._weigh({"pinned": not task.pinned})
+
+    def action_mute_task(self) -> None:
+        if self._tree:
+            tasks = _training_tasks(self._tree[self._cursor].node)
+            self._weigh({"muted": not all(map(muted, tasks))})
+
+    def action_ask_weight(self) -> None:
+        self._weigh({})
+
     def action_order(self) -> None:
         self._order = TREE_ORDERS[(TREE_ORDERS.index(self._order) + 1) % len(TREE_ORDERS)]
         app_of(self).remember(tree_order=self._order)
@@ -280,6 +360,33 @@ class TaskPane(Pane):
 
     def on_blur(self) -> None:
         self.redraw()
+
+
+def _training_tasks(node: DatasetView | KindView | TaskView) -> list[TaskView]:
+    tasks = [node] if isinstance(node, TaskView) else node.tasks
+    return [task for task in tasks if task.split == "train"]
+
+
+def _posterior(node: DatasetView | KindView | TaskView) -> str:
+    """Return a task's pass rate as it is believed to be, with its interval."""
+    belief = node.belief if isinstance(node, TaskView) else None
+    if belief is None:
+        return ""
+    return f"{rate(belief.pass_rate)} {rate(belief.low)}–{rate(belief.high)}"
+
+
+def _in_words(task: TaskView, frame: Frame) -> str:
+    """Return what is known of a training task, and wanted of it, in a line."""
+    parts = [task.name]
+    share = shares(frame.state).get(task.name)
+    if said := wish(task):
+        parts.append(said)
+    if share is not None and weighted(frame.state):
+        parts.append(f"drawn {share:.1%}")
+    if task.belief is not None:
+        parts.append(f"p {_posterior(task)}")
+        parts.append(f"no signal {task.belief.no_signal:.0%}")
+    return " · ".join(parts)
 
 
 def _trend(node: DatasetView | KindView | TaskView) -> list[float]:

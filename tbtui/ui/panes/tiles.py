@@ -15,8 +15,8 @@ from tbtui.ui.panes.pane import Frame
 from tbtui.ui.textual_seam import cropped
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, trial_glyph
 from tbtui.view.current import active_seconds
-from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.state import TrialView
+from tbtui.view.times import remaining_sec, time_left
 from tbtui.view.waiting import doing, retry_wait, verb_words
 
 NARROWEST = 24

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from tbtui.journal.vocabulary import RunPhase
 from tbtui.ui.drawing.charts import stacked
-from tbtui.ui.drawing.rows import Span, row, split_row
+from tbtui.ui.drawing.rows import Span, row, sentence, split_row
+from tbtui.ui.drawing.text import visible
 from tbtui.ui.panes.lane_rows import lane_rows
 from tbtui.ui.panes.pane import MOMENT, Frame, Pane
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.state import ACTIVITIES, Activity, RunState
-from tbtui.view.times import StepTimes, step_times
+from tbtui.view.times import StepTimes, remaining_sec, step_times, time_left
 from tbtui.view.waiting import duration, waiting_for
+from tbtui.vocabulary import RunPhase
 
 _MARKS: dict[Activity, str] = {
     "starting": "·",
@@ -79,7 +80,7 @@ class TimelinePane(Pane):
         palette, state = frame.palette, frame.state
         steps = step_times(state.timeline, frame.now, max(1, height - 2))
         if not steps:
-            return [row(width, (" once the run has begun", palette.faint))]
+            return sentence(" once the run has begun", palette.faint, width)
         rows = _waiting(frame, width)
         if height >= _LANES_HEIGHT:
             rows += lane_rows(state, frame.now, palette, width)
@@ -98,16 +99,33 @@ def _waiting(frame: Frame, width: int) -> list[Strip]:
     palette, state = frame.palette, frame.state
     if state.status is not None or state.started_at is None:
         return []
-    spans: list[Span] = [
-        (" now: ", palette.muted),
-        (waiting_for(frame.outlook), palette.text),
-    ]
+    words = _without_what_has_no_room(waiting_for(frame.outlook), width - len(_NOW))
+    spans: list[Span] = [(_NOW, palette.muted), (words, palette.text)]
+    room = width - len(_NOW) - cell_len(words)
     if state.phase in (RunPhase.SAMPLING, RunPhase.EVALUATING) and not state.paused:
         for trial in frame.outlook.holding_up[1 : 1 + _AFTERS]:
             remaining = remaining_sec(trial, state, frame.now)
             left = "" if remaining is None else f" {time_left(remaining)}"
-            spans.append((f", {trial.label}{left}", palette.muted))
+            after = f", {visible(trial.label)}{left}"
+            room -= cell_len(after)
+            if room < 0:
+                break
+            spans.append((after, palette.muted))
     return [row(width, *spans)]
+
+
+_NOW = " now: "
+
+
+def _without_what_has_no_room(words: str, width: int) -> str:
+    """`copy-03/2 (turn 2, acting, ~2s left)`, in a narrow pane without the middle of what is in
+    brackets, then without its end."""
+    name, bracket, rest = words.rstrip(")").rpartition(" (")
+    parts = rest.split(", ")
+    while bracket and parts and cell_len(words) > width:
+        parts.pop(1 if len(parts) > 2 else -1)
+        words = f"{name} ({', '.join(parts)})" if parts else name
+    return words
 
 
 def _alike(state: RunState, steps: Collection[int]) -> dict[int, tuple[int, int]]:

@@ -6,19 +6,20 @@ import time
 from collections.abc import Hashable
 
 from rich.cells import cell_len
+from rich.style import Style
 from textual.strip import Strip
 
+from tbtui.journal.events import TrialForked, TurnsValued
 from tbtui.outcomes import Outcome
 from tbtui.ui.drawing.charts import stacked
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import clock_time, elapsed, number, visible_lines, wrap
+from tbtui.ui.drawing.text import clock_time, elapsed, level, number, visible_lines, wrap
 from tbtui.ui.panes.pane import Frame, Pane
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, RELABELLED_MARK, SPENDING_MARKS, trial_glyph
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.current import active_seconds, attempts, siblings
-from tbtui.view.estimate import remaining_sec, time_left
 from tbtui.view.state import Spending, TrialView
-from tbtui.view.times import breakdown
+from tbtui.view.times import agent_seconds, breakdown, remaining_sec, time_left
 from tbtui.view.transcript import Transcript
 from tbtui.view.waiting import doing, duration, retry_wait, verb_words
 
@@ -40,6 +41,7 @@ class TrialFactsPane(Pane):
         return [
             *_time(trial, frame, width),
             *_group(trial, frame, width),
+            *_tree(trial, frame, width),
             *_attempts(trial, frame, width),
             *_commands(trial, frame, width),
         ]
@@ -48,9 +50,11 @@ class TrialFactsPane(Pane):
 def _time(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
     palette = frame.palette
     seconds = breakdown(trial, frame.now)
+    of_agent = trial.budget_sec > 0
+    spent = (agent_seconds if of_agent else active_seconds)(trial, frame.now)
     left: list[Span] = [
-        (f" {elapsed(active_seconds(trial, frame.now))}", palette.strong),
         # Zero: the engine reports no budget.
+        (f" {elapsed(spent)}", palette.strong),
         (
             f" of {clock_time(trial.budget_sec)} agent time" * (trial.budget_sec > 0),
             palette.muted,
@@ -90,6 +94,90 @@ def spending_rows(seconds: dict[Spending, float], palette: Palette, width: int) 
 def _seconds(value: float) -> str:
     """Return seconds to a tenth; never zero for a part of the bar."""
     return f"{max(0.1, value):.1f}s" if value < 60 else duration(value)
+
+
+def _tree(trial: TrialView, frame: Frame, width: int) -> list[Strip]:
+    """The trunk that the trial forks, how that was reached, and the forks that branch off it."""
+    palette, state = frame.palette, frame.state
+    rows: list[Strip] = []
+    if trial.parent:
+        parent = state.trials.get(trial.parent)
+        name = parent.label if parent is not None else trial.parent
+        where = f"{name} at turn {trial.fork_turn}"
+        rows.append(row(width, (" forks ", palette.muted), (where, palette.text)))
+        if trial.forked is not None:
+            rows += [
+                row(width, (f" {line}", palette.muted))
+                for line in wrap(fork_words(trial.forked), width - 2)
+            ]
+    branches: dict[int, list[TrialView]] = {}
+    for each in state.trials.values():
+        if each.parent == trial.trial:
+            branches.setdefault(each.fork_turn, []).append(each)
+    for turn, forks in sorted(branches.items()):
+        spans: list[Span] = [(f" ├ turn {turn} ", palette.muted)]
+        for fork in forks:
+            glyph = trial_glyph(fork, palette)
+            spans += [(glyph.char, glyph.style), (" ", None)]
+        solved = sum(fork.reward is not None and fork.reward >= 1 for fork in forks)
+        scored = sum(fork.reward is not None for fork in forks)
+        rows.append(split_row(width, spans, [(f"{solved}/{scored} solved ", palette.text)]))
+    if (valued := state.turn_values.get(trial.trial)) is not None:
+        rows += _values(valued, palette, width)
+    return rows
+
+
+def _values(valued: TurnsValued, palette: Palette, width: int) -> list[Strip]:
+    """The chance to be solved along the turns, and where it changed most."""
+    known = [(each.turn, each.passed / each.scored) for each in valued.values if each.scored]
+    if not known:
+        return [row(width, (" no fork of it could be scored", palette.muted))]
+    spans: list[Span] = [(" value ", palette.muted)]
+    for turn, value in known:
+        spans += [
+            (f"{turn}", palette.faint),
+            (f"{level(value)} ", palette.reward(value)),
+        ]
+    spans += [("end", palette.faint), (level(valued.solved), palette.reward(valued.solved))]
+    rows = [row(width, *spans)]
+    after = dict([*known, (valued.turns + 1, float(valued.solved))])
+    if (at := valued.turning_point) in after and at + 1 in after:
+        word, style = turning(after[at], after[at + 1], palette)
+        rows.append(
+            row(
+                width,
+                (f" {word} at turn {at}", style),
+                (f": {after[at]:.0%} before it, {after[at + 1]:.0%} after", palette.text),
+            )
+        )
+    return rows
+
+
+def turning(before: float, after: float, palette: Palette) -> tuple[str, Style]:
+    """What a turning point is called, and its style."""
+    return ("▼ lost", palette.bad) if after < before else ("▲ won", palette.good)
+
+
+def fork_words(forked: TrialForked) -> str:
+    """How a fork's state was reached, and how faithfully, in one line."""
+    match forked.way:
+        case "start":
+            return "from the start"
+        case "snapshot":
+            said = f"state: snapshot of turn {forked.snapshot_turn}"
+        case "replay":
+            after = ""
+            if forked.snapshot_turn is not None:
+                after = f"snapshot of turn {forked.snapshot_turn}, then "
+            turns = "1 turn" if forked.replayed == 1 else f"{forked.replayed} turns"
+            said = f"state: {after}keys of {turns} typed again"
+            if not (forked.replayed or after or forked.parted):
+                return "state: nothing had been typed by then"
+    if forked.parted:
+        turns = ", ".join(map(str, forked.parted))
+        return f"{said}; another screen after turn {turns}: {forked.difference}"
+    lost = f"; not running any more: {', '.join(forked.lost)}" if forked.lost else ""
+    return f"{said}; every screen as recorded{lost}"
 
 
 def _group(trial: TrialView, frame: Frame, width: int) -> list[Strip]:

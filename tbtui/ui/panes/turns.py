@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.style import Style
@@ -11,15 +11,15 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tbtui.ui.drawing.rows import Span, row, split_row
-from tbtui.ui.drawing.text import number, visible, visible_lines, wrap
+from tbtui.ui.drawing.text import level, number, visible, visible_lines, wrap
 from tbtui.ui.input.keys import bindings
 from tbtui.ui.panes.pane import MOMENT, Frame, GrowingPane
 from tbtui.ui.theme.glyphs import LEFT_OUT_MARK, TYPIST_MARK
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.transcript import PERSON, Transcript, TurnView
+from tbtui.view.transcript import PERSON, TO_AGENT, Transcript, TurnView
 
 if TYPE_CHECKING:
-    from tbtui.journal.events import AgentCommand
+    from tbtui.journal.events import AgentCommand, TurnsValued
 
 _MOST_ROWS = 200
 """The most rows of one text; the rest is counted."""
@@ -61,7 +61,13 @@ class TurnPane(GrowingPane):
         return f"turns {self.chosen + 1}/{count}" if count else "turns"
 
     def key(self, frame: Frame) -> Hashable:
-        return self.transcript.seq, self.chosen, self.command, self.thinking_open
+        valued = self._valued(frame)
+        seen = valued and (valued.search, len(valued.values), valued.turning_point)
+        return self.transcript.seq, self.chosen, self.command, self.thinking_open, seen
+
+    @staticmethod
+    def _valued(frame: Frame) -> TurnsValued | None:
+        return frame.state.turn_values.get(frame.selected.trial) if frame.selected else None
 
     def build(self, frame: Frame, width: int, height: int) -> list[Strip]:
         palette = frame.palette
@@ -69,10 +75,12 @@ class TurnPane(GrowingPane):
         self._starts, self._commands = [], []
         if not self.transcript.turns:
             return [row(width, (" after the policy's first answer", palette.faint))]
+        valued = self._valued(frame)
         for index, turn in enumerate(self.transcript.turns):
             self._starts.append(len(rows))
             chosen = index == self.chosen
-            rows.append(_heading(turn, palette, width, chosen))
+            value = _value(turn, valued, palette)
+            rows.append(_heading(turn, palette, width, chosen, value))
             if chosen:
                 opens = "" if self.thinking_open else frame.keys.name_of("thinking")
                 rows.extend(_thinking(turn, palette, width, opens))
@@ -229,7 +237,23 @@ class SelectedTurnPane(TurnPane, can_focus=False):
         super().show(frame)
 
 
-def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Strip:
+def _value(turn: TurnView, valued: TurnsValued | None, palette: Palette) -> list[Span]:
+    """The chance to solve the task from the turn on, where it was measured."""
+    if valued is None or turn.purpose != "turn":
+        return []
+    spans: list[Span] = []
+    if turn.turn == valued.turning_point:
+        spans.append(("▼ ", palette.attention))
+    for each in valued.values:
+        if each.turn == turn.turn and each.scored:
+            value = each.passed / each.scored
+            spans.append((f"V {value:.0%} {level(value)}  ", palette.reward(value)))
+    return spans
+
+
+def _heading(
+    turn: TurnView, palette: Palette, width: int, chosen: bool, value: Sequence[Span] = ()
+) -> Strip:
     right: list[Span] = []
     if turn.mean_logprob is not None:
         right = [
@@ -240,15 +264,19 @@ def _heading(turn: TurnView, palette: Palette, width: int, chosen: bool) -> Stri
         if turn.cached_tokens is not None and turn.prompt_tokens and width >= _CACHED_WIDTH:
             cached = turn.cached_tokens / turn.prompt_tokens
             right.insert(1, (f"{cached:.0%} cached  ", palette.muted))
+    right = [*value, *right]
+    shared = "┆ " if turn.of else ""
     said = turn.plan or turn.analysis or ("…" if not turn.text else turn.text)
     if turn.purpose == PERSON:
-        said = f"{turn.plan} typed: {turn.text}"
+        typed = "wrote " if turn.text.startswith(TO_AGENT) else "typed: "
+        said = f"{turn.plan} {typed}{turn.text}"
     elif turn.purpose != "turn":
         said = f"({turn.purpose}) {said}"
     mark = "▾" if chosen else "▸"
     name = TYPIST_MARK if turn.purpose == PERSON else f"{turn.turn}"
     left: list[Span] = [
         (f" {mark} {name} ", palette.accent if chosen else palette.muted),
+        (shared, palette.faint),
     ]
     if turn.error:
         left.append(("parse error ", palette.bad))

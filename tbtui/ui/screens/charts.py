@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -30,14 +30,13 @@ from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.ui.textual_seam import Columns, Rows
 from tbtui.view.chart_files import chart_file_name, chart_format, write_chart
 from tbtui.view.charts import (
-    CHART_AXES,
-    PROFILE,
     SMOOTHINGS,
     Chart,
     ChartAxis,
     ChartReader,
     ChartRequest,
     available,
+    next_axis,
     panned,
     zoomed,
 )
@@ -155,13 +154,26 @@ class ChartScreen(LiveScreen):
         if self.full == 1:
             self.action_full(0)
 
+    def idle_keys(self) -> Iterable[str]:
+        if self.request.window is None:
+            yield from ("charts-whole", "charts-out", "charts-pan-left", "charts-pan-right")
+        if self.chart is None:
+            yield "charts-export"
+        if self.request.metrics == (self.query_one(MetricList).chosen,):
+            yield from ("draw-metric", "draw-below")
+        points, cursor = self.query_one(ChartPane).points, self.query_one(ChartPane).cursor
+        if not points or (self.request.window is None and cursor == points[0]):
+            yield "charts-cursor-left"
+        if not points or (self.request.window is None and cursor == points[-1]):
+            yield "charts-cursor-right"
+
     def action_axis(self) -> None:
-        axis = CHART_AXES[(CHART_AXES.index(self.request.axis) + 1) % len(CHART_AXES)]
+        axis = next_axis(self.request.axis, self.chart.names if self.chart is not None else ())
         self.query_one(ChartPane).cursor = None
         self._ask(replace(self.request, axis=axis, window=None))
 
     def action_profile(self) -> None:
-        """Show -log p by token position, or the metrics again."""
+        """Show entropy (mean -log p) by token position, or the metrics again."""
         axis: ChartAxis = "step" if self.request.axis == "position" else "position"
         self.query_one(ChartPane).cursor = None
         self._ask(replace(self.request, axis=axis, window=None))
@@ -256,7 +268,7 @@ class ChartScreen(LiveScreen):
         if self.chart is None:
             return
         run = run_app_of(self).live_run.directory.name
-        metrics = (PROFILE,) if self.chart.request.axis == "position" else self.request.metrics
+        metrics = tuple(panel.metric for panel in self.chart.panels)
         name = chart_file_name(run, metrics, "svg")
         self.app.push_screen(ChartExportDialog(Path.cwd() / name), self._export)
 

@@ -104,6 +104,13 @@ class Cockpit(LiveScreen):
         self.listing.by_task(event.kind, event.task, event.dataset)
         self.post_message(Redraw())
 
+    def on_task_pane_weighted(self, event: TaskPane.Weighted) -> None:
+        steering = run_app_of(self).steering
+        if event.arguments:
+            steering.submit("set", event.target, event.target, arguments=event.arguments)
+        else:
+            steering.ask_weight(event.target)
+
     def on_input_changed(self, event: Input.Changed) -> None:
         self._filter(replace(self.listing.filter, words=event.value.strip()))
 

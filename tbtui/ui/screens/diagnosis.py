@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -38,7 +38,7 @@ _MARKS: dict[Severity, str] = {"blocks": "✗", "costs": "▲", "watch": "·"}
 _MEANINGS: dict[Severity, str] = {
     "blocks": "the run waits, or learns nothing",
     "costs": "costs trials, signal or time at every step",
-    "watch": "may come to cost something",
+    "watch": "to be watched: it costs little so far",
 }
 _NAME = 20
 """Cells of a finding's name, the gap after it included."""
@@ -336,6 +336,20 @@ class DiagnosisScreen(LiveScreen):
             self._preview.lines = lines
             self.post_message(Redraw())
 
+    def idle_keys(self) -> Iterable[str]:
+        finding = self._cursor.chosen
+        if not self._behind(finding):
+            yield "finding-trials"
+        if finding is None or finding.remedy is None:
+            yield "finding-apply"
+
+    def _behind(self, finding: Finding | None) -> frozenset[str]:
+        """The trials behind a finding that are still in memory."""
+        known = run_app_of(self).live_run.state.trials
+        return (
+            frozenset(name for name in finding.trials if name in known) if finding else frozenset()
+        )
+
     def action_back(self) -> None:
         self.dismiss()
 
@@ -347,12 +361,11 @@ class DiagnosisScreen(LiveScreen):
     def action_trials(self) -> None:
         """Show the trials behind the chosen finding in the cockpit."""
         finding = self._cursor.chosen
-        known = run_app_of(self).live_run.state.trials
-        behind = frozenset(name for name in finding.trials if name in known) if finding else ()
+        behind = self._behind(finding)
         if finding is None or not behind:
             self.notify("This finding is not about single trials.", markup=False, timeout=3)
             return
-        self.post_message(self.Wanted(TrialSet(finding.title, frozenset(behind))))
+        self.post_message(self.Wanted(TrialSet(finding.title, behind)))
 
     def action_apply(self) -> None:
         """Change the proposed setting now, or copy it for the next run."""

@@ -159,7 +159,7 @@ class LeaveDialog(Dialog[Leaving]):
         with Vertical(id="dialog"):
             yield Static("Stop the run and clean up?", id="question")
             yield Static(Content(self._detail), id="detail")
-            yield Button("y  stop and leave", id="stop", variant="warning", compact=True)
+            yield Button("y  stop and quit", id="stop", variant="warning", compact=True)
             yield Button("d  detach and keep it running", id="detach", compact=True)
             yield Button("n  stay", id="stay", variant="primary", compact=True)
 

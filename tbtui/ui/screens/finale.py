@@ -15,7 +15,7 @@ from textual.widgets import Static
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.screens.dialogs import Dialog, Hint
 from tbtui.view.ending import Ending, Line
-from tbtui.view.estimate import Outlook
+from tbtui.view.times import Outlook
 from tbtui.view.waiting import duration
 
 Next = Literal["eval", "replay", "compare", "quit"]

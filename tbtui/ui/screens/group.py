@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import ClassVar
 
 from rich.style import Style
@@ -52,6 +52,8 @@ class GroupHead(Line):
         one, dot = members[0], (" · ", palette.faint)
         group = state.groups.get(one.group) or GroupView(one.group, one.task, one.step)
         where = f"step {one.step}" if one.purpose == "train" else f"held out, step {one.step}"
+        if one.purpose == "fork":
+            where = f"forks at turn {one.fork_turn}"
         left: list[Span] = [
             (" ", None),
             (Name(group.task), palette.strong),
@@ -187,8 +189,10 @@ class SiblingFoot(_Columns):
         if trial.relabelled:
             reward.append((f" {RELABELLED_MARK}", palette.accent))
         if trial.advantage is None or trial.baseline is None:
-            held_out = trial.purpose == "eval"
-            later = "held out: never trained on" if held_out else "more once the group is scored"
+            later = {
+                "eval": "held out: never trained on",
+                "fork": "forks: never trained on",
+            }.get(trial.purpose, "more once the group is scored")
             return [row(width, *reward), row(width, (f" {later}", palette.faint))]
         reward += [(" → baseline ", palette.muted), (number(trial.baseline), palette.text)]
         advantage: list[Span] = [
@@ -274,6 +278,10 @@ class GroupScreen(LiveScreen):
             return []
         self._group = trial.group
         return siblings(trial, state)
+
+    def idle_keys(self) -> Iterable[str]:
+        if not self.query_one(SiblingsPane).divergences:
+            yield "divergence"
 
     def action_back(self) -> None:
         self.dismiss()

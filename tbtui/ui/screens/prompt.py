@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import ClassVar
 
 from rich.style import Style
@@ -24,8 +24,7 @@ from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.terminal.tty import copy, page
 from tbtui.ui.textual_seam import Rows
 from tbtui.ui.theme.palette import Palette
-from tbtui.view.instruction import HEADING, instruction_in
-from tbtui.view.prompt import PromptPart
+from tbtui.view.prompt import HEADING, PromptPart, instruction_in
 
 _MOST_HITS = 1000
 
@@ -91,6 +90,11 @@ class PromptPane(Pane):
         else:
             self.hit = (self.hit + direction) % len(self.hits)
         self.call_after_refresh(self._reveal_hit)
+
+    @property
+    def has_part_below(self) -> bool:
+        top = round(self.scroll_y)
+        return top < self.max_scroll_y and any(start > top for start in self._starts)
 
     def step_part(self, direction: int) -> None:
         top = round(self.scroll_y)
@@ -277,6 +281,13 @@ class PromptScreen(LiveScreen):
 
     def on_input_submitted(self) -> None:
         self.set_focus(self.query_one(PromptPane))
+
+    def idle_keys(self) -> Iterable[str]:
+        pane = self.query_one(PromptPane)
+        if not pane.hits:
+            yield "prompt-next"
+        if not pane.has_part_below:
+            yield "prompt-part"
 
     def action_search(self) -> None:
         self.query_one(WordsLine).display = True

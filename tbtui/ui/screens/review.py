@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -11,10 +12,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
 from textual.widgets import Input, Static
 
 from tbtui.journal.review_rule import Rule, When, rule_toml
-from tbtui.journal.vocabulary import CommandVerb
+from tbtui.ui.command_rules import Refusal, verb_meant
 from tbtui.ui.context import run_app_of
 from tbtui.ui.drawing.text import visible, visible_lines
 from tbtui.ui.input.keys import Scope, bindings
@@ -31,6 +33,20 @@ from tbtui.ui.selection import ReviewCursor
 from tbtui.ui.textual_seam import Columns
 from tbtui.view.review import reviewed_groups
 from tbtui.view.state import ReviewView, RunState, TrialView
+from tbtui.vocabulary import CommandVerb
+
+_TRIAL_KEYS: dict[str, CommandVerb] = {
+    "reviewed-exclude": "exclude",
+    "reviewed-relabel": "relabel",
+    "reviewed-retry": "retry",
+}
+"""Id of a key that is for the chosen trial -> what it asks of it."""
+
+
+_EDGES = 3
+"""Rows of the groups' pane beside its groups: borders and heading."""
+_PREVIEW = 8
+"""Rows of the preview, at least."""
 
 
 class ReviewScreen(LiveScreen):
@@ -49,8 +65,8 @@ class ReviewScreen(LiveScreen):
         """The chosen one of several open reviews; None: the one that is trained first."""
         self._begun: int | None = None
         """The review that was shown last."""
-        self._trial_rows: int | None = None
-        """The most rows of the trials' pane; None: as many as there is room for."""
+        self._rooms: tuple[int | None, Size] = None, Size()
+        """The most rows of the trials' pane, None: as many as there is room for; in this window."""
         self._read: tuple[object, ...] = ()
         """What the groups were made of."""
 
@@ -74,7 +90,7 @@ class ReviewScreen(LiveScreen):
             shown = [] if review is None else reviewed_groups(review, frame.state)
             self._cursor.follow(shown, frame.state.trials)
             # No taller than what it shows.
-            edges = 3 if self.roomy else 2
+            edges = _EDGES if self.roomy else 2
             groups.styles.max_height = None if review is None else len(self._cursor.groups) + edges
             self._begin(review)
         groups.review = review
@@ -86,13 +102,22 @@ class ReviewScreen(LiveScreen):
         self._make_room(trials)
 
     def _make_room(self, trials: ReviewedTrials) -> None:
-        """Give what the group's trials leave free to the preview."""
+        """Give what the groups and the group's trials leave free to the preview.
+
+        Where they need more than there is, it keeps a quarter of the screen: no table is scrolled
+        beside a terminal's empty rows.
+        """
         group = self._cursor.group
         fewest = 1 if group is None else len(group.trials) + 1
         rows = max(fewest, trials.virtual_size.height) + 2 if self.roomy else None
-        if rows != self._trial_rows:
-            self._trial_rows = rows
+        if (rows, self.room) != self._rooms:
+            self._rooms = rows, self.room
             trials.styles.max_height = rows
+            if rows is not None:
+                # Status, keys, and the two lines.
+                height = self.room.height - 4
+                free = height - rows - len(self._cursor.groups) - _EDGES
+                self.query_one("#preview").styles.height = max(_PREVIEW, height // 4, free)
 
     def _preview(self, frame: Frame, review: ReviewView | None) -> Frame:
         """The frame about the chosen trial, of which terminal, verdict and task are shown."""
@@ -128,6 +153,29 @@ class ReviewScreen(LiveScreen):
         return None if self._cursor.trial is None else self._cursor.trial.name
 
     # What people do
+
+    def idle_keys(self) -> Iterable[str]:
+        state, group, trial = (
+            run_app_of(self).live_run.state,
+            self._cursor.group,
+            self._cursor.trial,
+        )
+        if self.review is None:
+            yield from ("next-suspect", "accept")
+        elif not any(each.suspicions for group in self._cursor.groups for each in group.trials):
+            yield "next-suspect"
+        if group is None or not group.missing(int(state.settings.get("group_size", 0))):
+            yield "refill"
+        if trial is None or not trial.undecided:
+            yield "accept-trial"
+        if trial is None or not trial.suspicions:
+            yield "always"
+        view = trial.trial if trial is not None else None
+        if view is None:
+            yield from ("open-reviewed", "reviewed-group")
+        for key, verb in _TRIAL_KEYS.items():
+            if view is None or isinstance(verb_meant(verb, view, state), Refusal):
+                yield key
 
     def action_back(self) -> None:
         self.dismiss()

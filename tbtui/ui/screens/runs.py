@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -133,6 +133,17 @@ class RunsScreen(LiveScreen):
             if run not in self._known or self._known[run][0] != stands:
                 self._known[run] = stands, summarise(run)
         return [self._known[run][1] for run in runs]
+
+    def idle_keys(self) -> Iterable[str]:
+        pane = self.query_one(RunsPane)
+        chosen = pane.chosen
+        if chosen is None:
+            yield from ("open-run", "runs-note", "runs-rename", "runs-compare", "runs-chart")
+            yield "runs-search"
+        elif chosen.standing == "live":
+            yield "runs-rename"
+        elif chosen.standing == "unreadable":
+            yield from ("open-run", "runs-chart")
 
     def action_order(self) -> None:
         pane = self.query_one(RunsPane)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -196,11 +196,18 @@ def _row(
     # What was found stays in sight, with a third of the room before it.
     lead = max(0, min(cell_len(before), room // 3))
     spans += [
-        (before[len(before) - lead :] if lead else "", palette.muted),
+        (_ending(before, lead), palette.muted),
         (found, palette.attention),
         (after, palette.muted),
     ]
     return split_row(width, spans, right, palette.on_raised if chosen else None)
+
+
+def _ending(text: str, cells: int) -> str:
+    """The end of a text in at most so many cells, with `…` before it where it is cut."""
+    if cell_len(text) <= cells:
+        return text
+    return f"…{text[len(text) - cells + 1 :]}" if cells > 1 else ""
 
 
 _PAUSE_SEC = 0.25
@@ -280,6 +287,10 @@ class SearchScreen(LiveScreen):
 
     def on_hits_pane_opened(self, event: HitsPane.Opened) -> None:
         self.post_message(self.Wanted(event.hit))
+
+    def idle_keys(self) -> Iterable[str]:
+        if not self.query_one(HitsPane).hits:
+            yield "open-hit"
 
     def action_back(self) -> None:
         self.dismiss()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 
 from tbtui.errors import UserError
+from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.context import ScopedScreen, run_app_of
 from tbtui.ui.input.keys import Scope, bindings
 from tbtui.ui.panes.bars import TrialHead
@@ -69,8 +72,13 @@ class TrialScreen(LiveScreen):
         """The moment that the terminal was moved to; None: the chosen turn's."""
         self._picked = False
         """A person has chosen the turn that is shown, be it the newest."""
+        self._recorded: tuple[str, Path | None] = ("", None)
+        """Trial and run of the recording that is shown; empty: this trial's."""
         self._tokens_of = 0
         """Place of the turn whose tokens are shown."""
+        self._looked_at: list[int | None] = []
+        self._unlikely_found = False
+        """Whether there is an unlikely token among these samples of its turns."""
         self._moves: int | None = None
         """How often the clock of a recorded run had been moved."""
 
@@ -164,10 +172,18 @@ class TrialScreen(LiveScreen):
 
     def _show_terminal(self, frame: Frame) -> None:
         terminal = self.query_one(TerminalPane)
-        if terminal.scrub is None:
-            terminal.scrub = Scrub(frame.run.directory, self.trial)
+        turn = self.query_one(TurnPane).turn
+        of = (turn.of, turn.run) if turn is not None and self._at is None else ("", None)
+        if terminal.scrub is None or of != self._recorded:
+            # A fork's terminal began at its fork: what it shares is in its parent's recording.
+            self._recorded = of
+            if terminal.scrub is not None:
+                terminal.scrub.close()
+            run = frame.run.directory if of[1] is None else RunDirectory(of[1])
+            terminal.scrub = Scrub(run, of[0] or self.trial)
         trial = frame.state.trials.get(self.trial)
-        terminal.scrub.started_at = trial.started_at if trial is not None else None
+        began = trial.started_at if trial is not None else None
+        terminal.scrub.started_at = None if of[0] else began
         at = self._moment()
         terminal.at = at if at is not None and at < frame.now else None
 
@@ -308,6 +324,27 @@ class TrialScreen(LiveScreen):
             return False
         return super().check_action(action, parameters)
 
+    def idle_keys(self) -> Iterator[str]:
+        turns = self.query_one(TurnPane)
+        if turns.chosen >= len(turns.transcript.turns) - 1:
+            yield "next-turn"
+        if turns.chosen <= 0:
+            yield "previous-turn"
+        if turns.turn is None or turns.turn.sample is None:
+            yield from ("prompt", "fork")
+        if not self._has_unlikely():
+            yield "next-surprise"
+        if self.tools is None:
+            yield "export"
+
+    def _has_unlikely(self) -> bool:
+        """Whether the policy found a token of the trial unlikely."""
+        samples = [turn.sample for turn in self.query_one(TurnPane).transcript.turns]
+        if samples != self._looked_at:
+            self._looked_at = samples
+            self._unlikely_found = any(map(self._unlikely, range(len(samples))))
+        return self._unlikely_found
+
     def action_back(self) -> None:
         if self.full:
             self.action_full(0)
@@ -329,6 +366,44 @@ class TrialScreen(LiveScreen):
             self.app.switch_screen(TrialScreen(self._attempts[(here + 1) % len(self._attempts)]))
         else:
             self.notify("This is the only attempt.", markup=False, timeout=2)
+
+    def action_fork(self) -> None:
+        """Fork the trial at the chosen turn."""
+        turn = self.query_one(TurnPane).turn
+        trial = self._frame.state.trials.get(self.trial) if self._frame is not None else None
+        if turn is None or trial is None or self._frame is None or turn.sample is None:
+            self.notify("There is no turn to fork from yet.", markup=False, timeout=3)
+        elif self.replayed or self._frame.state.status is not None:
+            self._fork_recorded(turn.turn)
+        else:
+            run_app_of(self).steering.fork(trial, turn.turn)
+
+    def _fork_recorded(self, turn: int) -> None:
+        """Show, and copy, what forks a trial of a run that is over."""
+        assert self._frame is not None
+        run = self._frame.run.directory.path
+        command = f"tbtui fork {shlex.quote(str(run))} {shlex.quote(self.trial)} --turn {turn} -n 8"
+        copy(self.app, command)
+        self.notify(
+            f"{command}\n\nCopied: forks of a run that is over are a run of their own."
+            " --turn bisect looks for the turn at which the task was lost or won.",
+            title="Fork",
+            markup=False,
+            timeout=12,
+        )
+
+    def action_parent(self) -> None:
+        """Open the trial that this one forks, at the turn where they part."""
+        trial = self._frame.state.trials.get(self.trial) if self._frame is not None else None
+        if trial is None or not trial.parent:
+            self.notify("This trial is no fork.", markup=False, timeout=2)
+        elif self._frame is not None and trial.parent not in self._frame.state.trials:
+            group = self._frame.state.groups.get(trial.group)
+            of = group.forks.parent_run if group is not None and group.forks is not None else ""
+            where = f" of {of}" if of else ", which is no longer in memory"
+            self.notify(f"It forks {trial.parent}{where}.", markup=False, timeout=6)
+        else:
+            self.app.push_screen(TrialScreen(trial.parent, trial.fork_turn))
 
     def action_prompt(self) -> None:
         """Show the exact prompt of the chosen turn."""

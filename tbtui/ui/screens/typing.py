@@ -12,7 +12,6 @@ from textual.content import Content
 from textual.message import Message
 
 from tbtui.journal.commands import MAX_TYPED_BYTES, MAX_TYPED_PARTS, Typed, to_arguments
-from tbtui.journal.vocabulary import CommandVerb
 from tbtui.ui.context import app_of, run_app_of
 from tbtui.ui.drawing.text import visible
 from tbtui.ui.input.keys import Scope, bindings
@@ -22,6 +21,7 @@ from tbtui.ui.panes.terminal import TerminalPane
 from tbtui.ui.screens.base import LiveScreen
 from tbtui.ui.theme.glyphs import TYPIST_MARK
 from tbtui.view.state import CommandView, RunState
+from tbtui.vocabulary import CommandVerb
 
 _NAMES: Mapping[str, str] = MappingProxyType(
     {

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.style import Style
 
-from tbtui.journal.vocabulary import TrialPhase
 from tbtui.server_status import ServerStatus
 from tbtui.ui.theme.palette import Palette
 from tbtui.view.state import Spending, TrialView
+from tbtui.vocabulary import TrialPhase
 
 if TYPE_CHECKING:
     from tbtui.journal.timeline import MarkKind

@@ -64,12 +64,22 @@ class Finding:
     @property
     def title(self) -> str:
         """`context overflow`."""
-        return self.name.replace("_", " ")
+        return _TITLES.get(self.name) or self.name.replace("_", " ")
 
     @property
     def line(self) -> str:
         """`context overflow: 24 of 64 trials (38%); raise context_limit`."""
         return f"{self.title}: {self.figure}; {self.advice}"
+
+
+_TITLES = {
+    "all_failing": "every trial fails",
+    "unreadable_answers": "parse errors",
+    "waits_paused": "run paused",
+    "waits_policy": "policy lost",
+    "waits_review": "review waits",
+}
+"""Name of a finding -> its title, where that isn't the name's words."""
 
 
 def rank(finding: Finding) -> tuple[int, float, str]:

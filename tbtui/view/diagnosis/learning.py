@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean, median
 
-from tbtui.journal.vocabulary import AlarmName
 from tbtui.outcomes import ADVICE, Outcome
 from tbtui.view.diagnosis.finding import Finding, Remedy, share_of
 from tbtui.view.diagnosis.snapshot import Snapshot
-from tbtui.vocabulary import COLLAPSED_NEGATIVE_LOGPROB, MISMATCH_KL, MISMATCH_KL_STALE
+from tbtui.vocabulary import COLLAPSED_NEGATIVE_LOGPROB, MISMATCH_KL, MISMATCH_KL_STALE, AlarmName
 
 _WINDOW = 5
 """Steps over which groups are counted: one step has few."""
@@ -204,6 +203,10 @@ _ALARMS: dict[AlarmName, tuple[str, str]] = {
         "resume from an earlier checkpoint with a lower learning_rate",
     ),
     "reward_hacking": ("the verifier may pass what is not solved", "review what passes"),
+    "honeypot": (
+        "the policy has found a way around its verifiers, and may use it on every task",
+        "look at the trial; then tbtui tasks audit, and fixed_programs=always",
+    ),
 }
 """Alarms that no other rule has the figures for: why each matters, what to do."""
 
@@ -214,7 +217,7 @@ def raised_alarms(run: Snapshot) -> Iterator[Finding]:
         if alarm.alarm not in _ALARMS:
             continue
         why, advice = _ALARMS[alarm.alarm]
-        hacking = alarm.alarm == "reward_hacking"
+        hacking = alarm.alarm in ("reward_hacking", "honeypot")
         review = Remedy("review", "suspects", "suspect trials wait for a decision before training")
         name = "env/all/turns_per_episode" if hacking else "env/all/reward/total"
         yield Finding(
@@ -226,6 +229,7 @@ def raised_alarms(run: Snapshot) -> Iterator[Finding]:
             why,
             advice,
             run.trend(name),
+            trials=(alarm.trial,) if alarm.trial else (),
             remedy=review if hacking else _slower(run),
         )
 

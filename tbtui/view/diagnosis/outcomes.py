@@ -161,7 +161,7 @@ def parse_errors(run: Snapshot) -> Iterator[Finding]:
         "watch",
         share_of(len(behind), len(run.trials)),
         f"{count} parse errors in {part_of(len(behind), len(run.trials), 'trials')}",
-        f"{_TURNS:.0%} as many as trials",
+        f"{_TURNS * 100:.0f} parse errors in 100 trials",
         "each costs a turn and the tokens of the agent's complaint",
         "read one: is it the format, or max_tokens?",
         _unreadable_trend(run),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from tbtui.view.diagnosis import learning, outcomes, waits
 from tbtui.view.diagnosis.finding import Finding, rank
 from tbtui.view.diagnosis.snapshot import Snapshot, take
-from tbtui.view.estimate import Outlook
 from tbtui.view.state import RunState
+from tbtui.view.times import Outlook
 
 type Rule = Callable[[Snapshot], Iterator[Finding]]
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from tbtui.journal.vocabulary import OutageKind, Purpose, RunPhase, TrialPhase
 from tbtui.outcomes import Outcome
 from tbtui.view.diagnosis.finding import MOST_TREND
-from tbtui.view.estimate import Outlook
-from tbtui.view.needs import Need, needs
 from tbtui.view.state import AlarmView, RunState, StepView, TrialView
-from tbtui.view.times import step_times
+from tbtui.view.times import Outlook, step_times
+from tbtui.view.waiting import Need, needs
+from tbtui.vocabulary import OutageKind, Purpose, RunPhase, TrialPhase
 
 LATEST = 64
 """Trials that an outcome's share is of: the latest that have ended."""
@@ -169,12 +168,8 @@ def take(outlook: Outlook) -> Snapshot:
         ),
         unusable=dict(state.unusable),
         tasks=len(state.tasks),
-        alarms=_recent_alarms(state),
+        alarms=tuple(alarm for alarm in state.alarms if alarm.step >= state.step - 1),
     )
-
-
-def _recent_alarms(state: RunState) -> tuple[AlarmView, ...]:
-    return tuple(alarm for alarm in state.alarms if alarm.step >= state.step - 1)
 
 
 def _step(step: StepView, seconds: Mapping[Any, float]) -> StepFacts:

@@ -8,8 +8,7 @@ from statistics import fmean, median
 
 from tbtui.view.diagnosis.finding import Finding, Remedy, part_of, share_of
 from tbtui.view.diagnosis.snapshot import Snapshot, StepFacts, TrialFacts
-from tbtui.view.needs import NeedKind
-from tbtui.view.waiting import duration
+from tbtui.view.waiting import NeedKind, duration
 
 _WINDOW = 5
 """Steps over which times are averaged."""

@@ -9,6 +9,10 @@ headers     a header before each message, trimmed contents, a begin-of-text toke
 opened      the prompt itself opens the thinking (DeepSeek-R1, Qwen3-Thinking-2507)
 strict      roles must take turns, no system message, words with a leading space (Gemma, Mistral)
 spelt       ChatML whose marks of thinking are no tokens of their own
+hermes      ChatML with tools: calls are JSON between tags (Qwen2.5, Qwen3, Hermes)
+coder       the same with calls that are spelt out, an element an argument (Qwen3-Coder)
+python_tag  headers with tools in the first user's message; a call is the whole answer (Llama 3.1)
+tool_marks  calls between special tokens, results within one turn of the assistant (DeepSeek-V3.1)
 """
 
 from __future__ import annotations
@@ -92,6 +96,90 @@ _SPELT = """
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
+_HERMES = """
+{%- if tools %}
+{{- '<|im_start|>system\\n' }}
+{%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n\\n' }}{%- endif %}
+{{- '# Tools\\n\\n<tools>' }}
+{%- for tool in tools %}{{- '\\n' + (tool | tojson) }}{%- endfor %}
+{{- '\\n</tools>\\n<|im_end|>\\n' }}
+{%- elif messages[0].role == 'system' %}
+{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
+{%- endif %}
+{%- for m in messages %}
+{%- if m.role == 'user' or (m.role == 'system' and not loop.first) %}
+{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}
+{%- elif m.role == 'assistant' %}
+{{- '<|im_start|>assistant' }}
+{%- if m.reasoning_content %}{{- '\\n<think>\\n' + m.reasoning_content + '\\n</think>\\n' }}
+{%- endif %}
+{{- '\\n' + m.content }}
+{%- for call in m.tool_calls or [] %}
+{{- '\\n<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+{{- (call.function.arguments | tojson) + '}\\n</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- elif m.role == 'tool' %}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{- '<|im_start|>user' }}
+{%- endif %}
+{{- '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+
+_CODER = _HERMES.replace(
+    """{"name": "' + call.function.name + '", "arguments": ' }}
+{{- (call.function.arguments | tojson) + '}\\n</tool_call>' }}""",
+    """<function=' + call.function.name + '>\\n' }}
+{%- for key, value in call.function.arguments.items() %}
+{{- '<parameter=' + key + '>\\n' + value | string + '\\n</parameter>\\n' }}
+{%- endfor %}{{- '</function>\\n</tool_call>' }}""",
+)
+
+_PYTHON_TAG = """
+{{- bos_token }}
+{%- for m in messages %}
+{%- if m.role == 'tool' %}
+{{- '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + m.content | tojson + '<|eot_id|>' }}
+{%- elif m.tool_calls %}
+{%- if m.tool_calls | length != 1 %}{{- raise_exception('one call at a time') }}{%- endif %}
+{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{{- '{"name": "' + m.tool_calls[0].function.name + '", "parameters": ' }}
+{{- m.tool_calls[0].function.arguments | tojson + '}<|eot_id|>' }}
+{%- else %}
+{{- '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' }}
+{%- if loop.first and tools %}{%- for tool in tools %}{{- tool | tojson + '\\n\\n' }}{%- endfor %}
+{%- endif %}
+{{- m.content | trim + '<|eot_id|>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}"""
+
+_TOOL_MARKS = """
+{%- set ns = namespace(tool=false) %}
+{{- bos_token }}
+{%- if tools %}{{ '## Tools\\n' }}
+{%- for tool in tools %}{{ tool | tojson + '\\n' }}{% endfor %}
+{%- endif %}
+{%- for m in messages %}
+{%- if m.role == 'system' %}{{ m.content }}
+{%- elif m.role == 'user' %}{%- set ns.tool = false %}{{ '<｜User｜>' + m.content }}
+{%- elif m.role == 'tool' %}{%- set ns.tool = true %}
+{{- '<｜tool▁output▁begin｜>' + m.content + '<｜tool▁output▁end｜>' }}
+{%- else %}
+{%- if not ns.tool %}{{ '<｜Assistant｜>' }}{% endif %}{{ m.content }}
+{%- if m.tool_calls %}{{ '<｜tool▁calls▁begin｜>' }}
+{%- for call in m.tool_calls %}
+{{- '<｜tool▁call▁begin｜>' + call.function.name + '<｜tool▁sep｜>' }}
+{{- call.function.arguments | tojson + '<｜tool▁call▁end｜>' }}
+{%- endfor %}{{ '<｜tool▁calls▁end｜>' }}{% endif %}
+{{- '<｜end▁of▁sentence｜>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt and not ns.tool %}{{ '<｜Assistant｜>' }}{% endif %}"""
+
 _MODELS: dict[str, dict[str, Any]] = {
     "hybrid": {
         "template": _CHATML,
@@ -135,6 +223,26 @@ _MODELS: dict[str, dict[str, Any]] = {
     },
 }
 NAMES = tuple(_MODELS)
+_MODELS |= {
+    "hermes": {**_MODELS["hybrid"], "template": _HERMES},
+    "coder": {**_MODELS["hybrid"], "template": _CODER},
+    "python_tag": {
+        **_MODELS["headers"],
+        "template": _PYTHON_TAG,
+        "special": (*_MODELS["headers"]["special"], "<|python_tag|>"),
+    },
+    "tool_marks": {
+        **_MODELS["opened"],
+        "template": _TOOL_MARKS,
+        "special": (
+            *_MODELS["opened"]["special"],
+            *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"),
+            *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+            *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+        ),
+    },
+}
+TOOL_NAMES = ("hermes", "coder", "python_tag", "tool_marks")
 
 
 def write_model(name: str, folder: Path, **config: Any) -> Path:

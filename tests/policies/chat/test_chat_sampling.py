@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tbtui.algorithm.segments import merge
+from tbtui.chat import Message
 from tbtui.engines.grpo.sampling import Conversation, LoopTurns, SamplingLimits
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
@@ -57,14 +58,14 @@ async def test_a_trials_calls(make: Make, tmp_path: Path, thinking: Any, sequenc
             journal,
             LoopTurns(),
         )
-        messages = [("user", "list the files <|im_end|>")]
+        messages = [Message("user", "list the files <|im_end|>")]
         answers = []
         for turn in range(1, 5):
             answer = await talk.answer(
                 SampleWanted(turn, _TRIAL, turn, tuple(messages), purpose="turn"), policy.sample
             )
             answers.append((answer.text, answer.thinking, answer.truncated))
-            messages += [("assistant", answer.text), ("user", f"screen {turn}")]
+            messages += [Message("assistant", answer.text), Message("user", f"screen {turn}")]
 
     assert answers == [
         ("{one}", "first", False),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -64,8 +64,9 @@ def test_renders_as_the_tokenizer_does(make: Make, folder: Path, name: str, leng
 def test_renders_any_text_as_the_tokenizer_does(
     make: Make, folder: Path, name: str, text: str, said: str
 ) -> None:
+    # Marks in a text are hidden from the template; the tokenizer takes them for marks.
+    assume(not any(mark in text or mark in said for mark in make(name)._vocabulary.ids))
     talk = [Message("user", text), Message("assistant", said), Message("user", text)]
-    make(name)
     assert list(make(name).render(talk)) == _by_transformers(folder / name, talk)
 
 
@@ -223,7 +224,7 @@ def test_only_new_messages_are_rendered(make: Make, folder: Path) -> None:
     history = renderer.render(talk[:1])
     seen.clear()
     renderer.extend(history, talk, 2)
-    assert seen == [1 + 2 + 1]
+    assert seen == [1 + 3 + 1]
 
 
 # Facts

@@ -22,8 +22,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
-from tbtui.policies.base import Sample, SampleRequest
+from tbtui.policies.base import Message, Sample, SampleRequest
 from tbtui.policies.local.client import LocalPolicy
+from tbtui.policies.local.renderer import EmbeddedRenderer
 from tbtui.policies.local.tokenizer import TOKENIZER
 from tests.tinker_server.faults import Faults
 from tests.tinker_server.samplers import PrefixCache
@@ -63,11 +64,13 @@ class Served:
     has_metrics: bool = True
     changes: dict[str, Any] = field(default_factory=dict)
     """Put over the fields of a completion's one choice."""
+    refuses: tuple[str, ...] = ()
+    """Parameters of a chat completion that it takes for an error, as OpenAI's newer models do."""
 
 
 class VllmServer:
     """Real HTTP on 127.0.0.1, on a thread of its own. Kinds for `faults`: "models", "completions",
-    "tokenize", "metrics"."""
+    "chat", "tokenize", "metrics"."""
 
     def __init__(self, log: Path) -> None:
         self.served = Served()
@@ -120,6 +123,7 @@ class VllmServer:
         routes = [
             ("GET", "/v1/models", "models", self._models),
             ("POST", "/v1/completions", "completions", self._completions),
+            ("POST", "/v1/chat/completions", "chat", self._chat),
             ("POST", "/tokenize", "tokenize", self._tokenize),
             ("GET", "/metrics", "metrics", self._metrics),
         ]
@@ -230,6 +234,46 @@ class VllmServer:
             self.in_flight -= 1
             drawing.cancel()
             gone.cancel()
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.asked.append(body)
+        if body["model"] != self.served.model:
+            return _refusal(404, f"The model `{body['model']}` does not exist.")
+        for name in self.served.refuses:
+            if name in body:
+                return _refusal(400, f"Unsupported parameter: '{name}' is not supported.")
+        renderer = EmbeddedRenderer()
+        prompt = renderer.render(
+            [Message(each["role"], each["content"] or "") for each in body["messages"]]
+        )
+        longest = body.get("max_tokens", body.get("max_completion_tokens"))
+        if len(prompt) + 1 > CONTEXT:
+            return _refusal(400, f"This model's maximum context length is {CONTEXT} tokens.")
+        sample = await self._policy.sample(
+            SampleRequest(
+                prompt,
+                min(longest, CONTEXT - len(prompt)),
+                body.get("temperature", 1.0),
+                body.get("seed", 0),
+            )
+        )
+        ids = [each for each in sample.completion_ids if each not in renderer.stop_ids]
+        choice: dict[str, Any] = {
+            "index": 0,
+            "message": {"role": "assistant", "content": renderer.answer(ids).text},
+            "finish_reason": sample.stop_reason,
+        }
+        if self.served.tells_logprobs and body.get("logprobs"):
+            choice["logprobs"] = {
+                "content": [
+                    {"token": piece, "logprob": float(logprob)}
+                    for piece, logprob in zip(renderer.pieces(ids), sample.logprobs, strict=False)
+                ]
+            }
+        return JSONResponse(
+            {"object": "chat.completion", "choices": [choice | self.served.changes]}
+        )
 
     async def _draw(self, body: dict[str, Any]) -> Sample:
         await self._flowing.wait()

@@ -22,7 +22,7 @@ from tbtui.policies.base import (
 from tbtui.policies.local.client import LocalPolicy
 from tbtui.policies.local.export import export
 from tbtui.policies.local.tokenizer import SHIPPED
-from tbtui.policies.vllm import watch as watch_module
+from tbtui.policies.vllm import metrics as metrics_module
 from tbtui.policies.vllm.metrics import read_metrics
 from tbtui.policies.vllm.policy import VllmPolicy
 from tbtui.server_status import ServerStatus
@@ -110,7 +110,8 @@ async def test_a_model_is_found_by_its_own_tokenizer(
         model_name="starter-lora", renderer="template", base_url=vllm_server.url + "/v1/"
     )
     assert policy.info.context_limit == 1024
-    assert policy.info.honours == {"vllm_base_url", "renderer", "tokenizer", "thinking"}
+    wanted = {"vllm_base_url", "renderer", "tokenizer", "thinking", "tool_format"}
+    assert policy.info.honours == wanted
     assert not [note for note in policy.info.notes if "tokens" in note]
     sample = await policy.sample(request(policy, max_tokens=200))
     assert vllm_server.asked[-1]["model"] == "starter-lora"
@@ -189,7 +190,7 @@ async def test_the_servers_own_count_says_how_many_are_computed(
 async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
     make_policy: MakePolicy, vllm_server: VllmServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "_BETWEEN_LOOKS_SEC", 0.01)
+    monkeypatch.setattr(metrics_module, "_BETWEEN_LOOKS_SEC", 0.01)
     policy = await make_policy()
     assert of_inference(policy) is None
     vllm_server.hold()
@@ -207,7 +208,7 @@ async def test_the_servers_cache_and_latencies_are_told_while_they_are_known(
     vllm_server.release()
     await asked
     assert of_inference(policy) is not None
-    monkeypatch.setattr(watch_module, "_LATELY_SEC", 0.0)
+    monkeypatch.setattr(metrics_module, "_LATELY_SEC", 0.0)
     assert of_inference(policy) is None
 
 

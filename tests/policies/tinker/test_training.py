@@ -14,7 +14,7 @@ import tinker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbtui.algorithm.losses import policy_loss
+from tbtui.algorithm.losses import AnyLoss, policy_loss
 from tbtui.policies.base import (
     Datum,
     LossName,
@@ -34,7 +34,7 @@ from tests.policies.tinker.toy import VOCABULARY, Array, Toy, log_softmax, refus
 from tests.tinker_server.faults import Faults
 from tests.tinker_server.server import serving
 
-LOSSES: tuple[LossName, ...] = get_args(LossName)
+LOSSES: tuple[AnyLoss, ...] = (*get_args(LossName), "cross_entropy")
 NATIVE: frozenset[LossName] = frozenset({"importance_sampling", "ppo", "cispo", "gspo"})
 STEP = OptimSettings(0.1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import subprocess
@@ -16,11 +17,12 @@ pytest.importorskip("peft", reason="needs the extra `torch`")
 import torch
 
 from tbtui.policies.base import PolicyRefusedError
-from tbtui.policies.torch import memory_fit
+from tbtui.policies.torch import memory_fit, vllm_memory
 from tbtui.policies.torch.free_memory import Memory
 from tbtui.policies.torch.memory_fit import Fit, assess, preflight
 from tbtui.policies.torch.memory_plan import Dimensions, kv_bytes_per_token, slot_columns
 from tbtui.policies.torch.model_files import find_model
+from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.settings import TorchSettings, TrainerSettings
 from tbtui.policies.torch.slots import Place, Slots
 from tbtui.policies.torch.trainer import Trainer
@@ -103,6 +105,62 @@ def test_what_does_not_fit_is_refused_with_the_setting_to_change(
     free(0)
     with pytest.raises(PolicyRefusedError, match="take a smaller model"):
         preflight(settings)
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "context", "share", "at_once"),
+    [
+        (24, 23, 2048, 0.11, 3),  # what is needed
+        (6, 5.5, 2048, 0.41, 2),  # one and a half trials at the limit
+        (5, 4.8, 4096, 0.5, 1),  # no more than half
+        (5, 4.8, 65536, 0.5, 0),
+    ],
+)
+def test_a_server_on_the_gpu_that_trains_gets_a_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    total: float, free: float, context: int, share: float, at_once: int,
+) -> None:  # fmt: skip
+    """With a stand-in for the GPU: the share that the table says is the one that vLLM gets."""
+    model = tiny.make("qwen3", tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    # Keys and values of 32 KiB a token.
+    more = {"max_position_embeddings": 65536, "num_key_value_heads": 4, "head_dim": 512}
+    (model / "config.json").write_text(json.dumps(config | more))
+    gpu = Memory("cuda", "cuda:0 (stand-in)", int(total * GIB), int(free * GIB))
+    for module in (memory_fit, vllm_memory):
+        monkeypatch.setattr(module, "free_memory", lambda device: gpu)
+    settings = TorchSettings(
+        str(model), lora_rank=4, sampler="vllm", dtype="bf16", context_limit=context, max_rows=3
+    )
+    fit = assess(settings)
+    assert fit is not None
+    sampler = SamplerSettings(
+        model=str(model), dtype="bfloat16", device="cuda", context_limit=context, max_rows=3,
+        seed=0, lora_rank=4, stop_ids=(),
+    )  # fmt: skip
+    assert fit.server_share == vllm_memory.share_for(sampler, shared=True) == share
+    assert fit.trials_at_once == at_once
+    assert fit.fits == bool(at_once)
+    if not at_once:
+        assert "have no room for one trial of 65536 tokens" in fit.verdict
+        assert "give context_limit=" in fit.verdict
+    elsewhere = assess(dataclasses.replace(settings, vllm_devices=("1",)))
+    assert elsewhere is not None
+    assert elsewhere.server_share is None
+    assert vllm_memory.share_for(sampler, shared=False) == 0.9
+
+
+def test_a_server_on_a_cpu_gets_room_for_a_whole_trial(tmp_path: Path) -> None:
+    model = tiny.make("qwen3", tmp_path)
+    settings = SamplerSettings(str(model), "float32", "cpu", 160, 3, 0, 4, ())
+    assert vllm_memory.cache_gigabytes(settings) == 1
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"head_dim": 1 << 20}))
+    # 4 layers, 2 heads, keys and values of 4 bytes, 240 tokens.
+    assert vllm_memory.cache_gigabytes(settings) == 15
 
 
 def test_the_command_says_it_as_a_table_and_as_json(tmp_path: Path) -> None:

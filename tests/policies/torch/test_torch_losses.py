@@ -11,16 +11,16 @@ pytest.importorskip("torch", reason="needs the extra `torch`")
 
 import torch
 
-from tbtui.algorithm.losses import LossName, LossSettings
+from tbtui.algorithm.losses import AnyLoss, LossName, LossSettings
 from tbtui.algorithm.losses import policy_loss as numpy_loss
-from tbtui.policies.torch.losses import policy_loss as torch_loss
+from tbtui.policies.torch.logprobs import policy_loss as torch_loss
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("loss", get_args(LossName))
-def test_a_loss_is_the_numpy_one(loss: LossName, seed: int) -> None:
+@pytest.mark.parametrize("loss", [*get_args(LossName), "cross_entropy"])
+def test_a_loss_is_the_numpy_one(loss: AnyLoss, seed: int) -> None:
     rng = np.random.default_rng(seed)
     old = -rng.exponential(2, 50)
     new = old + rng.normal(0, 0.3, 50)

@@ -37,8 +37,10 @@ from tbtui.policies.base import (
 )
 from tbtui.policies.local.export import export
 from tbtui.policies.local.tokenizer import SHIPPED
+from tbtui.policies.torch import sampler_client
 from tbtui.policies.torch.client import TorchPolicy
 from tbtui.policies.torch.settings import TorchSettings
+from tests.policies.torch.fake_vllm import make_home
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -82,6 +84,24 @@ def datum_of(request: SampleRequest, drawn: Sample, advantage: float) -> Datum:
         np.full(length, advantage, np.float32),
         np.ones(length, np.float32),
     )
+
+
+@pytest.mark.parametrize("sampler", ["auto", "vllm"])
+async def test_auto_does_without_a_vllm_that_dies_at_start(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    make_home(tmp_path / "tbtui" / "vllm", "ValueError: No CUDA GPUs are available")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sampler_client, "why_not_vllm", lambda settings: None)
+    if sampler == "vllm":
+        with pytest.raises(PolicyRefusedError, match=r"exit status 3.*use sampler=transformers"):
+            async with policy_of(model, sampler=sampler):
+                raise AssertionError("it has started")
+        return
+    async with policy_of(model, sampler=sampler) as policy:
+        assert (await policy.sample(request_for(policy))).completion_ids
+        (note,) = [each for each in policy.info.notes if "sampler=auto" in each]
+        assert "chose transformers" in note and "No CUDA GPUs are available" in note
 
 
 async def train(policy: TorchPolicy, data: list[Datum]) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="needs the extra `torch`")
 pytest.importorskip("peft", reason="needs the extra `torch`")
 
 import torch
+from safetensors.torch import load_file
 
 from tbtui.algorithm.losses import LossName, LossSettings
 from tbtui.algorithm.step import Datum
@@ -279,6 +280,21 @@ def test_a_checkpoint_goes_on_bit_for_bit(
         trainer(model("llama"), lora_rank=7).load(tmp_path / "one")
     with pytest.raises(PolicyError, match="of another model or adapter"):
         trainer(model("qwen3"), lora_rank=rank, dtype=dtype).load(tmp_path / "one")
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_checkpoint_is_the_same_in_every_process(model: Model, rank: int, tmp_path: Path) -> None:
+    """To the last bit, with the generator's state, which PyTorch seeds anew in each process."""
+    for name in ("one", "other"):
+        torch.seed()
+        learning = trainer(model("llama"), lora_rank=rank)
+        learning.accumulate(data_of(LENGTHS), LossSettings("ppo"))
+        learning.apply(STEP)
+        learning.save(tmp_path / name)
+    one, other = (load_file(tmp_path / name / "policy.safetensors") for name in ("one", "other"))
+    assert "random_state" in one
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_dropout_is_off(tmp_path: Path) -> None:

@@ -20,14 +20,16 @@ from tbtui.policies.base import (
     Sample,
     SampleRequest,
 )
-from tbtui.policies.torch.sampler_choice import make_sampler
+from tbtui.policies.torch.sampler_client import make_sampler
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.vllm_sampler import VllmSampler, VllmSettings
 from tests.policies.torch.fake_vllm import BASE_TOKEN, make_home
 
 pytestmark = pytest.mark.slow
+MODEL = Path(__file__).parent / "model_without_weights"
+"""Whose size is not known: the server is given the memory that such a model gets."""
 SETTINGS = SamplerSettings(
-    model="org/model", dtype="float32", device="cpu", context_limit=64, max_rows=4, seed=0,
+    model=str(MODEL), dtype="float32", device="cpu", context_limit=64, max_rows=4, seed=0,
     lora_rank=4, stop_ids=(1,),
 )  # fmt: skip
 REQUEST = SampleRequest((5, 6), 3, 1.0, 0)

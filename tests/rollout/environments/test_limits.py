@@ -14,12 +14,12 @@ from tbtui.rollout.environments import box_start, cgroups
 from tbtui.rollout.environments.box import Box
 from tbtui.rollout.environments.cgroups import (
     CgroupHost,
+    autogroups,
     find_cgroups,
     make_box_cgroup,
     remove_orphans,
 )
 from tbtui.rollout.environments.limits import MIB, RESERVED_PROCESSES, BoxReport, box_limits
-from tbtui.rollout.environments.session_weights import autogroups
 from tests.rollout.environments.boxes import STARTERS, limits, processes_of, running_box, sh
 from tests.rollout.scripted import eventually
 

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tbtui.config import ConfigError, RunConfig, default_of, settings, to_json
-from tbtui.config.problems import Problem, require_no_errors
 from tbtui.config.toml import read_toml
+from tbtui.config.values import Problem, require_no_errors
 from tbtui.engines.prime_rl.config_checks import prime_rl_problems
 from tbtui.engines.prime_rl.migrate import Document, migrate
 from tbtui.engines.prime_rl.settings_to_toml import PLUGIN, prime_rl_config

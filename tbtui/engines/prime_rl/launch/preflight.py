@@ -26,7 +26,7 @@ from tbtui.config.toml import toml_text
 from tbtui.engines.gpus import local_gpus
 from tbtui.engines.prime_rl.launch.checkout import Checkout, commit_warnings, validate
 from tbtui.engines.prime_rl.launch.configuration import Facts
-from tbtui.policies.threads import in_daemon_thread
+from tbtui.policies.work import in_daemon_thread
 
 Level = Literal["ok", "warning", "error"]
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import msgspec
 
 from tbtui.config import ConfigError, to_json
 from tbtui.config.toml import toml_text
+from tbtui.engines.alerts import alerting_of
 from tbtui.engines.awaiting import in_background
 from tbtui.engines.events_of import task_records
 from tbtui.engines.gpus import GPUS_LOST, GpuMonitor
@@ -25,11 +27,12 @@ from tbtui.engines.prime_rl.launch.process import (
     last_line,
     submitted_job,
 )
-from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint, SavepointError
+from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
 from tbtui.engines.prime_rl.watch.run import SAVEPOINT, PreparedWatch, WatchOptions, follow
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
 from tbtui.engines.prime_rl.watch.source import SourceDirectory, run_started
 from tbtui.engines.resume import keep_settings
+from tbtui.errors import UserError
 from tbtui.journal.commands import Command, RunEnd
 from tbtui.journal.database import JournalError
 from tbtui.journal.events import Noted, RunFinished, RunPhase, RunPhaseChanged, RunStarted
@@ -68,7 +71,10 @@ class PrimeRlRun:
         prepared = self._prepared
         try:
             with Recorder(prepared.directory, continues=prepared.resumed) as recorder:
-                return await self._journalled(recorder)
+                async with alerting_of(prepared.config, prepared.directory, recorder.record):
+                    end = await self._journalled(recorder)
+                    recorder.flush()
+                return end
         except (JournalError, OSError) as error:
             return RunEnd("failed", str(error))
 
@@ -81,7 +87,7 @@ class PrimeRlRun:
             end, journalled = RunEnd("interrupted", str(error) or "everything is cleaned up"), False
         except ConfigError as error:
             end, journalled = RunEnd("refused", str(error)), False
-        except (SavepointError, OSError) as error:
+        except (UserError, OSError) as error:
             end, journalled = RunEnd("failed", str(error)), False
         except JournalError:
             raise
@@ -192,7 +198,7 @@ class PrimeRlRun:
         return True
 
     def _watch(self) -> PreparedWatch:
-        """The watch of this launch; raises `SavepointError` where the last one's can't be read."""
+        """The watch of this launch; raises `UserError` where the last one's can't be read."""
         prepared = self._prepared
         urls = prepared.facts.server_urls
         return PreparedWatch(
@@ -241,11 +247,8 @@ def _note(recorder: Recorder, findings: Iterable[Finding]) -> None:
 def _has_begun(prepared: PreparedLaunch) -> bool:
     if not prepared.resumed:
         return False
-    reader = JournalReader(prepared.directory)
-    try:
+    with closing(JournalReader(prepared.directory)) as reader:
         return bool(reader.read_kinds(("run_started",), 0, limit=1))
-    finally:
-        reader.close()
 
 
 def started_event(prepared: PreparedLaunch) -> RunStarted:

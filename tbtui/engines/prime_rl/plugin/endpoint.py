@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 
+from tbtui.endpoint.openai_chat import answered_message, request_object
 from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted
 
 CONNECT_SEC = 30.0
@@ -52,8 +53,12 @@ class ChatEndpoint:
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | Refused:
         """Ask for the completion, without a time limit. Never raises for what the endpoint does.
 
+        How many tokens a prompt has is not asked: no such endpoint says it.
+
         Failures that may pass are tried again a few times; a refused request never is.
         """
+        if wanted.count_only:
+            return CompletionFailed(wanted.request, "unsupported", "the trainer counts no tokens")
         answer = await self._ask(wanted, attempt=0)
         for attempt, wait in enumerate(RETRY_WAITS_SEC, 1):
             if not isinstance(answer, _Passing):
@@ -67,13 +72,16 @@ class ChatEndpoint:
     async def _ask(
         self, wanted: SampleWanted, attempt: int
     ) -> Completion | CompletionFailed | Refused | _Passing:
-        messages = [{"role": role, "content": content} for role, content in wanted.messages]
         headers = {"Authorization": f"Bearer {self.secret}", _RETRY_COUNT: str(attempt)}
         body = {
             "model": self.model,
-            "messages": messages,
-            "max_completion_tokens": self.max_tokens,
+            **request_object(wanted.messages, wanted.tools, wanted.tool_choice),
+            "max_completion_tokens": min(self.max_tokens, wanted.max_tokens or self.max_tokens),
         }
+        if wanted.one_tool_call:
+            body["parallel_tool_calls"] = False
+        if wanted.stop:
+            body["stop"] = list(wanted.stop)
         try:
             async with self.client.post(
                 f"{self.url}/chat/completions",
@@ -114,15 +122,16 @@ def _completion(request: int, text: str) -> Completion | CompletionFailed:
     try:
         body = json.loads(text)
         choice = body["choices"][0]
-        message = choice["message"]
+        message = answered_message(choice["message"])
         usage = body.get("usage") or {}
         return Completion(
             request,
-            text=message.get("content") or "",
+            text=message.content,
             truncated=choice.get("finish_reason") == "length",
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
-            thinking=message.get("reasoning_content") or message.get("reasoning") or "",
+            thinking=message.thinking,
+            tool_calls=message.tool_calls,
         )
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         reason = f"no chat completion: {type(error).__name__}: {error}: {text}"

@@ -47,6 +47,7 @@ from tbtui.journal.events import (
     AnyEvent,
     CommandDone,
     CommandIssued,
+    ToolUse,
     TrialEvent,
     TurnSampled,
     fields_of,
@@ -215,6 +216,10 @@ def turn_sampled(wanted: SampleWanted, completion: Completion, seconds: float) -
         sample=None,
         text=completion.text,
         thinking=completion.thinking,
+        tool_calls=tuple(
+            ToolUse(id=call.id, name=call.name, arguments=call.arguments)
+            for call in completion.tool_calls
+        ),
         prompt_tokens=completion.prompt_tokens,
         completion_tokens=completion.completion_tokens,
         mean_logprob=None,

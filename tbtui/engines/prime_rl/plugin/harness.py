@@ -180,7 +180,7 @@ class HarborEnvironment(vf.SingleAgentEnv):
 
         Raises:
             EnvironmentUnavailable: the sandboxes asked for can't be had here.
-            WorkersFailedError: no worker starts.
+            UserError: no worker starts.
             OSError: `trials_dir` can't be used.
         """
         self._resources: ServerResources | None = None

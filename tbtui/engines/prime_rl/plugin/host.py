@@ -27,9 +27,16 @@ from tbtui.journal.events import (
     Outcome,
     Purpose,
     TrialQueued,
+    TurnAbandoned,
     TurnStarted,
 )
-from tbtui.rollout.messages import Completion, CompletionFailed, SampleWanted, TrialSpec
+from tbtui.rollout.messages import (
+    Completion,
+    CompletionFailed,
+    Demonstrated,
+    SampleWanted,
+    TrialSpec,
+)
 from tbtui.rollout.outcome import Decision, lost_with_worker
 from tbtui.rollout.pool import WorkerPool
 
@@ -76,6 +83,7 @@ class HostedTrial:
 class _EndpointModel:
     """The endpoint, as the agent of one trial asks it."""
 
+    trial: str
     endpoint: Endpoint
     logs: TrialLogs
     pool: WorkerPool
@@ -83,6 +91,9 @@ class _EndpointModel:
     """Why the endpoint takes no more of the trial's requests."""
 
     async def answer(self, wanted: SampleWanted) -> Completion | CompletionFailed | None:
+        if wanted.count_only:
+            counted = await self.endpoint.answer(wanted)
+            return None if isinstance(counted, Refused) else counted
         self.logs.append(TurnStarted(trial=wanted.trial, turn=wanted.turn, purpose=wanted.purpose))
         asked = time.monotonic()
         answer = await self.endpoint.answer(wanted)
@@ -94,6 +105,15 @@ class _EndpointModel:
         if isinstance(answer, Completion):
             self.logs.append(turn_sampled(wanted, answer, time.monotonic() - asked))
         return answer
+
+    def abandoned(self, turn: int) -> None:
+        self.logs.append(TurnAbandoned(trial=self.trial, turn=turn))
+
+    def typed_in(self) -> None:
+        """Verifiers and Prime-RL know nothing of people."""
+
+    def demonstrated(self, message: Demonstrated, actor: str) -> None:
+        """Prime-RL trains on nothing but what its own server sampled."""
 
 
 class TrialHost(RunningTrials[WorkerPool]):
@@ -122,7 +142,7 @@ class TrialHost(RunningTrials[WorkerPool]):
         """Start the workers; new trials start or wait as the control file says.
 
         Raises:
-            WorkersFailedError: no worker starts.
+            UserError: no worker starts.
             OSError: the directory can't be used.
         """
         self._obey(self._control.poll())
@@ -143,11 +163,11 @@ class TrialHost(RunningTrials[WorkerPool]):
         Cancelled, it ends the trial; its worker takes the sandbox down.
 
         Raises:
-            WorkersFailedError: the workers can't be kept running.
+            UserError: the workers can't be kept running.
             OSError: the directory can't be used.
         """
         spec, trial = hosted.spec, hosted.spec.trial
-        model = _EndpointModel(hosted.endpoint, self._logs, self.pool)
+        model = _EndpointModel(trial, hosted.endpoint, self._logs, self.pool)
         attempt = Attempt(trial, 0, model)
         self._logs.open(trial)
         try:

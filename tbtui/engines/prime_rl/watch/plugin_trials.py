@@ -13,8 +13,14 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from tbtui.engines.prime_rl.control import CommandJournal
-from tbtui.engines.prime_rl.watch.formats import Dispatch, Episode, Trace
-from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial, end_of, identity_of
+from tbtui.engines.prime_rl.watch.formats import (
+    Dispatch,
+    Episode,
+    FinishedTrial,
+    Trace,
+    end_of,
+    identity_of,
+)
 from tbtui.engines.prime_rl.watch.plugin_logs import Logged, PluginLogs, PluginTrial, pairs
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.journal.events import (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
@@ -19,7 +18,7 @@ from tbtui.journal.samples import SampleRecord, ids_as_text
 from tbtui.journal.writer import JournalWriter
 
 
-class Recorder:
+class Recorder(AbstractContextManager["Recorder"]):
     """Appends to the journal of `directory`; every method may raise `JournalError`.
 
     Events carry the time at which they happened and stand in the order in which they were read.
@@ -46,24 +45,16 @@ class Recorder:
         """Make what is recorded within one transaction."""
         return self._writer.together()
 
+    def flush(self) -> None:
+        """Write what was recorded, for readers to see."""
+        self._writer.flush()
+
     def forget(self, trial: str) -> None:
         """Drop what is kept for a trial: no further sample of it comes."""
         self._writer.forget(trial)
 
-    def __enter__(self) -> Recorder:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._writer.close()
-
-
-class SavepointError(UserError):
-    """The savepoint can't be used; the message is one line for a person."""
 
 
 class Savepoint(msgspec.Struct):
@@ -87,18 +78,18 @@ class Savepoint(msgspec.Struct):
         """Read what was saved, or make a fresh one for `source`.
 
         Raises:
-            SavepointError: it is another directory's, or not a savepoint.
+            UserError: it is another directory's, or not a savepoint.
         """
         try:
             saved = msgspec.json.decode(path.read_bytes(), type=cls)
         except FileNotFoundError:
             return cls(str(source))
         except msgspec.DecodeError as error:
-            raise SavepointError(
+            raise UserError(
                 f"{path}: not a watcher's position ({error}); delete it to read all again"
             ) from error
         if saved.source != str(source):
-            raise SavepointError(
+            raise UserError(
                 f"{path.parent}: holds the journal of {saved.source}; give another --into"
             )
         return saved

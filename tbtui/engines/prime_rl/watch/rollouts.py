@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tbtui.engines.prime_rl.watch.formats import Annotation, Delta, Episode, read_records
-from tbtui.engines.prime_rl.watch.outcomes import trial_name
+from tbtui.engines.prime_rl.watch.formats import (
+    Annotation,
+    Delta,
+    Episode,
+    read_records,
+    trial_name,
+)
 from tbtui.engines.prime_rl.watch.source import RolloutFile, SourceDirectory
 from tbtui.engines.prime_rl.watch.steps import Steps
 from tbtui.engines.prime_rl.watch.tail import SealedError, Tails

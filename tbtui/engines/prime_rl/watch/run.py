@@ -12,13 +12,9 @@ from typing import Any
 from tbtui.engines.prime_rl.control import PrimeRlControl
 from tbtui.engines.prime_rl.watch.recorder import Recorder, Savepoint
 from tbtui.engines.prime_rl.watch.server import ServerMetrics
-from tbtui.engines.prime_rl.watch.source import (
-    SourceDirectory,
-    SourceError,
-    read_configuration,
-    trials_dir,
-)
+from tbtui.engines.prime_rl.watch.source import SourceDirectory, read_configuration, trials_dir
 from tbtui.engines.prime_rl.watch.watcher import Watcher
+from tbtui.errors import UserError
 from tbtui.journal.commands import RunEnd
 from tbtui.journal.database import JournalError
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError
@@ -64,14 +60,14 @@ def prepare_watch(path: Path, into: Path | None, options: WatchOptions) -> Prepa
     """Find the run to watch and the place of its journal: `into`, or its name under `runs`.
 
     Raises:
-        SourceError: `path` is no Prime-RL run.
-        SavepointError: `into` holds something else.
+        UserError: `path` is no Prime-RL run.
+        UserError: `into` holds something else.
         ServerMetricsError: a URL, or the package to read the numbers with, is missing.
         RunDirectoryError: `into` can't be used.
     """
     source = SourceDirectory.open(path)
     if options.once and source.empty:
-        raise SourceError(f"{path}: nothing is there yet; leave --once out to wait for it")
+        raise UserError(f"{path}: nothing is there yet; leave --once out to wait for it")
     server = ServerMetrics(options.server_urls) if options.server_urls else None
     into = into or Path("runs") / source.path.name
     if into.resolve().is_relative_to(source.path):

@@ -22,10 +22,6 @@ _NEWEST_BROADCASTS = 3
 _SIGNS = ("configs", "logs", "metrics.jsonl", "rollouts", "monitors", "broadcasts", "checkpoints")
 
 
-class SourceError(UserError):
-    """There is nothing to watch; the message is one line for a person."""
-
-
 @dataclass(frozen=True, slots=True)
 class RolloutFile:
     """`rollouts/step_N/<kind>/<subset>/traces.jsonl`, up to 2026-08."""
@@ -47,15 +43,15 @@ class SourceDirectory:
         """A directory that may still be empty.
 
         Raises:
-            SourceError: it isn't there, or holds something else.
+            UserError: it isn't there, or holds something else.
         """
         if not path.is_dir():
-            raise SourceError(f"{path}: no such directory; give Prime-RL's output_dir/run.name")
+            raise UserError(f"{path}: no such directory; give Prime-RL's output_dir/run.name")
         names = {entry.name for entry in path.iterdir()}
         if names and not names.intersection(_SIGNS):
             runs = sorted(n for n in names if any((path / n / sign).exists() for sign in _SIGNS))
             hint = f"give one of its runs: {', '.join(runs[:5])}" if runs else ""
-            raise SourceError(
+            raise UserError(
                 f"{path}: not a run of Prime-RL's (no {', '.join(_SIGNS[:3])}); "
                 f"{hint or 'give its output_dir/run.name'}"
             )

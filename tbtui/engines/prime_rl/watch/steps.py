@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbtui.engines.events_of import eval_finished
-from tbtui.engines.prime_rl.watch.outcomes import FinishedTrial
+from tbtui.engines.prime_rl.watch.formats import FinishedTrial
 from tbtui.engines.prime_rl.watch.recorder import Recorder
 from tbtui.engines.prime_rl.watch.source import EvalSettings
 from tbtui.journal.events import (

@@ -11,13 +11,11 @@ from tbtui.engines.prime_rl.watch.formats import (
     Delta,
     Dispatch,
     Episode,
+    FinishedTrial,
     Node,
+    RolloutEnd,
     Timing,
     Trace,
-)
-from tbtui.engines.prime_rl.watch.outcomes import (
-    FinishedTrial,
-    RolloutEnd,
     end_of,
     end_without_trace,
     identity_of,

@@ -7,6 +7,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -167,8 +168,7 @@ class Watcher:
         self._tails.close_all()
 
     def _restore(self, directory: RunDirectory) -> None:
-        reader = JournalReader(directory)
-        try:
+        with closing(JournalReader(directory)) as reader:
             started = reader.read_kinds(("run_started",), 0, limit=1)
             if not started:
                 return
@@ -181,8 +181,6 @@ class Watcher:
             self._steps.restore(reader)
             for name, ended in self._trials.restore(reader, self._steps.done):
                 self._steps.ended(name, ended)
-        finally:
-            reader.close()
         if self._savepoint.over and not self._new_attempt():
             self.end = RunEnd("finished", "the run was over when it was watched last")
 

@@ -1,0 +1,3 @@
+#!/bin/bash
+# Does nothing.
+exit 0

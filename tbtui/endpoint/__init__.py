@@ -1,0 +1,1 @@
+"""Model APIs over HTTP: OpenAI's Chat Completions and Responses, and Anthropic's Messages."""

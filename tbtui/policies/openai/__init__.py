@@ -1,0 +1,48 @@
+"""A model behind a Chat Completions API: OpenAI's own, Ollama, llama.cpp, LM Studio, and others.
+
+Such a server takes messages and gives no token ids, so its model can be evaluated and not trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING
+
+from tbtui.policies import Backend, lost_password
+
+if TYPE_CHECKING:
+    from tbtui.config import RunConfig
+    from tbtui.config.values import Problem
+    from tbtui.policies.base import Policy
+
+
+def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
+    from tbtui.policies.openai.policy import OpenAIPolicy
+    from tbtui.policies.work import ServerSettings
+
+    return OpenAIPolicy(
+        ServerSettings(
+            model_name=config.model_name,
+            base_url=config.openai_base_url,
+            context_limit=config.context_limit,
+        ),
+        log_file,
+    )
+
+
+def _problems(config: RunConfig) -> Iterator[Problem]:
+    from tbtui.config.values import error
+
+    if config.step_limit != 0:
+        yield error(
+            "policy=openai: a server with chat alone gives no token ids, so its model can only be"
+            " evaluated; use tbtui eval, or train with policy=tinker or policy=torch"
+        )
+    if "model_name" not in config.given:
+        yield error("model_name: give the name under which the server has the model")
+    yield from lost_password("openai_base_url", config.openai_base_url)
+    if config.checkpoint is not None:
+        yield error(f"checkpoint={config.checkpoint}: the server has its own weights; leave it out")
+
+
+BACKEND = Backend(_make, _problems, address=("openai_base_url", "OpenAI-compatible"))

@@ -1,0 +1,229 @@
+"""A model behind a Chat Completions API, as engines see it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from tbtui.chat import ToolCall
+from tbtui.policies.base import (
+    ContextOverflowError,
+    Ended,
+    Message,
+    PolicyError,
+    PolicyInfo,
+    PolicyRefusedError,
+    PolicyStatus,
+    Sample,
+    SampleRequest,
+)
+from tbtui.policies.meter import RequestMeter
+from tbtui.policies.openai.conversation import ConversationRenderer
+from tbtui.policies.vllm.connection import PROBE, Connection
+from tbtui.policies.work import (
+    SampledOnly,
+    ServerSettings,
+    Work,
+    fitted,
+    library_log_to,
+    offer,
+    unless_closed,
+)
+
+DEFAULT_URL = "https://api.openai.com"
+_SEEDS = 2**31
+"""Some servers' seeds are smaller than this."""
+_UNKNOWN_CONTEXT = 2**20
+_LEAST_LOGPROB = -1e4
+_LONGEST = "max_completion_tokens"
+"""Takes the place of `max_tokens` in OpenAI's newer models."""
+_PROBE_TOKENS = 16
+"""Some APIs take no smaller limit."""
+
+
+class OpenAIPolicy(SampledOnly[ConversationRenderer]):
+    """Implements `tbtui.policies.base.Policy`, but for training, which raises `PolicyError`."""
+
+    CANNOT = "a model behind a Chat Completions API can't be {}: it can only be evaluated"
+
+    def __init__(self, settings: ServerSettings, log: IO[bytes] | None = None) -> None:
+        """`log`: where what the libraries log goes; None: where it goes without us."""
+        self._settings = settings
+        self._log = log
+        self._meter = RequestMeter()
+        self._resources = contextlib.ExitStack()
+        self._connection: Connection | None = None
+        self._path = ""
+        self._parameters = _Parameters()
+        self._closed = False
+        self._unanswered: set[asyncio.Task[Any]] = set()
+        self._work = Work()
+
+    async def start(self, resume: Path | None = None) -> None:
+        """Ask the server for its models, and for a few words of this one.
+
+        Raises `PolicyError` when it can't be reached or doesn't have the model."""
+        settings = self._settings
+        if self._log is not None:
+            self._resources.enter_context(library_log_to(self._log))
+        self._connection = connection = Connection(
+            settings.base_url, self._meter, setting="openai_base_url", default_url=DEFAULT_URL
+        )
+        self._path = connection.api_path
+        limit = settings.context_limit or await self._context_limit()
+        self._renderer = renderer = ConversationRenderer()
+        await self._draw(SampleRequest(renderer.render(PROBE), _PROBE_TOKENS, 1.0, 0))
+        self._info = PolicyInfo(
+            name="openai",
+            model_name=settings.model_name,
+            parameters=None,
+            context_limit=limit or _UNKNOWN_CONTEXT,
+            losses=(),
+            honours=frozenset({"openai_base_url"}),
+            notes=(*renderer.notes, *self._parameters.notes),
+            address=connection.address,
+        )
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Raises `ContextOverflowError` when the server says that the prompt doesn't fit. Takes as
+        long as the server does."""
+        asked = fitted(request, self.info.context_limit)
+        started = time.monotonic()
+        drawn = await self._draw(asked)
+        self._work.answered(drawn, time.monotonic() - started)
+        return drawn
+
+    def status(self) -> PolicyStatus:
+        in_flight = len(self._unanswered)
+        return self._work.status(in_flight, in_flight, server=self._meter.status())
+
+    async def close(self, ended: Ended = "success") -> None:
+        self._closed = True
+        for task in self._unanswered:
+            task.cancel()
+        connection, self._connection = self._connection, None
+        try:
+            if connection is not None:
+                await connection.close()
+        finally:
+            self._resources.close()
+
+    async def _context_limit(self) -> int | None:
+        """What the server says of the model, if it lists its models. Raises `PolicyRefusedError`:
+        it lists others."""
+        connection, name = self._open(), self._settings.model_name
+        doing = f"asking {connection.address} for its models"
+        try:
+            content = await connection.get(f"{self._path}/models", doing)
+            cards = {str(card["id"]): card for card in content["data"]}
+        except (PolicyError, KeyError, TypeError):
+            return None  # it lists none: the first words show whether it has the model
+        if cards and name not in cards:
+            raise PolicyRefusedError(
+                f"model_name={name}: the server has no such model; {offer(name, cards)}"
+            )
+        limit = cards.get(name, {}).get("max_model_len")
+        return limit if isinstance(limit, int) else None
+
+    async def _draw(self, request: SampleRequest) -> Sample:
+        connection, renderer = self._open(), self.renderer
+        messages, tools = renderer.read(request.prompt_ids)
+        with self._meter.request("sample"):
+            while True:
+                parameters = self._parameters.of(request)
+                body = {
+                    "model": self._settings.model_name,
+                    "messages": messages,
+                    **({"tools": tools} if tools else {}),
+                    **parameters,
+                }
+                asking = asyncio.create_task(
+                    connection.post(
+                        f"{self._path}/chat/completions", body, "sampling", patient=True
+                    )
+                )
+                self._unanswered.add(asking)
+                try:
+                    content = await unless_closed(asking, "sampling: the policy has been closed")
+                    break
+                except ContextOverflowError:
+                    raise
+                except PolicyRefusedError as error:
+                    if not self._parameters.give_up(parameters, str(error)):
+                        raise
+                finally:
+                    self._unanswered.discard(asking)
+        return read_answer(content, renderer, self._parameters)
+
+    def _open(self) -> Connection:
+        if self._closed or self._connection is None:
+            raise PolicyError("the policy has been closed")
+        return self._connection
+
+
+class _Parameters:
+    """The parameters of a request, less those that this server or model is known to refuse."""
+
+    def __init__(self) -> None:
+        self._refused: set[str] = set()
+        self.has_logprobs = True
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know, one line each."""
+        refused = sorted(self._refused - {"logprobs", "max_tokens"})
+        found = [f"the server refuses {name}: it is left out" for name in refused]
+        if "logprobs" in self._refused or not self.has_logprobs:
+            found.append("the server gives no log-probabilities: they are shown as 0")
+        return tuple(found)
+
+    def of(self, request: SampleRequest) -> dict[str, Any]:
+        longest = _LONGEST if "max_tokens" in self._refused else "max_tokens"
+        wanted = {
+            "temperature": request.temperature,
+            "seed": request.seed % _SEEDS,
+            "logprobs": True,
+            longest: request.max_tokens,
+        }
+        return {name: value for name, value in wanted.items() if name not in self._refused}
+
+    def give_up(self, sent: Iterable[str], why: str) -> bool:
+        """Leave out what a refusal names of what was sent; False: it is about something else."""
+        named = {name for name in sent if name in why and name != _LONGEST}
+        self._refused |= named
+        return bool(named)
+
+
+def read_answer(content: Any, renderer: ConversationRenderer, parameters: _Parameters) -> Sample:
+    """Raises `PolicyError` for an answer that can't be read, or that the server withheld."""
+    try:
+        (choice,) = content["choices"]
+        message, finish = choice["message"], choice["finish_reason"]
+        calls = tuple(
+            ToolCall("", str(call["function"]["name"]), str(call["function"]["arguments"]))
+            for call in message.get("tool_calls") or ()
+        )
+        thinking = message.get("reasoning_content") or message.get("reasoning") or ""
+        said = Message("assistant", message.get("content") or "", str(thinking), calls)
+        drawn = (choice.get("logprobs") or {}).get("content") or ()
+        pieces = [str(each["token"]) for each in drawn]
+        logprobs = [float(each["logprob"]) for each in drawn]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PolicyError(f"sampling: the server's answer can't be read ({error!r})") from error
+    if finish not in ("stop", "length", "tool_calls"):
+        raise PolicyError(f"sampling: the server gave the completion up ({finish})")
+    ended = finish != "length"
+    ids, place = renderer.completion(said, pieces, ended=ended)
+    values = np.zeros(len(ids), np.float32)
+    if place is not None:
+        # Some servers write minus infinity, or a number for it, where a token can't be drawn.
+        values[place] = np.maximum(logprobs, _LEAST_LOGPROB)
+    elif said.content:
+        parameters.has_logprobs = False
+    return Sample(ids, values, "stop" if ended else "length", 0)

@@ -1,0 +1,288 @@
+"""Snapshots of a trial's environment, on the host: files, bound, thinning, and their end.
+
+A trial's snapshots lie in one directory. Of each turn there are a description and, for a sandbox,
+an index and a pack (`box_snapshot`). A pack stays as long as some index points into it. A run's
+snapshots are written down in the ledger, so that the next start removes what a killed run has left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from tbtui.paths import read_plain
+from tbtui.rollout.environments.ledger import Ledger
+
+_TURN = re.compile(r"turn-(\d{5,})\.json")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|[\x01\x02]")
+# In the box: what the shell saves before each prompt, the prompt, what it prints when it begins.
+STATE, PROMPT, SCREEN = "/run/.shell", "/run/.prompt", "/run/.screen"
+KEEPS_STATE = (
+    f'if [ -s {SCREEN} ]; then . {STATE} 2>/dev/null; printf "$(<{SCREEN})"; : >| {SCREEN}; fi; '
+    "{ declare -p; declare -f; alias -p; shopt -p; set +o; trap -p; umask -p;"
+    f" printf 'cd %q\\n' \"$PWD\"; }} >| {STATE} 2>/dev/null;"
+    f' printf %s "${{PS1@P}}" >| {PROMPT} 2>/dev/null'
+)
+"""A `PROMPT_COMMAND` for bash: restores a shell that stands in a restored box, and saves what a
+shell has that is in no file. It runs builtins alone, and leaves `$?` as it was."""
+
+
+MOST_PACKS = 100
+"""That one snapshot points into; the next one begins anew."""
+
+
+class SavedImage(msgspec.Struct, frozen=True, kw_only=True):
+    """What commands of the environment start with."""
+
+    workdir: str
+    environment: dict[str, str]
+    user: str
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of an environment just before a turn."""
+
+    turn: int
+    image: SavedImage | None = None
+    """What a sandbox starts commands with."""
+    container_image: str = ""
+    """What a container was committed as."""
+    packs: tuple[int, ...] = ()
+    written: int = 0
+    """Bytes that it added on the host."""
+    total: int = 0
+    """Bytes of all files in it."""
+    programs: tuple[str, ...] = ()
+    """What ran beside the terminal and its shell, and does not in what begins from it."""
+    not_at_prompt: str = ""
+    """Why the shell can't be restored; empty: it stood at its prompt."""
+    screen: str = ""
+    """The whole pane, with its colours, and its history."""
+    plain: str = ""
+    """The same without colours."""
+    seen: str = ""
+    """The pane as it was when the agent was shown it last."""
+    history: int = 0
+    """How many of its lines are above the visible screen."""
+    row: int = 0
+    """The cursor's, on the visible screen."""
+    seconds: float = 0.0
+    """How long it took to take."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether what begins from it is all that there was."""
+        return not self.programs and not self.not_at_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """A snapshot, and where its files are."""
+
+    snapshot: Snapshot
+    store: SnapshotStore
+
+    @property
+    def index(self) -> Path:
+        return self.store.index(self.snapshot.turn)
+
+    @property
+    def packs(self) -> dict[int, Path]:
+        return {number: self.store.pack(number) for number in self.snapshot.packs}
+
+
+@runtime_checkable
+class KeepsStates(Protocol):
+    """An environment whose state can be saved, and that can begin from a saved one."""
+
+    def keep_states(self) -> None:
+        """Prepare for `save_state`: called before it starts."""
+
+    def begin_from(self, stored: StoredSnapshot) -> None:
+        """Start in this state: called before it starts."""
+
+    async def save_state(
+        self, store: SnapshotStore, draft: Snapshot, terminal: Terminal
+    ) -> Snapshot:
+        """Save its files as those of `draft.turn`; `draft` with what is known of them.
+
+        Raises:
+            SandboxError: they can't be saved; the text says why.
+        """
+        ...
+
+    async def show(self, screen: str) -> None:
+        """Let the next shell restore itself and show this, as `printf` reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A trial's terminal when its snapshot is taken."""
+
+    shell: int
+    """Process of the pane's shell."""
+    server: int
+    """Process of tmux."""
+    line: str
+    """The row that the cursor is in."""
+    full_screen: bool = False
+    """A program uses the whole screen."""
+
+    def programs(self, processes: Sequence[tuple[int, int, str]]) -> tuple[str, ...]:
+        """What runs beside it, of (process, parent, command line) of all processes."""
+        own = {self.server, self.shell}
+        own |= {pid for pid, _, command in processes if command.startswith("tmux -C attach")}
+        piping = {
+            pid
+            for pid, parent, command in processes
+            if parent == self.server and "terminus_2.pane" in command
+        }
+        own |= piping | {pid for pid, parent, _ in processes if parent in piping}
+        return tuple(command for pid, _, command in processes if pid not in own)
+
+    def not_at_prompt(self, processes: Sequence[tuple[int, int, str]], prompt: str) -> str:
+        """Why the shell is not at its prompt; empty: it is."""
+        running = [command for _, parent, command in processes if parent == self.shell]
+        if self.full_screen:
+            return f"{(running or ['a program'])[0]} had the whole screen"
+        expected = without_escapes(prompt).rpartition("\n")[2].rstrip()
+        if not expected or self.line.rstrip() != expected:
+            return f"{running[0]} ran in the terminal" if running else "it was not at its prompt"
+        return ""
+
+
+class SnapshotStore:
+    """The snapshots of one trial."""
+
+    def __init__(self, directory: Path, max_bytes: int = 0) -> None:
+        self.directory = directory
+        self.max_bytes = max_bytes
+
+    def index(self, turn: int) -> Path:
+        return self.directory / f"turn-{turn:05d}.index"
+
+    def pack(self, number: int) -> Path:
+        return self.directory / f"{number:05d}.pack"
+
+    def turns(self) -> list[int]:
+        """Turns that have a snapshot, ascending."""
+        with contextlib.suppress(OSError):
+            found = (_TURN.fullmatch(path.name) for path in self.directory.iterdir())
+            return sorted(int(each[1]) for each in found if each)
+        return []
+
+    def read(self, turn: int) -> Snapshot | None:
+        """The snapshot of a turn; None: there is none that can be read."""
+        try:
+            content = read_plain(self._description(turn))
+            return msgspec.json.decode(content, type=Snapshot)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def add(self, snapshot: Snapshot) -> list[Snapshot]:
+        """Describe a snapshot whose files are there, and thin; those that were removed."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._description(snapshot.turn)
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(msgspec.json.encode(snapshot))
+        partial.replace(path)
+        return self.thin()
+
+    def thin(self) -> list[Snapshot]:
+        """Remove the oldest snapshots until the rest takes no more than its bound."""
+        removed: list[Snapshot] = []
+        if self.size() <= self.max_bytes:
+            return removed
+        kept = [found for turn in self.turns() if (found := self.read(turn)) is not None]
+        while len(kept) > 1 and self.size() > self.max_bytes:
+            oldest = kept.pop(0)
+            removed.append(oldest)
+            self.index(oldest.turn).unlink(missing_ok=True)
+            self._description(oldest.turn).unlink(missing_ok=True)
+            self._drop_packs(kept)
+        return removed
+
+    def discard(self, turn: int) -> None:
+        """Remove the files of a snapshot that was not described."""
+        self.index(turn).unlink(missing_ok=True)
+        self.pack(turn).unlink(missing_ok=True)
+
+    def size(self) -> int:
+        """Bytes of its files."""
+        try:
+            return sum(path.stat().st_size for path in self.directory.iterdir())
+        except OSError:
+            return 0
+
+    def _drop_packs(self, kept: Iterable[Snapshot]) -> None:
+        wanted = {number for snapshot in kept for number in snapshot.packs}
+        for path in self.directory.glob("*.pack"):
+            if path.stem.isdigit() and int(path.stem) not in wanted:
+                path.unlink(missing_ok=True)
+
+    def _description(self, turn: int) -> Path:
+        return self.directory / f"turn-{turn:05d}.json"
+
+
+def nearest(
+    directories: Iterable[Path], turn: int, *, inexact: bool = False
+) -> StoredSnapshot | None:
+    """The latest snapshot up to a turn, in the first directory that has one.
+
+    `inexact`: of `turn` itself also one in which programs ran.
+    """
+    for directory in directories:
+        store = SnapshotStore(directory)
+        for each in reversed(store.turns()):
+            if each > turn or (found := store.read(each)) is None:
+                continue
+            if found.exact or (inexact and each == turn and not found.not_at_prompt):
+                return StoredSnapshot(found, store)
+    return None
+
+
+def without_escapes(text: str) -> str:
+    """A terminal's text without colours and marks."""
+    return _ESCAPES.sub("", text)
+
+
+@contextlib.contextmanager
+def held_snapshots(directory: Path, *, keep: bool) -> Iterator[None]:
+    """A run's directory of snapshots, for as long as the run goes on; with `keep` it stays."""
+    if keep:
+        yield
+        return
+    ledger, name = (
+        Ledger(),
+        f"snapshots-{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}",
+    )
+    ledger.record(name, [], [], directories=[directory])
+    try:
+        yield
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        ledger.forget(name)
+
+
+def screen_script(snapshot: Snapshot, height: int) -> str:
+    """What `printf` prints to bring an empty terminal to a snapshot's screen, up to its prompt.
+
+    The lines above the visible screen are printed and pushed into the history first.
+    """
+    lines = snapshot.screen.split("\n")
+    above, visible = lines[: snapshot.history], lines[snapshot.history :][: snapshot.row]
+    push = min(len(above), height - 1)
+    parts = ["\033[m\033[H\033[2J\033[3J", *(f"{line}\033[m\n" for line in above)]
+    if push:
+        parts.append(f"\033[{height};1H" + "\n" * push)
+    parts += ["\033[H", *(f"{line}\033[m\n" for line in visible)]
+    text = "".join(parts).replace("\\", "\\\\").replace("%", "%%")
+    return text.replace("\033", "\\033").replace("\n", "\\n")

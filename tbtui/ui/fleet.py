@@ -1,0 +1,329 @@
+"""The fleet's app: a row for each live and recent run, here and elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, override
+
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+from textual.worker import Worker
+
+from tbtui.errors import UserError
+from tbtui.ui.base_app import AppWithoutRun
+from tbtui.ui.drawing.text import clip, clip_name, sparkline, visible
+from tbtui.ui.screens.dialogs import Dialog, Hint
+from tbtui.ui.textual_seam import Ground
+from tbtui.ui.theme.palette import Palette
+from tbtui.ui.user import User
+from tbtui.view.waiting import duration
+
+Row = dict[str, Any]
+_AGAIN_SEC = 3.0
+_WIDE = 110
+_CURVE = 12
+_LAST = 12
+"""Cells that the last column, what a run waits for, gets at least."""
+_ORDER = ("unreachable", "unreadable", "live", "paused")
+
+
+class Shown(Protocol):
+    """The fleet, as the app knows it."""
+
+    async def rows(self) -> list[Row]:
+        """A row for each run; `ctl/fleet.py` has the fields."""
+        ...
+
+    async def act(self, row: Row, *words: str) -> str:
+        """Do something with a run; what was said."""
+        ...
+
+    def open(self, row: Row) -> None:
+        """Show the run on this terminal, until it is left."""
+        ...
+
+    async def chart_command(self, rows: Sequence[Row]) -> list[str]:
+        """The command that overlays these runs' curves. Raises `UserError`."""
+        ...
+
+    def run(self, command: Sequence[str]) -> None:
+        """Run a command on this terminal, until it is left."""
+        ...
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """What needs a person first, then live runs, then those that are over, the newest first."""
+
+    def rank(row: Row) -> tuple[bool, int, float]:
+        status = str(row["status"])
+        place = _ORDER.index(status) if status in _ORDER else len(_ORDER)
+        return not row["silent"], place, -float(row["started_at"] or 0.0)
+
+    return sorted(rows, key=rank)
+
+
+def table_lines(rows: Sequence[Row], width: int) -> list[str]:
+    """The columns' names, and a line for each run, as wide as there is room."""
+    wide = width >= _WIDE
+    table = [_heads(wide=wide), *(_cells(row, wide=wide) for row in rows)]
+    widths = [max(len(line[place]) for line in table) for place in range(len(table[0]))]
+    widths[0] = min(widths[0], 30 if wide else 22)
+    widths[-1] = width - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    if widths[-1] < _LAST:
+        widths[0] = max(10, widths[0] - (_LAST - widths[-1]))
+        widths[-1] = max(0, width - sum(widths[:-1]) - 2 * (len(widths) - 1))
+    lines = []
+    for line in table:
+        pairs = zip(line, widths, strict=True)
+        name, *others = [(visible(text), cell) for text, cell in pairs]
+        # The end of a name tells a sweep's runs apart.
+        shown = [f"{clip_name(name[0], name[1]):<{name[1]}}"]
+        lines.append("  ".join(shown + [f"{clip(text, cell):<{cell}}" for text, cell in others]))
+    return lines
+
+
+def _heads(*, wide: bool) -> list[str]:
+    more = ["trials", "cost", "GPUs", "for"] if wide else []
+    return ["run", "state", "step", "pass", "curve", *more, "alarms", "waits for"]
+
+
+def _cells(row: Row, *, wide: bool) -> list[str]:
+    name = f"{row['host']}:{row['run'] or ''}" if row["host"] else str(row["run"])
+    rate, cost = row["pass_rate"], row["cost_usd"]
+    last = f"/{row['max_steps']}" if row["max_steps"] else ""
+    steps = "" if row["step"] is None else f"{row['step']}{last}"
+    more = []
+    if wide:
+        seconds = row["seconds"]
+        more = [
+            "" if row["rollouts"] is None else str(row["rollouts"]),
+            "" if cost is None else f"${cost:.2f}",
+            _gpus(row["gpus"]),
+            "" if seconds is None else duration(float(seconds)),
+        ]
+    return [
+        name,
+        state_words(row),
+        steps,
+        "" if rate is None else f"{rate:.2f}".removeprefix("0"),
+        sparkline([float(value) for value in row["curve"]], _CURVE if wide else _CURVE // 2),
+        *more,
+        str(row["alarms"] or ""),
+        str(row["waiting_for"] or row["reason"] or ""),
+    ]
+
+
+def state_words(row: Row) -> str:
+    """`live`, `paused`, `finished`, `silent 3m05s`, ..."""
+    if row["silent"]:
+        return f"silent {duration(float(row['silent_sec']))}"
+    return str(row["status"])
+
+
+def _gpus(gpus: Sequence[Row]) -> str:
+    """`4x 83%`."""
+    used = [float(gpu["utilisation"]) for gpu in gpus if gpu.get("utilisation") is not None]
+    if not gpus:
+        return ""
+    return f"{len(gpus)}x" + (f" {sum(used) / len(used):.0f}%" if used else "")
+
+
+class FleetApp(AppWithoutRun[None]):
+    """Shows a fleet until it is left."""
+
+    def __init__(self, fleet: Shown, *, user: User | None = None, theme: str | None = None) -> None:
+        super().__init__(user=user, theme=theme)
+        self._fleet = fleet
+
+    def on_mount(self) -> None:
+        self.push_screen(FleetScreen(self._fleet, self), lambda _: self.exit())
+
+
+class FleetScreen(Dialog[None], Ground):
+    """The rows, and what is known of the chosen one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "move(1)", "down"),
+        Binding("up,k", "move(-1)", "up"),
+        Binding("enter", "open", "open"),
+        Binding("space", "mark", "mark"),
+        Binding("c", "charts", "charts"),
+        Binding("p", "pause", "pause or resume"),
+        Binding("s", "stop", "stop"),
+        Binding("escape,q", "close", "close"),
+    ]
+
+    def __init__(self, fleet: Shown, app: FleetApp) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._app = app
+        self._rows: list[Row] = []
+        self._read = False
+        self._chosen = 0
+        self._marked: set[tuple[str, str]] = set()
+        self._stopping: tuple[str, str] | None = None
+        """The run that the next `s` stops."""
+        self._reading: Worker[None] | None = None
+
+    @override
+    def compose(self) -> ComposeResult:
+        yield Static(id="fleet")
+        yield Hint(
+            ("enter open", "open"),
+            ("space mark", "mark"),
+            ("c curves", "charts"),
+            ("p pause", "pause"),
+            ("s stop", "stop"),
+            ("q quit", "close"),
+        )
+
+    def on_mount(self) -> None:
+        self._look()
+        self.set_interval(_AGAIN_SEC, self._look)
+
+    def on_resize(self, _: events.Resize) -> None:
+        self._draw()
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is not None and event.widget.id == "fleet" and event.y >= 2:
+            self._choose(self._top + event.y - 2)
+
+    @property
+    def chosen(self) -> Row | None:
+        """The row that keys act on."""
+        return self._rows[min(self._chosen, len(self._rows) - 1)] if self._rows else None
+
+    def _look(self) -> None:
+        if self.is_current and (self._reading is None or self._reading.is_finished):
+            self._reading = self.run_worker(self._take(), name="fleet")
+
+    async def _take(self) -> None:
+        was = self.chosen
+        self._rows, self._read = ordered(await self._fleet.rows()), True
+        if was is not None:  # the choice stays with its run
+            keys = [_key(row) for row in self._rows]
+            self._chosen = keys.index(_key(was)) if _key(was) in keys else self._chosen
+        self._draw()
+
+    @property
+    def _room(self) -> int:
+        return max(1, self.size.height - 7)
+
+    @property
+    def _top(self) -> int:
+        return max(0, min(self._chosen - self._room // 2, len(self._rows) - self._room))
+
+    def _draw(self) -> None:
+        palette, width = self._app.palette, max(40, self.size.width - 2)
+        live = sum(row["pid"] is not None for row in self._rows)
+        lines = [Text(f" fleet · {live} live, {len(self._rows) - live} over", palette.strong)]
+        if not self._rows:
+            nothing = " no live or recent run" if self._read else " looking"
+            lines.append(Text(nothing, palette.faint))
+        else:
+            head, *table = table_lines(self._rows, width - 3)
+            lines.append(Text(f"   {head}", palette.faint))
+            for number in range(self._top, min(len(self._rows), self._top + self._room)):
+                row = self._rows[number]
+                mark = "◆" if _key(row) in self._marked else " "
+                text = Text(f" {mark} ", palette.attention)
+                text.append(table[number], _style(row, palette))
+                text.pad_right(max(0, width - text.cell_len))
+                if number == self._chosen:
+                    text.stylize(palette.on_raised)
+                lines.append(text)
+            lines += [Text(), *self._details(palette, width)]
+        self.query_one("#fleet", Static).update(Text("\n").join(lines))
+
+    def _details(self, palette: Palette, width: int) -> list[Text]:
+        row = self.chosen
+        if row is None:
+            return []
+        where = visible(f"{row['host'] + ' ' if row['host'] else ''}{row['directory'] or ''}")
+        facts = [
+            f"{row['policy']} {row['model']}" if row["policy"] else "",
+            str(row["phase"] or ""),
+        ]
+        alarm = f"last alarm: {row['alarm']}" if row["alarm"] else str(row["reason"] or "")
+        return [
+            Text(clip(f" {where}  {'  '.join(filter(None, facts))}", width), palette.muted),
+            Text(clip(f" {visible(alarm)}", width), palette.bad if alarm else palette.faint),
+        ]
+
+    def _choose(self, number: int) -> None:
+        self._chosen = max(0, min(number, len(self._rows) - 1))
+        self._stopping = None
+        self._draw()
+
+    def action_move(self, rows: int) -> None:
+        self._choose(self._chosen + rows)
+
+    def action_mark(self) -> None:
+        if (row := self.chosen) is not None:
+            self._marked ^= {_key(row)}
+            self._choose(self._chosen + 1)
+
+    def action_open(self) -> None:
+        row = self.chosen
+        if row is None or row["run"] is None or row["status"] == "unreadable":
+            return
+        with self._app.suspend():
+            self._fleet.open(row)
+        self._app.refresh(layout=True)
+
+    def action_charts(self) -> None:
+        rows = [row for row in self._rows if _key(row) in self._marked]
+        if not rows and self.chosen is not None:
+            rows = [self.chosen]
+        if rows:
+            self.run_worker(self._charts(rows), name="charts", exclusive=True)
+
+    async def _charts(self, rows: Sequence[Row]) -> None:
+        try:
+            command = await self._fleet.chart_command(rows)
+        except (UserError, OSError) as error:
+            self._app.notify(str(error), severity="error")
+            return
+        with self._app.suspend():
+            await asyncio.to_thread(self._fleet.run, command)
+        self._app.refresh(layout=True)
+
+    def action_pause(self) -> None:
+        if (row := self.chosen) is not None and row["pid"] is not None:
+            verb = "resume" if row["status"] == "paused" else "pause"
+            self.run_worker(self._act(row, "ctl", "run", verb), name=verb)
+
+    def action_stop(self) -> None:
+        row = self.chosen
+        if row is None or row["pid"] is None:
+            return
+        if self._stopping != _key(row):
+            self._stopping = _key(row)
+            self._app.notify(f"s again stops {row['run']}", topic="stop")
+            return
+        self._stopping = None
+        self.run_worker(self._act(row, "ctl", "run", "stop"), name="stop")
+
+    async def _act(self, row: Row, *words: str) -> None:
+        self._app.notify(await self._fleet.act(row, *words))
+        await self._take()
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+def _key(row: Row) -> tuple[str, str]:
+    return str(row["host"]), str(row["directory"])
+
+
+def _style(row: Row, palette: Palette) -> Style:
+    if row["silent"] or row["status"] in ("failed", "killed", "unreachable", "unreadable"):
+        return palette.bad
+    if row["status"] == "paused" or row["alarms"]:
+        return palette.attention
+    return palette.text if row["pid"] is not None else palette.muted

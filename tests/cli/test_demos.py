@@ -1,0 +1,93 @@
+"""`tbtui demos`: listed, shown, decided upon, edited and exported; bad input is one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tbtui.journal.demonstrations import Demonstrations
+from tbtui.journal.rundir import RunDirectory
+from tests.cli.process import tbtui
+from tests.journal.test_demonstrations import demonstration
+from tests.ui.opening import run_at
+
+EDITED = '{"analysis": "a", "plan": "p", "commands": [{"keystrokes": "pwd\\n"}]}'
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = run_at(tmp_path / "run", 20.0)
+    for turn in (1, 2):
+        Demonstrations(run).write(demonstration(turn=turn))
+    return run
+
+
+def test_listed_shown_accepted_dropped_and_exported(run: RunDirectory, tmp_path: Path) -> None:
+    at = str(run.path)
+    listed = tbtui("demos", "list", at)
+    assert listed.stdout.splitlines()[0].split() == [
+        "pending", "s0001-copy-03-1-t1", "copy-03", "ls",
+    ]  # fmt: skip
+    refused = tbtui("demos", "export", at)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "of 2 demonstrations none is accepted" in refused.stderr
+    assert tbtui("demos", "accept", at, "s0001-copy-03-1-t1").returncode == 0
+    assert tbtui("demos", "drop", at, "s0001-copy-03-1-t2").returncode == 0
+    rows = json.loads(tbtui("demos", "list", at, "--json").stdout)
+    assert [row["status"] for row in rows] == ["accepted", "dropped"]
+    shown = tbtui("demos", "show", at, "s0001-copy-03-1-t1").stdout
+    assert {"-- asked --", "copy it", '      "keystrokes": "ls\\n",'} <= {*shown.splitlines()}
+    file = tmp_path / "demos.jsonl"
+    assert tbtui("demos", "export", at, str(file)).returncode == 0
+    (line,) = map(json.loads, file.read_text().splitlines())
+    assert [message["role"] for message in line["messages"]] == ["user", "assistant"]
+    assert json.loads(line["messages"][1]["content"])["commands"][0]["keystrokes"] == "ls\n"
+
+
+def test_edited_in_an_editor_and_by_a_file(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, name = str(run.path), "s0001-copy-03-1-t1"
+    editor = tmp_path / "editor.py"
+    editor.write_text(f"import sys, pathlib\npathlib.Path(sys.argv[1]).write_text({EDITED!r})\n")
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    done = tbtui("demos", "edit", at, name)
+    assert done.stdout == f"{name}: edited; pending\n"
+    assert Demonstrations(run).find(name).answer.commands[0].keystrokes == "pwd\n"
+    monkeypatch.setenv("EDITOR", "false")
+    failed = tbtui("demos", "edit", at, name)
+    assert (failed.returncode, "ended with 1" in failed.stderr) == (2, True)
+    monkeypatch.setenv("EDITOR", "/no/such/editor")
+    assert "set it to your editor" in tbtui("demos", "edit", at, name).stderr
+    answer = tmp_path / "answer.json"
+    answer.write_text("{")
+    refused = tbtui("demos", "accept", at, name, "--answer", str(answer))
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "no JSON" in refused.stderr
+    answer.write_text(EDITED.replace("pwd", "id"))
+    assert tbtui("demos", "accept", at, name, "--answer", str(answer)).returncode == 0
+    found = Demonstrations(run).find(name)
+    assert (found.status, found.answer.commands[0].keystrokes) == ("accepted", "id\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["list", "nosuch"], "nosuch: no such run"),
+        (["show", "RUN", "x"], "x: no such demonstration: s0001-copy-03-1-t1"),
+        (["accept", "RUN", "s0001"], "several demonstrations begin so"),
+        (["drop", "RUN", "s0001-copy-03-1-t1", "y"], "y: no such demonstration"),
+        (["export", "RUN", "/no/such/place/x.jsonl", "--all"], "/no/such/place/x.jsonl: No such"),
+    ],
+)
+def test_bad_input_is_one_line_and_changes_nothing(
+    run: RunDirectory, arguments: list[str], why: str
+) -> None:
+    done = tbtui("demos", *(str(run.path) if word == "RUN" else word for word in arguments))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert why in done.stderr
+    assert {each.status for each in Demonstrations(run).all()} == {"pending"}

@@ -1,0 +1,114 @@
+"""`tbtui fleet`, with a stand-in for ssh that runs the command here; `sweep`; `tasks new`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tbtui.catalog.tasks import discover
+from tbtui.commands.sweep import read_sweep
+from tbtui.config import ConfigError
+from tbtui.ctl.fleet import FleetError, make_fleet
+from tbtui.ui.fleet import ordered, table_lines
+from tests.cli.process import tbtui
+
+SSH = """#!/bin/bash
+# A stand-in: ssh [OPTIONS] -- HOST COMMAND, run on this machine.
+while [ "$1" != -- ]; do shift; done
+[ "$2" = down ] && { echo "ssh: connect to host down port 22: Connection refused" >&2; exit 255; }
+eval "$3"
+"""
+ROW = {
+    **dict.fromkeys(("host", "reason", "waiting_for", "alarm", "phase"), ""),
+    **dict.fromkeys(("pid", "pass_rate", "started_at", "max_steps", "seconds", "cost_usd"), None),
+    **{"run": "a", "directory": "/a", "status": "finished", "step": 3, "rollouts": 8},
+    **{"curve": [0.1, 0.9], "gpus": [], "alarms": 0, "silent": False, "silent_sec": None},
+}
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    for name, text in (
+        ("ssh", SSH),
+        ("tbtui", f'#!/bin/bash\nexec {sys.executable} -m tbtui "$@"\n'),
+    ):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ssh")
+def test_other_machines_are_rows_and_one_that_is_down_says_why(tmp_path: Path) -> None:
+    here = str(tmp_path / "runs")
+    result = tbtui("fleet", "--json", "--logs-dir", here, "--host", "me@one:22", "--host", "down")
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)["runs"]
+    assert not any(row["host"] == "me@one:22" and row["status"] == "unreachable" for row in rows)
+    (down,) = [row for row in rows if row["host"] == "down"]
+    assert down["status"] == "unreachable"
+    assert "Connection refused" in down["reason"]
+
+
+def test_what_needs_a_person_comes_first() -> None:
+    live = {**ROW, "run": "b", "status": "live", "pid": 7}
+    silent = {**live, "run": "c", "silent": True, "silent_sec": 200.0}
+    rows = ordered([ROW, live, silent])
+    assert [row["run"] for row in rows] == ["c", "b", "a"]
+    for width in (78, 150):
+        head, first, *_ = table_lines(rows, width)
+        assert "silent 3m20s" in first
+        assert len(head) == len(first) <= width
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "gpu1:port", ""])
+def test_a_host_is_no_option(host: str) -> None:
+    with pytest.raises(FleetError, match="is no host"):
+        make_fleet([], [host], None, here=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('name = "a/b"\n[grid]\nloss_fn = ["ppo"]\n', "letters, digits"),
+        ('name = "a"\n', r"give a \[grid\], or a list"),
+        ('name = "a"\n[grid]\nseed = [1]\n', "for seeds there is seeds"),
+        ('name = "a"\n[grid]\nnosuch = [1]\n', "unknown setting 'nosuch'"),
+        ('name = "a"\nat_once = 0\n[grid]\nloss_fn = ["ppo"]\n', "at least 1"),
+        ('name = "a"\nwhat = 0\n', "unknown field `what`"),
+    ],
+)
+def test_a_sweep_that_cant_be_is_one_line(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        read_sweep(tmp_path / "s.toml")
+
+
+def test_a_sweep_is_the_grid_times_the_seeds(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        'name = "s"\nseeds = [3, 4]\n[settings]\nmax_steps = 2\n'
+        '[grid]\nlearning_rate = [1e-4, 2e-4]\nloss_fn = ["ppo", "cispo"]\n'
+    )
+    runs = read_sweep(tmp_path / "s.toml").runs
+    assert len(runs) == 8
+    assert [run.directory.name for run in runs[:3]] == ["s-01-seed3", "s-01-seed4", "s-02-seed3"]
+    assert runs[2].point == (("learning_rate", 1e-4), ("loss_fn", "cispo"))
+
+
+@pytest.mark.slow
+def test_a_new_task_is_usable(tmp_path: Path) -> None:
+    result = tbtui("tasks", "new", "counting", "--into", str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    catalog = discover(tmp_path)
+    assert catalog.defects == ()
+    (task,) = catalog.tasks
+    assert task.has_solution
+    assert 'environment_mode = "separate"' in (task.path / "task.toml").read_text()
+    again = tbtui("tasks", "new", "counting", "--into", str(tmp_path))
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
