@@ -6,11 +6,14 @@ trial's box gets that tree between the host's directories and its own layer (`Bo
 nothing is copied, and nothing that one trial changes is seen by another.
 
 A tree belongs to one agent, with its arguments, its version and its install command, on this host.
+
+In containers it is the task's image that is made once with the agent in it (`KeepsAgents`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import hashlib
 import inspect
@@ -24,16 +27,17 @@ import tarfile
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
-from harbor.environments.base import BaseEnvironment
+from harbor.environments.base import BaseEnvironment, SandboxBuildFailedError
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import TrialPaths
 
 from tbtui.paths import cache_dir
 from tbtui.rollout.agents import agent_class
+from tbtui.rollout.environments.base import KeepsAgents, SandboxStartError
 from tbtui.rollout.environments.sandbox import SandboxEnvironment
 from tbtui.rollout.messages import TrialSpec
 from tbtui.terminal import one_line
@@ -82,33 +86,51 @@ class AgentLayers:
         Raises:
             InstallFailedError: and for some minutes every time it is asked for again.
         """
-        name = _key(spec)
+        name = agent_key(spec)
         tree = cache_dir() / "agents" / name / "tree"
-        async with self._locks[name]:
+        async with self._tried(spec, name):
             if tree.is_dir():
                 return tree
-            if (known := self._failed.get(name)) and time.monotonic() - known[0] < _FAILED_SEC:
-                raise InstallFailedError(known[1])
             tree.parent.mkdir(parents=True, exist_ok=True)
             lock = await asyncio.to_thread(_locked, tree.parent / "lock")
             try:
                 if not tree.is_dir():  # another worker's doing
                     await _install(spec, set_up, tree)
+            finally:
+                os.close(lock)
+        return tree
+
+    async def image(self, spec: TrialSpec, environment: KeepsAgents, set_up: SetUp) -> None:
+        """Have the image made that a trial's environment will be started from.
+
+        Raises:
+            InstallFailedError: and for some minutes every time it is asked for again.
+        """
+        async with self._tried(spec, f"{agent_key(spec)} {spec.task_dir}"):
+            await environment.install_agent(set_up, network=spec.agent_setup_network)
+
+    @contextlib.asynccontextmanager
+    async def _tried(self, spec: TrialSpec, name: str) -> AsyncIterator[None]:
+        """One try at a time, and none soon after one that has failed."""
+        async with self._locks[name]:
+            if (known := self._failed.get(name)) and time.monotonic() - known[0] < _FAILED_SEC:
+                raise InstallFailedError(known[1])
+            try:
+                yield
+            except (SandboxBuildFailedError, SandboxStartError):
+                raise  # nothing of the agent's
             except (RuntimeError, OSError, TimeoutError, ValueError) as error:
                 hint = "" if spec.agent_setup_network else _HINT
                 message = f"{spec.agent} can't be installed: {one_line(str(error))}{hint}"
                 self._failed[name] = time.monotonic(), message
                 raise InstallFailedError(message) from error
-            finally:
-                os.close(lock)
-        return tree
 
 
 _HINT = " (its set-up had no network: agent_setup_network=true)"
 
 
-def _key(spec: TrialSpec) -> str:
-    """A directory's name that changes with all that an installed agent depends on."""
+def agent_key(spec: TrialSpec) -> str:
+    """A name that changes with all that an installed agent depends on."""
     source = Path(inspect.getfile(agent_class(spec.agent))).read_bytes()
     what = {
         "agent": spec.agent,

@@ -32,12 +32,21 @@ from harbor.utils.env import is_sensitive_env_key
 
 from tbtui.endpoint.server import ModelEndpoint
 from tbtui.journal.events import TrialPhase
-from tbtui.rollout.agent_layers import AgentLayers
+from tbtui.rollout.agent_layers import AgentLayers, agent_key
 from tbtui.rollout.agent_terminal import AgentTerminal, open_terminal
 from tbtui.rollout.agents import agent_class, pointing_of
 from tbtui.rollout.budget import MachineStarvedError
-from tbtui.rollout.environments.base import LendsNetwork, SandboxError, SandboxLostError
-from tbtui.rollout.environments.choose import SANDBOX_IMPORT_PATH
+from tbtui.rollout.environments.base import (
+    KeepsAgents,
+    LendsNetwork,
+    SandboxError,
+    SandboxLostError,
+)
+from tbtui.rollout.environments.choose import (
+    DOCKER_IMPORT_PATH,
+    PODMAN_IMPORT_PATH,
+    SANDBOX_IMPORT_PATH,
+)
 from tbtui.rollout.held_sandbox import HeldSandbox
 from tbtui.rollout.link import LINK, AgentEnded, TrialLink
 from tbtui.rollout.messages import FinishReason, TrialSpec
@@ -111,7 +120,8 @@ class AgentRun:
 
     async def layered(self, layers: AgentLayers) -> TrialSpec:
         """The trial's specification, with the agent's program in its box from the start, where it
-        is one that is installed and the box is one that can have such a tree.
+        is one that is installed and the box is one that can have such a tree; where it is a
+        container, with the name by which it finds an image that has the program (`prepare`).
 
         Raises:
             InstallFailedError: it can't be installed.
@@ -119,6 +129,9 @@ class AgentRun:
         spec = self._link.spec
         place = spec.environment
         installed = issubclass(agent_class(spec.agent), BaseInstalledAgent)
+        if installed and place.import_path in (DOCKER_IMPORT_PATH, PODMAN_IMPORT_PATH):
+            kwargs = {**place.kwargs, "agent_key": agent_key(spec)}
+            return replace(spec, environment=replace(place, kwargs=kwargs))
         sandbox = place.import_path == SANDBOX_IMPORT_PATH
         if not installed or not sandbox or place.kwargs.get("backend") == "bubblewrap":
             return spec
@@ -130,6 +143,35 @@ class AgentRun:
         self._has_program = True
         kwargs = {**place.kwargs, "installed": str(tree)}
         return replace(spec, environment=replace(place, kwargs=kwargs))
+
+    async def prepare(
+        self, environment: BaseEnvironment, user: str | int | None, layers: AgentLayers
+    ) -> None:
+        """Have the agent's program put into the image that the trial's environment will be started
+        from, where it is one that can have it.
+
+        Args:
+            environment: not started yet.
+            user: of the agent.
+
+        Raises:
+            InstallFailedError: it can't be installed.
+        """
+        spec = self._link.spec
+        installed = issubclass(agent_class(spec.agent), BaseInstalledAgent)
+        if not installed or not isinstance(environment, KeepsAgents):
+            return
+        self._link.stage = "agent_setup"
+        self._link.enter(TrialPhase.SETUP, "agent")
+        with tempfile.TemporaryDirectory(prefix="tbtui-agent-") as logs:
+            agent = self._make(Path(logs), "none")
+
+            async def set_up(other: BaseEnvironment) -> None:
+                with other.with_default_user(user):
+                    await agent.setup(other)
+
+            await layers.image(spec, environment, set_up)
+        self._link.stage = "environment"
 
     def _make(self, logs_dir: Path, secret: str, **given: Any) -> BaseAgent:
         """Harbor's agent, pointed at the endpoint."""
@@ -161,8 +203,15 @@ class AgentRun:
             given.pop(name, None)
         agent = self._make(logs_dir, self._reach.secret, **given)
         own_setup, own_run = agent.setup, agent.run
-        if self._has_program:
-            _replace(agent, "install", _is_there)
+        if isinstance(agent, BaseInstalledAgent):
+            own_install = agent.install
+
+            async def install(environment: BaseEnvironment) -> None:
+                kept = isinstance(environment, KeepsAgents) and environment.has_agent
+                if not self._has_program and not kept:
+                    await own_install(environment)
+
+            _replace(agent, "install", install)
 
         async def setup(environment: BaseEnvironment) -> None:
             await self._set_up(own_setup, environment)
@@ -384,10 +433,6 @@ class AgentRun:
         # In a task of several steps the first step that went wrong tells.
         if notes.finish in ("not_run", "completed"):
             notes.finish, notes.reason = finish, reason
-
-
-async def _is_there(environment: BaseEnvironment) -> None:
-    """In place of an install that was done before."""
 
 
 def _replace(owner: object, name: str, value: object) -> None:

@@ -241,12 +241,16 @@ class _TrialRun:
 
     async def _work(self) -> TrialResult:
         link, spec = self._link, self._link.spec
+        agent: AgentRun | None = None
         if needs_endpoint(spec.agent):
             host = self._host()
             reach = await reach_from(spec.environment, spec.endpoint)
             link.agent_run = agent = AgentRun(link, host.endpoint, reach)
             spec = await agent.layered(host.layers)
         trial = await Trial.create(trial_config(spec))
+        if agent is not None:
+            user = trial.task.config.agent.user
+            await agent.prepare(trial.agent_environment, user, self._host().layers)
         prepare_states(link, trial.agent_environment)
         self._watch(trial)
         return await trial.run()

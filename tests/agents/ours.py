@@ -8,6 +8,7 @@ from typing import Any, override
 
 from harbor.agents import terminus_2
 from harbor.agents.base import BaseAgent
+from harbor.agents.installed.base import BaseInstalledAgent
 from harbor.environments.base import BaseEnvironment
 
 LOOP = Path(__file__).with_name("loop_in_box.py")
@@ -48,6 +49,36 @@ class Program(BaseAgent):
         result = await environment.exec(command)
         if result.return_code != 0:
             raise RuntimeError(f"it ended with {result.return_code}: {result.stderr}")
+
+
+class Installed(BaseInstalledAgent):
+    """A program that its set-up installs, of Harbor's kind; it prints what tells one install from
+    another."""
+
+    def __init__(self, *args: Any, install: str = ":", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._install = install
+
+    @staticmethod
+    @override
+    def name() -> str:
+        return "installed"
+
+    @override
+    async def install(self, environment: BaseEnvironment) -> None:
+        await environment.upload_file(LOOP, "/opt/loop.py")
+        await self.exec_as_root(
+            environment, f"cat /proc/sys/kernel/random/uuid > /opt/stamp; {self._install}"
+        )
+
+    @override
+    async def run(self, instruction: str, environment: BaseEnvironment, context: Any) -> None:
+        command = f"echo stamp: $(cat /opt/stamp); python3 /opt/loop.py {shlex.quote(instruction)}"
+        await self.exec_as_agent(environment, command)
+
+    @override
+    def populate_context_post_run(self, context: Any) -> None:
+        pass
 
 
 class TerminalLoop(BaseAgent):

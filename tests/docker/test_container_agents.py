@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 import pytest_asyncio
 
 from tbtui.journal.events import Outcome
+from tbtui.rollout.environments.docker_cli import run_cli
+from tbtui.rollout.environments.leftovers import AGENT_IMAGES
 from tbtui.rollout.messages import SampleWanted, TrialSpec
 from tbtui.rollout.outcome import decide
 from tests.docker.test_trials import make_spec
@@ -96,6 +100,57 @@ async def test_without_a_network_it_is_refused(engine: ScriptedEngine, tmp_path:
     decision = decide(facts)
     assert (decision.outcome, decision.reward) == (Outcome.SETUP_ERROR, None)
     assert "only root can reach the model endpoint in it" in decision.reason
+
+
+@pytest.mark.timeout(900)
+async def test_it_is_installed_once_for_a_tasks_image(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    network = "no-network" if ROOT else "public"
+    first = changed(agent_spec(tmp_path, network), agent="tests.agents.ours:Installed")
+    mark = secrets.token_hex(8)  # an image of this test's alone
+    first = changed(first, agent_kwargs={"install": f": {mark}"})
+    other = changed(first, trial="other", agent_kwargs={"install": f": {mark} other"})
+    stamps = []
+    try:
+        specs = (first, changed(first, trial="again"), other)
+        for spec in specs:
+            facts = await engine.run(spec, [WRITES, DONE])
+            assert decide(facts).outcome is Outcome.SOLVED, facts
+            stamps.append(re.findall(r"stamp: (\S+)", screen(spec)))
+        assert stamps[0] == stamps[1] != stamps[2]
+        listed = await images()
+        assert len(listed) == 2
+        await run_cli(["docker", "image", "rm", *listed])
+        facts = await engine.run(changed(first, trial="anew"), [WRITES, DONE])
+        assert decide(facts).outcome is Outcome.SOLVED, facts
+        assert await images()
+    finally:
+        await run_cli(["docker", "image", "rm", *await images()])
+
+
+@pytest.mark.timeout(600)
+async def test_one_that_cannot_be_installed_earns_nothing(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    spec = changed(
+        agent_spec(tmp_path, "no-network" if ROOT else "public"),
+        agent="tests.agents.ours:Installed",
+        agent_kwargs={"install": "echo no such package >&2; false"},
+    )
+    for trial in ("first", "second"):
+        facts = await engine.run(changed(spec, trial=trial), [])
+        decision = decide(facts)
+        assert (decision.outcome, decision.reward) == (Outcome.SETUP_ERROR, None)
+        assert "can't be installed" in decision.reason
+        assert "no such package" in decision.reason
+    assert not await images()
+
+
+async def images() -> list[str]:
+    form = "{{.Repository}}:{{.Tag}}"
+    listed = await run_cli(["docker", "image", "ls", "--format", form, AGENT_IMAGES])
+    return listed.stdout.split()
 
 
 def screen(spec: TrialSpec) -> str:

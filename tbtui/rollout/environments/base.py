@@ -6,13 +6,16 @@ from __future__ import annotations
 import re
 import shlex
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tbtui.errors import UserError
+
+if TYPE_CHECKING:  # it takes most of a second
+    from harbor.environments.base import BaseEnvironment
 
 # Errors, of which none is ever a verdict on the agent
 
@@ -154,6 +157,28 @@ class LendsNetwork(Protocol):
 
     def with_network(self) -> AbstractAsyncContextManager[None]:
         """It has a network while the block lasts, whatever its task says. Raises SandboxError."""
+        ...
+
+
+@runtime_checkable
+class KeepsAgents(Protocol):
+    """An environment whose image can have an agent's program in it."""
+
+    has_agent: bool
+    """It was started from such an image."""
+
+    async def install_agent(
+        self, set_up: Callable[[BaseEnvironment], Awaitable[None]], *, network: bool
+    ) -> None:
+        """Make the image that this environment will be started from, unless it is there.
+
+        Args:
+            set_up: installs the agent in an environment.
+            network: that one has a network meanwhile.
+
+        Raises:
+            SandboxError: it can't be made; and whatever `set_up` raises.
+        """
         ...
 
 

@@ -8,6 +8,7 @@ Differences from Harbor's own:
     Terminal-Bench's verifiers need it (without, they would fail and look like the policy's
     failures); `default_network` changes that. An allowlist is enforced by Harbor's sidecar,
   * an image is built once for each content of the task's environment and kept as `tbtui-task:...`,
+  * an agent's program is installed once for each such image, and kept as `tbtui-agent:...`,
   * containers are killed, not asked, and what a killed tbtui leaves is removed at its next start,
   * engine clients see none of the host's environment but what they need to find their engine.
 """
@@ -16,20 +17,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import hashlib
 import re
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast, override
 
-from harbor.environments.base import ExecResult, OutputCallback
+from harbor.environments.base import BaseEnvironment, ExecResult, OutputCallback
 from harbor.environments.capabilities import EnvironmentCapabilities
 from harbor.environments.definition import should_use_prebuilt_docker_image
 from harbor.environments.docker.docker import DockerEnvironment as HarborDocker
 from harbor.environments.podman import PodmanEnvironment as HarborPodman
 from harbor.models.task.config import NetworkMode, NetworkPolicy
-from harbor.models.trial.paths import EnvironmentPaths
+from harbor.models.trial.paths import EnvironmentPaths, TrialPaths
 
 from tbtui.rollout.environments.base import (
     SandboxError,
@@ -49,7 +52,8 @@ from tbtui.rollout.environments.docker_files import (
     first_entry,
 )
 from tbtui.rollout.environments.docker_running import RunningProject
-from tbtui.rollout.environments.docker_start import StartRequest, start_project
+from tbtui.rollout.environments.docker_start import StartRequest, has_image, start_project
+from tbtui.rollout.environments.leftovers import AGENT_IMAGES, machine_wide_lock
 from tbtui.rollout.environments.limits import DEFAULT_MEMORY_MB, DEFAULT_PROCESSES, Positive
 from tbtui.rollout.environments.output import decoded
 from tbtui.rollout.environments.pane_log import ContainerPane
@@ -77,6 +81,8 @@ class ContainedEnvironment(HarborDocker):
             within seconds.
         trust_compose: A task's compose file may reach the host (privileged, its directories, ...).
         default_network: What a task gets whose task.toml says nothing about the network.
+        agent_key: Names an agent with all that its program depends on. Where the engine has the
+            task's image with that program in it (`install_agent`), it is started.
     """
 
     notices_loss = True
@@ -89,6 +95,7 @@ class ContainedEnvironment(HarborDocker):
         storage_mb: Positive = DEFAULT_STORAGE_MB,
         trust_compose: bool = False,
         default_network: Literal["none", "public"] = "public",
+        agent_key: str = "",
         **kwargs: Any,
     ) -> None:
         if default_network not in ("none", "public"):
@@ -98,6 +105,8 @@ class ContainedEnvironment(HarborDocker):
         self._storage_mb = storage_mb
         self._trust_compose = trust_compose
         self._default_network = default_network
+        self._agent_key = agent_key
+        self.has_agent = False
         self._running: RunningProject | None = None
         self._pane: ContainerPane | None = None
         self.script_end: ScriptEnd | None = None
@@ -176,12 +185,16 @@ class ContainedEnvironment(HarborDocker):
             docker_image=self.task_env_config.docker_image,
             force_build=force_build,
         )
+        prebuilt = self.task_env_config.docker_image if self._use_prebuilt else None
+        with_agent = self._image_with_agent
+        if with_agent is not None and await has_image(self._engine, with_agent):
+            prebuilt, self.has_agent = with_agent, True
         request = StartRequest(
             runtime=type(self).runtime(),
             trial=self.session_id,
             environment_dir=self.environment_dir.resolve(),
             environment_id=self.environment_id,
-            prebuilt=self.task_env_config.docker_image if self._use_prebuilt else None,
+            prebuilt=prebuilt,
             compose_files=tuple(self._user_compose_paths()),
             trusted=self._trust_compose,
             processes=self._processes,
@@ -204,6 +217,57 @@ class ContainedEnvironment(HarborDocker):
         except BaseException:
             await self.stop(delete=True)
             raise
+
+    @property
+    def _engine(self) -> tuple[str, ...]:
+        return type(self).runtime().engine
+
+    @property
+    def _image_with_agent(self) -> str | None:
+        """Its name; None: this environment takes none, for its network or its other services may
+        not be had without the trial."""
+        if not self._agent_key or self._uses_compose or self._enable_egress_control:
+            return None
+        what = f"{self.environment_id} {self._agent_key}"
+        return f"{AGENT_IMAGES}:{hashlib.sha256(what.encode()).hexdigest()[:24]}"
+
+    async def install_agent(
+        self, set_up: Callable[[BaseEnvironment], Awaitable[None]], *, network: bool
+    ) -> None:
+        """Make the task's image with an agent's program in it, in a container of its own, unless
+        the engine has it. Nothing is made where this environment takes none.
+
+        Raises:
+            SandboxError: it can't be made; and whatever `set_up` raises.
+        """
+        image = self._image_with_agent
+        if image is None:
+            return
+        async with machine_wide_lock(f"agent-{image.partition(':')[2]}"):
+            if await has_image(self._engine, image):
+                return
+            with tempfile.TemporaryDirectory(prefix="tbtui-agent-") as folder:
+                other = self._without_trial(Path(folder))
+                await other.start(force_build=False)
+                try:
+                    lent = other.with_network() if network else contextlib.nullcontext()
+                    async with lent:
+                        await set_up(other)
+                    await other.running.commit(image)
+                finally:
+                    await other.stop(delete=True)
+
+    def _without_trial(self, folder: Path) -> ContainedEnvironment:
+        """The same, not started, with no trial's files and no variables: an image shows them."""
+        other = copy.copy(self)
+        other.session_id = f"install-{self.environment_name}"
+        other.trial_paths = TrialPaths(folder)
+        other.task_env_config = self.task_env_config.model_copy(update={"env": {}})
+        other._persistent_env = {}
+        other._agent_key = ""
+        other._thawed = asyncio.Event()
+        other._thawed.set()
+        return other
 
     async def _sidecar_files(self) -> tuple[Path, ...]:
         if not self._enable_egress_control:

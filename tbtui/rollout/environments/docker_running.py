@@ -119,6 +119,13 @@ class RunningProject:
             on_chunk=on_chunk,
         )
 
+    async def commit(self, image: str) -> None:
+        """Keep the container's files as an image. Raises `SandboxError`."""
+        result = await run_cli([*self.engine, "commit", self.container, image])
+        if result.exit_code != 0:
+            await self.check()
+            raise SandboxError(f"the container can't be kept as an image: {result.complaint}")
+
     async def shell(self, script: str, *args: str) -> CliResult:
         """Runs a script of ours as the container's root, by the container's own shell."""
         argv = [*self.engine, "exec", "-u", "0", self.container, "sh", "-c", script, "sh", *args]

@@ -261,8 +261,7 @@ class _Start:
             raise SandboxBuildFailedError(f"the image can't be built: {reason}")
 
     async def _has_image(self) -> bool:
-        argv = [*self._engine, "image", "inspect", "--format", "{{.Id}}", self._project.image]
-        return (await run_cli(argv)).exit_code == 0
+        return await has_image(self._engine, self._project.image)
 
     async def _pull(self) -> None:
         image = self._project.image
@@ -290,6 +289,12 @@ class _Start:
         if result.exit_code != 0:
             raise SandboxStartError(f"{self._engine[0]} can't start it: {result.complaint}")
         return running
+
+
+async def has_image(engine: Sequence[str], name: str) -> bool:
+    """Whether the engine has an image of this name, without asking a registry."""
+    argv = [*engine, "image", "inspect", "--format", "{{.Id}}", name]
+    return (await run_cli(argv)).exit_code == 0
 
 
 def _read(path: Path) -> str:

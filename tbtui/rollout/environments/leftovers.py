@@ -38,6 +38,8 @@ from tbtui.rollout.environments.ledger import (
 _log = logging.getLogger(__name__)
 
 TASK_IMAGES = "tbtui-task"
+AGENT_IMAGES = "tbtui-agent"
+"""A task's image with an agent's program in it."""
 """The repository of the images built of tasks; they stay, for the next trial."""
 _LOCK_POLL_SEC = 0.1
 _REMOVE_SEC = 60.0
@@ -118,7 +120,7 @@ async def remove_project(engine: Sequence[str], project: str, *, images: bool = 
         form = "{{.Repository}}:{{.Tag}}"
         argv = [*engine, "image", "ls", "--format", form, "--filter", label]
         # One that lost its name to a later build goes with `docker image prune`.
-        others = (f"{TASK_IMAGES}:", "<none>:")
+        others = (f"{TASK_IMAGES}:", f"{AGENT_IMAGES}:", "<none>:")
         names = [name for name in (await _run(argv)).split() if not name.startswith(others)]
         if names:
             await _run([*engine, "image", "rm", *names])
