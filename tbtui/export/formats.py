@@ -11,6 +11,7 @@ import msgspec
 from tbtui.errors import UserError
 from tbtui.export.record import Call, TrialRecord
 from tbtui.journal.database import is_time
+from tbtui.journal.events import ToolUse
 from tbtui.paths import MOST_RECORDED, read_plain
 from tbtui.view.transcript import PERSON
 
@@ -85,7 +86,7 @@ def _step(call: Call) -> dict[str, Any]:
             "message": turn.text,
             "extra": {"typed_by": turn.plan},
         }
-    calls = [
+    calls = [_tool_call(call) for call in turn.tool_calls] or [
         {
             "tool_call_id": f"call_{turn.turn}_{number}",
             "function_name": "bash_command",
@@ -125,6 +126,15 @@ def _step(call: Call) -> dict[str, Any]:
         llm_call_count=1,
         extra=extra or None,
     )
+
+
+def _tool_call(call: ToolUse) -> dict[str, Any]:
+    """A call of one of the agent's own tools; a model's server may give what is no JSON object."""
+    try:
+        arguments = msgspec.json.decode(call.arguments, type=dict[str, Any])
+    except msgspec.DecodeError:
+        arguments = {"arguments": call.arguments}
+    return {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}
 
 
 def _metrics(call: Call) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tbtui.journal.events import (
     ForksStarted,
     HumanMessaged,
     HumanTyped,
+    ToolUse,
     TrialFinished,
     TrialQueued,
     TrialTraced,
@@ -46,6 +47,8 @@ class TurnView:
     thinking: str = ""
     """What came before the text, between marks of its own."""
     text: str = ""
+    tool_calls: tuple[ToolUse, ...] = ()
+    """Of the agent's own tools; `commands` has them as lines."""
     prompt_tokens: int = 0
     cached_tokens: int | None = None
     """Prompt tokens in the sampler's cache; None where it doesn't report them."""
@@ -113,7 +116,7 @@ class Transcript:
                     self.turns.append(TurnView(event.turn, entry.time, event.purpose))
                 case TurnSampled() as event if turn := self._turn(event.turn, event.purpose):
                     turn.sample, turn.text = event.sample, event.text
-                    turn.thinking = event.thinking
+                    turn.thinking, turn.tool_calls = event.thinking, event.tool_calls
                     turn.prompt_tokens = event.prompt_tokens
                     turn.cached_tokens = event.cached_tokens
                     turn.completion_tokens = event.completion_tokens

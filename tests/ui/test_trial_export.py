@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -17,6 +18,7 @@ from tbtui.cli import app
 from tbtui.errors import UserError
 from tbtui.export import export_trial, rendered
 from tbtui.export.record import TrialRecord, read_trial
+from tbtui.journal.events import ToolUse
 from tbtui.journal.reader import Entry, JournalReader
 from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.screens.dialogs import ExportDialog
@@ -74,6 +76,26 @@ def test_harbor_reads_the_trajectory(record: TrialRecord) -> None:
     assert read.extra is not None
     assert record.transcript.finished is not None
     assert read.extra["outcome"] == str(record.transcript.finished.outcome)
+
+
+def test_an_agents_own_tools_are_calls_of_the_trajectory(record: TrialRecord) -> None:
+    from harbor.models.trajectories import Trajectory
+
+    used = ToolUse(id="call-7", name="bash", arguments='{"command": "ls"}')
+    unreadable = ToolUse(id="call-8", name="edit", arguments='{"path": ')
+    first, *others = record.calls
+    turn = dataclasses.replace(first.turn, tool_calls=(used, unreadable))
+    calls = (dataclasses.replace(first, turn=turn), *others)
+    read = Trajectory.model_validate_json(
+        rendered(dataclasses.replace(record, calls=calls), "atif")
+    )
+    step = next(step for step in read.steps if step.source == "agent")
+    assert step.tool_calls is not None
+    calls_read = [(e.tool_call_id, e.function_name, e.arguments) for e in step.tool_calls]
+    assert calls_read[:2] == [
+        ("call-7", "bash", {"command": "ls"}),
+        ("call-8", "edit", {"arguments": '{"path": '}),
+    ]
 
 
 class _Tags(HTMLParser):
