@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import psutil
+
+
+@contextlib.contextmanager
+def started(*arguments: str, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`tbtui` in the background; it and its children are killed at the block's end.
+
+    Args:
+        output: the file that gets what it prints.
+    """
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tbtui", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        kill_all(process.pid)
+        process.wait()
+
+
+def kill_all(pid: int) -> None:
+    """Kill a process and all its descendants, as a machine's crash would."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 100) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def tbtui(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -13,8 +13,11 @@ from tbtui.catalog.tasks import discover
 from tbtui.commands.sweep import read_sweep
 from tbtui.config import ConfigError
 from tbtui.ctl.fleet import FleetError, make_fleet
+from tbtui.journal.events import StepFinished
+from tbtui.journal.rundir import RunDirectory
 from tbtui.ui.fleet import ordered, table_lines
-from tests.cli.process import tbtui
+from tests.cli.process import kill_all, started, tbtui, wait_until
+from tests.events import events_of
 
 SSH = """#!/bin/bash
 # A stand-in: ssh [OPTIONS] -- HOST COMMAND, run on this machine.
@@ -98,6 +101,33 @@ def test_a_sweep_is_the_grid_times_the_seeds(tmp_path: Path) -> None:
     assert len(runs) == 8
     assert [run.directory.name for run in runs[:3]] == ["s-01-seed3", "s-01-seed4", "s-02-seed3"]
     assert runs[2].point == (("learning_rate", 1e-4), ("loss_fn", "cispo"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_sweep_that_was_killed_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(
+        f'name = "s"\nseeds = [0, 1]\n[settings]\nlogs_dir = "{tmp_path}"\nmax_steps = 2\n'
+        'tasks = ["copy-03"]\neval_tasks = ["copy-07"]\nbatch_size = 1\ngroup_size = 4\n'
+        "eval_group_size = 4\neval_every = 2\n[grid]\nlearning_rate = [1e-4]\n"
+    )
+    runs = [RunDirectory(tmp_path / f"s-01-seed{seed}") for seed in (0, 1)]
+
+    def steps(run: RunDirectory) -> list[int]:
+        return [each.step for each in events_of(run, StepFinished)]
+
+    with started("sweep", str(file), output=tmp_path / "out") as process:
+        wait_until(lambda: runs[0].database.is_file() and steps(runs[0]))
+        kill_all(process.pid)
+    assert steps(runs[0]) == [1]
+    assert not runs[1].database.is_file()
+    result = tbtui("sweep", str(file), "--json")
+    assert result.returncode == 0, result.stderr
+    (point,) = json.loads(result.stdout)["points"]
+    assert point["runs"] == {run.name: "finished" for run in runs}
+    assert len(point["values"]) == 2
+    assert [steps(run) for run in runs] == [[1, 2], [1, 2]]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tbtui.config import parse_settings
 from tbtui.engines.prepare import prepare_run
 from tbtui.engines.request import request_run
 from tbtui.resources import tasks_dir
-from tests.cli.process import tbtui
+from tests.cli.process import started, tbtui, wait_until
 
 STARTER = tasks_dir() / "starter"
 
@@ -55,6 +56,27 @@ def test_an_audit_proves_each_pass(tmp_path: Path) -> None:
     assert not trials["impossible"]["passed"]
     assert not trials["hard-coded"]["tried"]  # the instruction shows no example
     assert Path(trials["interpreter"]["recording"]).is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_saved_task_is_tried_anew(tmp_path: Path) -> None:
+    task = copies(tmp_path / "tasks", "copy-01") / "copy-01"
+    output = tmp_path / "out"
+    words = (str(task), "--watch", "--attempts", "1", "--no-ui")
+    with started(
+        "tasks", "try", *words, "--", f"logs_dir={tmp_path / 'runs'}", output=output
+    ) as process:
+        wait_until(lambda: "waits for a file" in output.read_text(), 180)
+        first = output.read_text()
+        assert "copy-01: its solution passes" in first
+        assert "the policy passes" in first
+        script = task / "tests" / "test.sh"
+        script.write_text(script.read_text().replace('echo 1 > "$reward"', 'echo 0 > "$reward"'))
+        wait_until(lambda: output.read_text().count("waits for a file") == 2, 180)
+        assert "copy-01: its solution fails" in output.read_text()[len(first) :]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
 
 
 @pytest.mark.slow
