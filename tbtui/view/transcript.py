@@ -48,7 +48,7 @@ class TurnView:
     """What came before the text, between marks of its own."""
     text: str = ""
     tool_calls: tuple[ToolUse, ...] = ()
-    """Of the agent's own tools; `commands` has them as lines."""
+    """Calls of the agent's own tools; `commands` has them as lines."""
     prompt_tokens: int = 0
     cached_tokens: int | None = None
     """Prompt tokens in the sampler's cache; None where it doesn't report them."""
