@@ -65,6 +65,14 @@ _PRINTED = Way(more="--print-config")
 _LIVE = ("NAME", "LIVE")
 
 WAYS: dict[str, Way] = {
+    # First, and by its id: a live run forgets trials of old steps, and the trial that has the name
+    # is another one each step.
+    "tbtui ctl trial fork copy-03/2 --turn 2 -n 4": Way(
+        instead=("copy-03/2 --turn 2", "s0001-copy-03-2 --turn 1")
+    ),
+    "tbtui ctl trial fork copy-03/2 --turn bisect -n 4": Way(
+        instead=("copy-03/2", "s0001-copy-03-2")
+    ),
     "tbtui demos list NAME": _AS_IT_IS,
     "tbtui run": _OWN_RUN,
     "tbtui run max_steps=15 group_size=8": _OWN_RUN,
@@ -100,13 +108,6 @@ WAYS: dict[str, Way] = {
     "tbtui ctl trial list --json": _AS_IT_IS,
     "tbtui ctl trial pause copy-03/2": Way(again=True),
     'tbtui ctl trial pause copy-03/2 --reason "looks stuck"': Way(again=True),
-    # By its id, of one that has ended: the trial that has the name is another one each step.
-    "tbtui ctl trial fork copy-03/2 --turn 2 -n 4": Way(
-        instead=("copy-03/2 --turn 2", "s0001-copy-03-2 --turn 1")
-    ),
-    "tbtui ctl trial fork copy-03/2 --turn bisect -n 4": Way(
-        instead=("copy-03/2", "s0001-copy-03-2")
-    ),
     "tbtui run advantage=turn_value value_rollouts_per_step=64 snapshots=turns": replace(
         _OWN_RUN, more=f"--no-ui value_rollouts_per_turn=1 {SMALL}"
     ),
