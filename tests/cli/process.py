@@ -23,7 +23,8 @@ def started(*arguments: str, output: Path) -> Iterator[subprocess.Popen[bytes]]:
     """
     with output.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tbtui", *arguments],
+            # A shell's background job ignores ctrl-c, and so would all that is started in one.
+            ["env", "--default-signal=INT", sys.executable, "-m", "tbtui", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
