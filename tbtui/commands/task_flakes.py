@@ -218,5 +218,5 @@ def _print(found: Sequence[TaskFlakes], bad: Sequence[TaskFlakes], file: Path) -
     for each in bad:
         console.print(Text(visible(f"{each.task}: {each.fault}"), style="red"), soft_wrap=True)
     where = f"; quarantined in {file}" if bad else ""
-    told = f"{len(found) - len(bad)} of {len(found)} tasks give the same verdict each time{where}"
-    console.print(told, markup=False, soft_wrap=True)
+    text = f"{len(found) - len(bad)} of {len(found)} tasks give the same verdict each time{where}"
+    console.print(text, markup=False, soft_wrap=True)
