@@ -27,7 +27,7 @@ _WORDS: Mapping[Trust, str] = {
     "class": "code that would be imported",
     "host": "a host that would be talked to, with your keys",
     "path": "a path that would be read",
-    "alert": "a command that would be run, or a host that would be told of the run",
+    "alert": "a command that would be run, or a host that would be sent the run's alerts",
 }
 
 

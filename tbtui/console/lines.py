@@ -74,6 +74,7 @@ from tbtui.journal.figures import (
     dollars,
     planned_steps,
     reward_text,
+    undelivered_words,
     weight_words,
 )
 from tbtui.view.ending import Ending
@@ -237,8 +238,7 @@ class HumanLines:
             case BudgetReached():
                 yield line("budget", budget_words(event))
             case AlertSent(ok=False):
-                told = f"{event.to} was not told of the {event.about}"
-                yield line("warning", f"{told}: {event.error} ({event.tries} tries)")
+                yield line("warning", undelivered_words(event))
             case DeadlinePassed():
                 done = "stopped and verified" if event.action == "stop" else "masked"
                 yield line(

@@ -25,7 +25,7 @@ from typing import Literal, Protocol
 from tbtui.config import ConfigError, RunConfig
 from tbtui.config.values import public_receiver
 from tbtui.journal.events import AlarmRaised, AlertSent, AnyEvent, BudgetReached, RunFinished
-from tbtui.journal.figures import budget_words
+from tbtui.journal.figures import budget_words, undelivered_words
 from tbtui.journal.reader import JournalReader
 from tbtui.journal.rundir import RunDirectory
 
@@ -108,7 +108,7 @@ class Program:
             raise ValueError("no command")
 
     def send(self, alert: Alert) -> None:
-        told = {"TBTUI_ALERT": alert.about, "TBTUI_ALERT_TEXT": alert.text}
+        variables = {"TBTUI_ALERT": alert.about, "TBTUI_ALERT_TEXT": alert.text}
         try:
             done = subprocess.run(
                 self._argv,
@@ -116,7 +116,7 @@ class Program:
                 capture_output=True,
                 text=True,
                 timeout=_TIMEOUT_SEC,
-                env=os.environ | told,
+                env=os.environ | variables,
                 start_new_session=True,  # ctrl-c is for the run
                 check=False,
             )
@@ -281,7 +281,7 @@ class Alerts:
             assert alert is not None
             sent = deliver(alert, receiver, self._complete)
             if sent.error:
-                log.warning("%s was not told of the %s: %s", sent.to, sent.about, sent.error)
+                log.warning("%s", undelivered_words(sent))
             self._journal(sent)
 
 

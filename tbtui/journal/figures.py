@@ -11,6 +11,7 @@ from math import ceil, fsum
 from typing import Any
 
 from tbtui.journal.events import (
+    AlertSent,
     BudgetReached,
     Entry,
     EvalFinished,
@@ -201,3 +202,9 @@ def budget_words(event: BudgetReached) -> str:
     spent, limit = budget_text(event.budget, event.spent), budget_text(event.budget, event.limit)
     then = ": the run ends with what is paid for" if event.ends else ""
     return f"{spent} of {limit} spent ({event.spent / event.limit:.0%}){then}"
+
+
+def undelivered_words(event: AlertSent) -> str:
+    """`the alert of the alarm did not reach hooks.example.org: refused (5 tries)`."""
+    tries = f"{event.tries} {'try' if event.tries == 1 else 'tries'}"
+    return f"the alert of the {event.about} did not reach {event.to}: {event.error} ({tries})"

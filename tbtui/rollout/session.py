@@ -318,7 +318,7 @@ class GatedSession(TmuxSession):
         """The terminal as a snapshot has it. Raises `RuntimeError`: tmux gives no answer."""
         name = self._session_name
         asked = "#{pane_pid} #{pid} #{history_size} #{cursor_y} #{alternate_on}"
-        told = await self._shell.exec(
+        answer = await self._shell.exec(
             shlex.join(["tmux", "display-message", "-p", "-t", name, asked]), user=self._user
         )
         screen = await self._shell.exec(
@@ -326,7 +326,7 @@ class GatedSession(TmuxSession):
             user=self._user,
         )
         try:
-            shell, server, history, row, full = map(int, (told.stdout or "").split())
+            shell, server, history, row, full = map(int, (answer.stdout or "").split())
         except ValueError:
             raise RuntimeError("tmux does not say how its pane stands") from None
         return Pane(shell, server, history, row, bool(full), screen.stdout or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, override
+from typing import Any, ClassVar, override
 
 from textual import events
 from textual.app import SystemCommand
@@ -256,10 +256,12 @@ class AppWithoutRun[Result](BaseApp[Result]):
     """An app that every key to leave ends at once."""
 
     BINDINGS = bindings_of(*_KEYS)
+    SCOPES: ClassVar[tuple[Scope, ...]] = ()
+    """Scopes of the key table that it has beside the keys of every such app."""
 
     @override
     def keys_met(self, keys: Iterable[Key]) -> list[Key]:
-        return [key for key in keys if key.id in _KEYS]
+        return [key for key in keys if key.id in _KEYS or key.scope in self.SCOPES]
 
     def action_leave(self) -> None:
         self.exit()
@@ -274,6 +276,8 @@ class AppWithoutRun[Result](BaseApp[Result]):
 class BrowserApp(AppWithoutRun[Start]):
     """Shows a library; `return_value` is the run that is to start, if any."""
 
+    SCOPES = ("library", "library-tree", "library-preview")
+
     def __init__(
         self,
         library: TaskLibrary,
@@ -284,10 +288,6 @@ class BrowserApp(AppWithoutRun[Start]):
     ) -> None:
         super().__init__(user=user, theme_dirs=theme_dirs, theme=theme)
         self._library = library
-
-    @override
-    def keys_met(self, keys: Iterable[Key]) -> list[Key]:
-        return [key for key in keys if key.id in _KEYS or key.scope.startswith("library")]
 
     def on_mount(self) -> None:
         from tbtui.ui.screens.tasks import TaskBrowser

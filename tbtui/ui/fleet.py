@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, override
 
 from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.widgets import Static
 from textual.worker import Worker
 
 from tbtui.errors import UserError
 from tbtui.ui.base_app import AppWithoutRun
+from tbtui.ui.context import ScopedScreen, app_of
 from tbtui.ui.drawing.text import clip, clip_name, sparkline, visible
-from tbtui.ui.screens.dialogs import Dialog, Hint
+from tbtui.ui.input.keys import Scope, bindings
+from tbtui.ui.panes.key_bar import KeyLine
 from tbtui.ui.textual_seam import Ground
 from tbtui.ui.theme.palette import Palette
 from tbtui.ui.user import User
@@ -136,62 +138,74 @@ def _gpus(gpus: Sequence[Row]) -> str:
 class FleetApp(AppWithoutRun[None]):
     """Shows a fleet until it is left."""
 
-    def __init__(self, fleet: Shown, *, user: User | None = None, theme: str | None = None) -> None:
-        super().__init__(user=user, theme=theme)
+    SCOPES = ("fleet",)
+
+    def __init__(
+        self,
+        fleet: Shown,
+        *,
+        user: User | None = None,
+        theme_dirs: Sequence[Path] | None = None,
+        theme: str | None = None,
+    ) -> None:
+        super().__init__(user=user, theme_dirs=theme_dirs, theme=theme)
         self._fleet = fleet
 
     def on_mount(self) -> None:
-        self.push_screen(FleetScreen(self._fleet, self), lambda _: self.exit())
+        self.push_screen(FleetScreen(self._fleet, lambda: self.palette))
+        self.report_problems()
 
 
-class FleetScreen(Dialog[None], Ground):
+class FleetScreen(ScopedScreen, Ground):
     """The rows, and what is known of the chosen one."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "move(1)", "down"),
-        Binding("up,k", "move(-1)", "up"),
-        Binding("enter", "open", "open"),
-        Binding("space", "mark", "mark"),
-        Binding("c", "charts", "charts"),
-        Binding("p", "pause", "pause or resume"),
-        Binding("s", "stop", "stop"),
-        Binding("escape,q", "close", "close"),
-    ]
+    SCOPES: ClassVar[tuple[Scope, ...]] = ("fleet", "everywhere")
+    BINDINGS = bindings("fleet")
 
-    def __init__(self, fleet: Shown, app: FleetApp) -> None:
+    def __init__(self, fleet: Shown, palette: Callable[[], Palette]) -> None:
+        """`palette` gives the colours in use."""
         super().__init__()
         self._fleet = fleet
-        self._app = app
+        self._palette = palette
         self._rows: list[Row] = []
         self._read = False
         self._chosen = 0
         self._marked: set[tuple[str, str]] = set()
         self._stopping: tuple[str, str] | None = None
-        """The run that the next `s` stops."""
+        """The run that the next press of the key stops."""
         self._reading: Worker[None] | None = None
 
     @override
     def compose(self) -> ComposeResult:
+        yield Static(id="fleet-title")
         yield Static(id="fleet")
-        yield Hint(
-            ("enter open", "open"),
-            ("space mark", "mark"),
-            ("c curves", "charts"),
-            ("p pause", "pause"),
-            ("s stop", "stop"),
-            ("q quit", "close"),
-        )
+        yield KeyLine("keys", self._palette(), "fleet", "everywhere")
+
+    @override
+    def idle_keys(self) -> Iterable[str]:
+        row = self.chosen
+        if row is None:
+            yield from ("fleet-open", "fleet-mark", "fleet-curves")
+        elif not _opens(row):
+            yield "fleet-open"
+        if row is None or row["pid"] is None:
+            yield from ("fleet-pause", "fleet-stop")
 
     def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._recolour())
         self._look()
         self.set_interval(_AGAIN_SEC, self._look)
+
+    def _recolour(self) -> None:
+        self.query_one(KeyLine).use(self._palette())
+        self._draw()
 
     def on_resize(self, _: events.Resize) -> None:
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
-        if event.widget is not None and event.widget.id == "fleet" and event.y >= 2:
-            self._choose(self._top + event.y - 2)
+        if event.widget is not None and event.widget.id == "fleet" and event.y >= 1:
+            self._choose(self._top + event.y - 1)
 
     @property
     def chosen(self) -> Row | None:
@@ -212,19 +226,23 @@ class FleetScreen(Dialog[None], Ground):
 
     @property
     def _room(self) -> int:
-        return max(1, self.size.height - 7)
+        return max(1, self.size.height - 6)
 
     @property
     def _top(self) -> int:
         return max(0, min(self._chosen - self._room // 2, len(self._rows) - self._room))
 
     def _draw(self) -> None:
-        palette, width = self._app.palette, max(40, self.size.width - 2)
+        palette, width = self._palette(), max(40, self.size.width - 2)
         live = sum(row["pid"] is not None for row in self._rows)
-        lines = [Text(f" fleet · {live} live, {len(self._rows) - live} over", palette.strong)]
+        title = Text(" fleet", palette.accent)
+        if self._rows:
+            title.append(f" · {live} live, {len(self._rows) - live} over", palette.text)
+        self.query_one("#fleet-title", Static).update(title)
+        lines: list[Text] = []
         if not self._rows:
-            nothing = " no live or recent run" if self._read else " looking"
-            lines.append(Text(nothing, palette.faint))
+            nothing = " no live or recent run" if self._read else " looking for runs"
+            lines.append(Text(nothing, palette.muted))
         else:
             head, *table = table_lines(self._rows, width - 3)
             lines.append(Text(f"   {head}", palette.faint))
@@ -239,6 +257,7 @@ class FleetScreen(Dialog[None], Ground):
                 lines.append(text)
             lines += [Text(), *self._details(palette, width)]
         self.query_one("#fleet", Static).update(Text("\n").join(lines))
+        self.query_one(KeyLine).refresh()
 
     def _details(self, palette: Palette, width: int) -> list[Text]:
         row = self.chosen
@@ -270,28 +289,28 @@ class FleetScreen(Dialog[None], Ground):
 
     def action_open(self) -> None:
         row = self.chosen
-        if row is None or row["run"] is None or row["status"] == "unreadable":
+        if row is None or not _opens(row):
             return
-        with self._app.suspend():
+        with self.app.suspend():
             self._fleet.open(row)
-        self._app.refresh(layout=True)
+        self.app.refresh(layout=True)
 
-    def action_charts(self) -> None:
+    def action_curves(self) -> None:
         rows = [row for row in self._rows if _key(row) in self._marked]
         if not rows and self.chosen is not None:
             rows = [self.chosen]
         if rows:
-            self.run_worker(self._charts(rows), name="charts", exclusive=True)
+            self.run_worker(self._overlay(rows), name="curves", exclusive=True)
 
-    async def _charts(self, rows: Sequence[Row]) -> None:
+    async def _overlay(self, rows: Sequence[Row]) -> None:
         try:
             command = await self._fleet.chart_command(rows)
         except (UserError, OSError) as error:
-            self._app.notify(str(error), severity="error")
+            self.app.notify(str(error), severity="error")
             return
-        with self._app.suspend():
+        with self.app.suspend():
             await asyncio.to_thread(self._fleet.run, command)
-        self._app.refresh(layout=True)
+        self.app.refresh(layout=True)
 
     def action_pause(self) -> None:
         if (row := self.chosen) is not None and row["pid"] is not None:
@@ -304,17 +323,20 @@ class FleetScreen(Dialog[None], Ground):
             return
         if self._stopping != _key(row):
             self._stopping = _key(row)
-            self._app.notify(f"s again stops {row['run']}", topic="stop")
+            again = app_of(self).user.keys.name_of("fleet-stop")
+            self.notify(f"{again} again stops {row['run']}")
             return
         self._stopping = None
         self.run_worker(self._act(row, "ctl", "run", "stop"), name="stop")
 
     async def _act(self, row: Row, *words: str) -> None:
-        self._app.notify(await self._fleet.act(row, *words))
+        self.app.notify(await self._fleet.act(row, *words))
         await self._take()
 
-    def action_close(self) -> None:
-        self.dismiss(None)
+
+def _opens(row: Row) -> bool:
+    """Whether there is something of it to show."""
+    return row["run"] is not None and row["status"] != "unreadable"
 
 
 def _key(row: Row) -> tuple[str, str]:

@@ -50,7 +50,7 @@ from tbtui.journal.events import (
     WorkerRecycled,
     WorkerStarted,
 )
-from tbtui.journal.figures import HeldOut, budget_words, weight_words
+from tbtui.journal.figures import HeldOut, budget_words, undelivered_words, weight_words
 from tbtui.view.review import signal
 from tbtui.view.server import RATE_SEC, PolicyLostView, PolicyView
 from tbtui.view.state import (
@@ -221,8 +221,7 @@ class Fold:
             case BudgetReached():
                 self._note(now, "warning", f"budget: {budget_words(event)}")
             case AlertSent(ok=False):
-                told = f"{event.to} was not told of the {event.about}"
-                self._note(now, "warning", f"{told}: {event.error} ({event.tries} tries)")
+                self._note(now, "warning", undelivered_words(event))
             case TasksJudged():
                 state.unseen = event.unseen
                 for name, belief in event.tasks.items():

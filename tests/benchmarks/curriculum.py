@@ -80,7 +80,9 @@ def rollouts_to_goal(*settings: str) -> dict[str, Any]:
                 if event["pass_rate"] >= GOAL:
                     reached = True
                     process.send_signal(signal.SIGTERM)
-    process.wait()
+    status = process.wait()
+    if status and not reached:
+        sys.exit(f"tbtui run ended with exit status {status}")
     return {
         "reached": reached,
         "rollouts": rollouts,
@@ -108,7 +110,12 @@ def main() -> None:
                 found = rollouts_to_goal(
                     *(f"tasks_dir={tasks}", f"seed={seed}", f"logs_dir={place}/runs"),
                     *(f"run_name={way}-{seed}", f"task_sampling={way}", "max_steps=150"),
-                    *("eval_every=4", "eval_group_size=2", "save_every=0", "lr_schedule=constant"),
+                    *("eval_group_size=2", "save_every=0", "lr_schedule=constant"),
+                    *(
+                        ()
+                        if any(each.startswith("eval_every=") for each in options.set)
+                        else ("eval_every=4",)
+                    ),
                     *options.set,
                 )
                 taken[way].append(found["rollouts"])

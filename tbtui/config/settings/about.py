@@ -12,8 +12,8 @@ import msgspec
 
 Trust = Literal["code", "class", "host", "path", "alert"]
 """`code` can run programs or take privileges; `class` does where it is `module:Class`; a `host` is
-talked to, and may be sent keys; a `path` is read; an `alert` is a program or a host that is told of
-the run."""
+talked to, and may be sent keys; a `path` is read; an `alert` is a program that runs, or a host that
+gets a message, when the run needs a person."""
 
 
 class About(msgspec.Struct, frozen=True):

@@ -78,7 +78,7 @@ class Trials(Evaluation, frozen=True, kw_only=True):
         dict[str, Any],
         About(
             "Arguments of the agent's class (agent_kwargs.NAME=VALUE); version=... pins it,"
-            " model_name=... is what it is told that its model is called",
+            " model_name=... is the model's name that it gets",
             "empty: the agent's own defaults",
             trust="code",
         ),

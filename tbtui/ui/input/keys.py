@@ -48,6 +48,7 @@ Scope = Literal[
     "library",
     "library-tree",
     "library-preview",
+    "fleet",
 ]
 
 Need = Literal["steer", "paced", "clock", "return", "tasks", "runs", "files", "settings"]
@@ -91,6 +92,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "library": "task browser",
     "library-tree": "task browser: the tree",
     "library-preview": "task browser: the preview",
+    "fleet": "fleet",
 }
 
 SCOPE_NEEDS: dict[Scope, Need] = {"steering": "steer", "deciding": "steer", "replay": "clock"}
@@ -198,6 +200,7 @@ SCREENS: tuple[tuple[Scope, ...], ...] = (
     ("everywhere", "settings", "settings-list"),
     ("everywhere", "library", "library-tree"),
     ("everywhere", "library", "library-preview"),
+    ("everywhere", "fleet"),
 )
 """Scopes whose keys work at the same time, a focused pane's last."""
 

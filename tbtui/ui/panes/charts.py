@@ -250,8 +250,8 @@ class ChartPane(Pane):
         right: list[Span] = []
         styles = run_styles(palette)
         # The last token of the longest answer says nothing of a profile.
-        told = panel.lines if self.cursor is not None or chart.request.axis != "position" else ()
-        for place, line in enumerate(told[:_MOST_NAMED]):
+        named = panel.lines if self.cursor is not None or chart.request.axis != "position" else ()
+        for place, line in enumerate(named[:_MOST_NAMED]):
             point = line.at(self.cursor)
             if point is None:
                 continue
@@ -259,7 +259,7 @@ class ChartPane(Pane):
             if point.low != point.high and width >= 60:
                 right.append((f" {figure(point.low)}–{figure(point.high)}", palette.muted))
         if self.cursor is None:
-            right.append(("  latest " if told else "", palette.muted))
+            right.append(("  latest " if named else "", palette.muted))
         else:
             where = x_in_words(chart.request.axis, self.cursor)
             right.append((f"  {chart.x_label} {where} ", palette.muted))

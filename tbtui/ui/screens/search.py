@@ -275,14 +275,14 @@ class SearchScreen(LiveScreen):
         await asyncio.to_thread(_search_all, self._runs, text, tell, stop)
         self.post_message(Redraw())
 
-        def told(run: RunDirectory, trial: str, story: str) -> None:
+        def keep_story(run: RunDirectory, trial: str, story: str) -> None:
             loop.call_soon_threadsafe(pane.stories.__setitem__, (run, trial), story)
 
         trials: dict[RunDirectory, list[str]] = {}
         for run, trial in dict.fromkeys((hit.run, hit.trial) for hit in pane.hits):
             if (run, trial) not in pane.stories:
                 trials.setdefault(run, []).append(trial)
-        await asyncio.to_thread(_read_stories, trials, told, stop)
+        await asyncio.to_thread(_read_stories, trials, keep_story, stop)
         self.post_message(Redraw())
 
     def on_hits_pane_opened(self, event: HitsPane.Opened) -> None:
