@@ -13,6 +13,12 @@ _COMBINING_RUN = re.compile(
 )
 
 
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ\\`-~])"
+)
+"""Of ECMA-48: control sequences, strings (titles, links) with what ends them, other escapes."""
+
+
 def on_terminal() -> bool:
     """Whether input and output of this program are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
@@ -35,6 +41,11 @@ def one_line(text: str, most: int | None = None) -> str:
 def reason(error: BaseException) -> str:
     """What an exception says, on one line; its type's name where it says nothing."""
     return one_line(str(error)) or type(error).__name__
+
+
+def without_escapes(text: str) -> str:
+    """`text` without the escape sequences of colours, cursor movements, titles and links."""
+    return _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
 
 
 def visible(text: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from tbtui.journal.database import Database, JournalError, in_body
 from tbtui.journal.rundir import RunDirectory
+from tbtui.terminal import without_escapes
 
 _FIELDS: dict[str, dict[str, str]] = {
     "turn_sampled": {"text": "said", "thinking": "thought"},
@@ -165,7 +166,9 @@ def _excerpt(kind: str, event: dict[str, Any], text: str) -> tuple[str, str, str
         place = value.lower().find(text.lower())
         if place >= 0:
             end = place + len(text)
-            before, after = value[max(0, place - _AROUND) : place], value[end : end + _AROUND]
+            # Cut behind what is left out: a colour's escape may begin further away.
+            before = without_escapes(value[max(0, place - 4 * _AROUND) : place])[-_AROUND:]
+            after = without_escapes(value[end : end + 4 * _AROUND])[:_AROUND]
             return where, before, value[place:end], after
     return None
 

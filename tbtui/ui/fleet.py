@@ -279,15 +279,15 @@ class FleetScreen(ScopedScreen, Ground):
         self._stopping = None
         self._draw()
 
-    def action_move(self, rows: int) -> None:
+    def action_choose_next(self, rows: int) -> None:
         self._choose(self._chosen + rows)
 
-    def action_mark(self) -> None:
+    def action_mark_chosen(self) -> None:
         if (row := self.chosen) is not None:
             self._marked ^= {_key(row)}
             self._choose(self._chosen + 1)
 
-    def action_open(self) -> None:
+    def action_open_chosen(self) -> None:
         row = self.chosen
         if row is None or not _opens(row):
             return
@@ -312,12 +312,15 @@ class FleetScreen(ScopedScreen, Ground):
             await asyncio.to_thread(self._fleet.run, command)
         self.app.refresh(layout=True)
 
-    def action_pause(self) -> None:
+    def action_close(self) -> None:
+        self.app.exit()
+
+    def action_pause_chosen(self) -> None:
         if (row := self.chosen) is not None and row["pid"] is not None:
             verb = "resume" if row["status"] == "paused" else "pause"
             self.run_worker(self._act(row, "ctl", "run", verb), name=verb)
 
-    def action_stop(self) -> None:
+    def action_stop_chosen(self) -> None:
         row = self.chosen
         if row is None or row["pid"] is None:
             return

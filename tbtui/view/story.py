@@ -12,6 +12,7 @@ from itertools import groupby
 
 from tbtui.journal.events import TrialFinished
 from tbtui.outcomes import Outcome
+from tbtui.terminal import without_escapes
 from tbtui.view.prompt import named_files
 from tbtui.view.shell_actions import CHANGES, LOOKS, Action, actions
 from tbtui.view.transcript import PERSON, TO_AGENT, Transcript, TurnView
@@ -227,7 +228,8 @@ def _clipped(text: str, length: int) -> str:
 
 def _one_line(text: str) -> str:
     """White space as single spaces; no control characters, nor others that are not printed."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:4000]).split())
+    text = without_escapes(text[:4000])
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 _LAST = 8000
@@ -290,7 +292,7 @@ def screen_error(output: str, typed: Iterable[str] = (), *, only_shell: bool = F
         only_shell: accept a shell's own errors alone: the output is a file's contents, which may
             be full of others.
     """
-    output = output[-_LAST:]
+    output = without_escapes(output[-_LAST:])
     lower = output.lower()
     if not any(hint in lower for hint in _HINTS):
         return ""
@@ -312,7 +314,8 @@ def verifier_failure(output: str) -> str:
     Knows pytest, unittest, TAP, marks such as FAIL and ✗, and exceptions; of other texts the line
     that speaks of something missing or wrong, else the last one.
     """
-    lines = [line.rstrip() for line in output[-_VERIFIER:].splitlines()]
+    output = without_escapes(output[-_VERIFIER:])
+    lines = [line.rstrip() for line in output.splitlines()]
     lines = [line for line in lines if line.strip()]
     if not lines:
         return ""

@@ -202,6 +202,14 @@ def test_a_text_is_found_as_it_was_written(
     assert (hits[0].label, hits[0].step) == (f"copy-01/{trial}", 1)
 
 
+def test_an_excerpt_has_no_colours(tmp_path: Path) -> None:
+    saw = f"{'x' * 100}\x1b[01;34msrc\x1b[0m: not found \x1b[31mhere\x1b[0m{'y' * 100}"
+    run = write(tmp_path / "r", [run_started(), *trial_events("a", Outcome.FAILED, "", saw)])
+    (hit,) = found_in(run, "not found")
+    assert hit.before == f"{'x' * 55}src: "
+    assert hit.after == f" here{'y' * 55}"
+
+
 def test_wildcards_and_names_of_fields_are_not_found(story: RunDirectory) -> None:
     assert not found_in(story, "a%b")
     assert not found_in(story, "observation")

@@ -68,6 +68,22 @@ def test_where_it_turned_is_its_first_error() -> None:
     assert told.line == f"ran gcc, installed gcc, ran python solve.py; {told.turned}; solved"
 
 
+def test_colours_are_neither_shown_nor_in_the_way() -> None:
+    """`ls --color`, `pytest --color=yes` and a link of `gcc` to its help (OSC 8), as they are."""
+    red, off, bold = "\x1b[31m", "\x1b[0m", "\x1b[01m\x1b[K"
+    link = "\x1b]8;;https://gcc.gnu.org\x07-Werror\x1b]8;;\x1b\\"
+    told = story(
+        turn(
+            1, "cat x\n", saw=f"$ cat x\ncat: {bold}x{off}: {red}No such file or directory{off}\n"
+        ),
+        end=ended(
+            output=f"{red}FAILED{off} test_a.py::{bold}test_sum{off} - assert 3 == 4 [{link}]\n"
+        ),
+    )
+    assert told.turned == "turn 1: cat: x: Permission denied"
+    assert told.ended == "verifier: sum: assert 3 == 4 [-Werror]"
+
+
 def test_a_loop_is_counted() -> None:
     turns = [turn(n, "make\n", saw="make: *** [all] Error 1\n") for n in range(1, 8)]
     assert story(*turns, end=ended()).turned == "make ×7"

@@ -52,6 +52,8 @@ class Abilities:
                 return "Not available here: tbtui tasks browse shows the tasks."
             case "settings" if not self.settings:
                 return "Not available here: tbtui settings explains them."
+            case "fleet":
+                return "Not available here: tbtui fleet shows all runs."
             case "tasks" | "runs" | "files" if self.guest:
                 return _ONLY_LOOKS
             case _:

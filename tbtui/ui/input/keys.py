@@ -51,10 +51,10 @@ Scope = Literal[
     "fleet",
 ]
 
-Need = Literal["steer", "paced", "clock", "return", "tasks", "runs", "files", "settings"]
+Need = Literal["steer", "paced", "clock", "return", "tasks", "runs", "files", "settings", "fleet"]
 """What a key is for: to command the run, to end its slow beginning, to move a recorded run's clock,
 to go back from another run, to browse tasks, to open other runs, to write files and start programs,
-to show settings."""
+to show settings, to choose among all runs in the fleet's own app."""
 
 SCOPE_TITLES: dict[Scope, str] = {
     "everywhere": "everywhere",
@@ -95,7 +95,12 @@ SCOPE_TITLES: dict[Scope, str] = {
     "fleet": "fleet",
 }
 
-SCOPE_NEEDS: dict[Scope, Need] = {"steering": "steer", "deciding": "steer", "replay": "clock"}
+SCOPE_NEEDS: dict[Scope, Need] = {
+    "steering": "steer",
+    "deciding": "steer",
+    "replay": "clock",
+    "fleet": "fleet",
+}
 
 CLOCKED: frozenset[Scope] = frozenset({"steering", "deciding", "diagnosis"})
 """A screen with one of these shows a moment of the run: a recorded one's clock has its keys there.
