@@ -110,7 +110,8 @@ class Run:
         async with contextlib.AsyncExitStack() as stack:
             log_file = stack.enter_context((logs / "policy.log").open("ab"))
             keep = prepared.config.keep_snapshots
-            stack.enter_context(held_snapshots(prepared.directory.path / "snapshots", keep=keep))
+            held = held_snapshots(prepared.directory.path / "snapshots", keep=keep)
+            await stack.enter_async_context(held)
             loss: PolicyLostError | None = None
             warned = False
             while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -16,6 +17,7 @@ from tbtui.rollout.environments.snapshots import (
     SnapshotStore,
     Terminal,
     nearest,
+    remove_images,
     screen_script,
     without_escapes,
 )
@@ -31,8 +33,11 @@ _LOOK_SEC = 0.02
 _log = logging.getLogger(__name__)
 
 
-def prepare_states(link: TrialLink, environment: BaseEnvironment) -> None:
-    """Let an environment that has not started keep its states, and begin from a fork's."""
+async def prepare_states(link: TrialLink, environment: BaseEnvironment) -> None:
+    """Let an environment that has not started keep its states, and begin from a fork's.
+
+    A state that it does not have (any more) is passed over: the recorded keys are typed again.
+    """
     if not isinstance(environment, KeepsStates):
         return
     spec = link.spec
@@ -40,7 +45,7 @@ def prepare_states(link: TrialLink, environment: BaseEnvironment) -> None:
         environment.keep_states()
     if spec.origin is not None:
         found = nearest(spec.origin.snapshots, spec.origin.turn, inexact=spec.origin.go_on)
-        if found is not None:
+        if found is not None and await environment.has_state(found):
             environment.begin_from(found)
             link.notes.restored = found.snapshot
 
@@ -74,9 +79,13 @@ class States:
             seconds = time.monotonic() - began
             snapshot = msgspec.structs.replace(snapshot, seconds=seconds)
             removed = await asyncio.to_thread(self._store.add, snapshot)
+            if removed:
+                await remove_images(self._store.directory, dropped_only=True)
         except (SandboxError, OSError, RuntimeError) as error:
             _log.info("%s: turn %d: %s", trial, turn, error)
             await asyncio.to_thread(self._store.discard, turn)
+            with contextlib.suppress(SandboxError):  # it is tried again when the run ends
+                await remove_images(self._store.directory, dropped_only=True)
             self._link.post(SnapshotTaken(trial, turn, error=str(error)))
             return
         self._link.post(

@@ -251,7 +251,7 @@ class _TrialRun:
         if agent is not None:
             user = trial.task.config.agent.user
             await agent.prepare(trial.agent_environment, user, self._host().layers)
-        prepare_states(link, trial.agent_environment)
+        await prepare_states(link, trial.agent_environment)
         self._watch(trial)
         return await trial.run()
 

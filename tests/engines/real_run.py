@@ -23,6 +23,10 @@ from tests.events import events_of
 from .conftest import until
 from .fakes import RotePolicy
 
+SANDBOX = EnvironmentChoice(
+    "sandbox", "asked for", import_path="tbtui.rollout.environments.sandbox:SandboxEnvironment"
+)
+
 
 def write_task(folder: Path) -> None:
     """Solved by /app/solved."""
@@ -62,9 +66,15 @@ class Idler(RotePolicy):
 
 
 class RealRun:
-    """One step of one group, with two workers."""
+    """One step of one group, with a worker."""
 
-    def __init__(self, where: Path, owner: str = "", **settings: Any) -> None:
+    def __init__(
+        self,
+        where: Path,
+        owner: str = "",
+        environment: EnvironmentChoice = SANDBOX,
+        **settings: Any,
+    ) -> None:
         write_task(where.parent / "tasks" / "solve")
         self.directory = RunDirectory.create(where)
         defaults: dict[str, Any] = {
@@ -76,13 +86,10 @@ class RealRun:
         config = RunConfig(**{**defaults, **settings})
         self.directory.config.write_text(to_toml(config))
         tasks = discover(where.parent / "tasks").require_tasks()
-        choice = EnvironmentChoice(
-            "sandbox",
-            "asked for",
-            import_path="tbtui.rollout.environments.sandbox:SandboxEnvironment",
-        )
         split = Split(train=tuple(tasks), heldout=())
-        prepared = PreparedRun(config, where.parent / "tasks", split, (), choice, self.directory)
+        prepared = PreparedRun(
+            config, where.parent / "tasks", split, (), environment, self.directory
+        )
         self.policy = Idler()
         self._run = Run(prepared, lambda *_: self.policy)
         self.controlled = ControlledRun(self._run, self.directory, owner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,12 @@ KEYS = (
 )
 
 
-def answer_by_turn(request: SampleRequest) -> str:
+def answer_by_turn(request: SampleRequest, keys: Sequence[str] = KEYS) -> str:
     """The keys of the turn that it is, and then twice that the task is complete."""
     turn = "".join(map(chr, request.prompt_ids)).count("<user>") - 1
     answer: dict[str, Any] = {"analysis": "a", "plan": "p", "commands": []}
-    if turn < len(KEYS):
-        answer["commands"] = [{"keystrokes": KEYS[turn], "duration": 0.1}]
+    if turn < len(keys):
+        answer["commands"] = [{"keystrokes": keys[turn], "duration": 0.1}]
     else:
         answer["task_complete"] = True
     return json.dumps(answer)
@@ -60,7 +60,8 @@ class Forked(RealRun):
 
     def __init__(self, where: Path, **settings: Any) -> None:
         super().__init__(where, **settings)
-        self.policy.say = answer_by_turn
+        self.keys: Sequence[str] = KEYS
+        self.policy.say = lambda request: answer_by_turn(request, self.keys)
 
     async def reach(self, turn: int) -> None:
         """Run until the first trial has ended this turn."""

@@ -9,6 +9,7 @@ Differences from Harbor's own:
     failures); `default_network` changes that. An allowlist is enforced by Harbor's sidecar,
   * an image is built once for each content of the task's environment and kept as `tbtui-task:...`,
   * an agent's program is installed once for each such image, and kept as `tbtui-agent:...`,
+  * the state of a turn is kept as an image, `tbtui-state:...`, which ends with its run,
   * containers are killed, not asked, and what a killed tbtui leaves is removed at its next start,
   * engine clients see none of the host's environment but what they need to find their engine.
 """
@@ -53,10 +54,22 @@ from tbtui.rollout.environments.docker_files import (
 )
 from tbtui.rollout.environments.docker_running import RunningProject
 from tbtui.rollout.environments.docker_start import StartRequest, has_image, start_project
+from tbtui.rollout.environments.docker_states import (
+    commit_state,
+    prepare_for_states,
+    show_in_next_shell,
+)
 from tbtui.rollout.environments.leftovers import AGENT_IMAGES, machine_wide_lock
 from tbtui.rollout.environments.limits import DEFAULT_MEMORY_MB, DEFAULT_PROCESSES, Positive
 from tbtui.rollout.environments.output import decoded
 from tbtui.rollout.environments.pane_log import ContainerPane
+from tbtui.rollout.environments.snapshots import (
+    KEEPS_STATE,
+    Snapshot,
+    SnapshotStore,
+    StoredSnapshot,
+    Terminal,
+)
 from tbtui.rollout.environments.transfer import make_directory
 
 DEFAULT_STORAGE_MB = 10_240
@@ -107,6 +120,8 @@ class ContainedEnvironment(HarborDocker):
         self._default_network = default_network
         self._agent_key = agent_key
         self.has_agent = False
+        self._keeps_states = False
+        self._restored: StoredSnapshot | None = None
         self._running: RunningProject | None = None
         self._pane: ContainerPane | None = None
         self.script_end: ScriptEnd | None = None
@@ -189,6 +204,8 @@ class ContainedEnvironment(HarborDocker):
         with_agent = self._image_with_agent
         if with_agent is not None and await has_image(self._engine, with_agent):
             prebuilt, self.has_agent = with_agent, True
+        if self._restored is not None:
+            prebuilt = self._restored.snapshot.container_image
         request = StartRequest(
             runtime=type(self).runtime(),
             trial=self.session_id,
@@ -208,6 +225,7 @@ class ContainedEnvironment(HarborDocker):
             volumes=tuple(cast(list[dict[str, Any]], self._mounts)),
             variables=self._compose_env_vars(include_os_env=False),
             sidecar_files=await self._sidecar_files(),
+            hostname=self._restored.snapshot.hostname if self._restored is not None else "",
         )
         self._running = await start_project(request)
         for note in self._running.notes:
@@ -286,7 +304,10 @@ class ContainedEnvironment(HarborDocker):
             self._pane = await ContainerPane.open(
                 running.engine, running.container, str(_PANE), pane
             )
-        await self._upload_environment_dir_after_start()
+        if self._keeps_states:
+            await prepare_for_states(self.running)
+        if self._restored is None:
+            await self._upload_environment_dir_after_start()
         await self.running.spare_processes()
 
     @override
@@ -328,7 +349,7 @@ class ContainedEnvironment(HarborDocker):
             cwd=cwd or self.task_env_config.workdir,
             may_be_gone=cwd is None,
             user=self._resolve_user(user),
-            variables=self._merge_env(env) or {},
+            variables=(self._merge_env(env) or {}) | self._kept_by_shells,
             timeout_sec=timeout_sec,
             on_chunk=decoded(callback) if callback is not None else None,
         )
@@ -483,6 +504,39 @@ class ContainedEnvironment(HarborDocker):
             await self.service_download_dir(target, folder)
             name = await asyncio.to_thread(first_difference, sources, Path(folder))
         return None if name is None else f"{target.rstrip('/')}/{name}"
+
+    @property
+    def _kept_by_shells(self) -> dict[str, str]:
+        return {"PROMPT_COMMAND": KEEPS_STATE} if self._keeps_states else {}
+
+    def keep_states(self) -> None:
+        """Let its shells save what is in no file. Call it before `start`."""
+        self._keeps_states = True
+
+    async def has_state(self, stored: StoredSnapshot) -> bool:
+        """Whether the engine has this state's image."""
+        image = stored.snapshot.container_image
+        return bool(image) and not self._uses_compose and await has_image(self._engine, image)
+
+    def begin_from(self, stored: StoredSnapshot) -> None:
+        """Start from this state's image, and upload nothing. Call it before `start`."""
+        self._restored = stored
+
+    async def save_state(
+        self, store: SnapshotStore, draft: Snapshot, terminal: Terminal
+    ) -> Snapshot:
+        """Commit the container as the snapshot of `draft.turn`.
+
+        Raises:
+            SandboxError: it is too much, can't be kept, or has other containers beside it.
+        """
+        if self._uses_compose:
+            raise SandboxError("a task of several services has no snapshots")
+        return await commit_state(self.running, store, draft, terminal)
+
+    async def show(self, screen: str) -> None:
+        """Let the next shell restore itself, and show this first, as `printf` reads it."""
+        await show_in_next_shell(self.running, screen)
 
     async def end_processes(self) -> None:
         """Kills all in the container that did not run before the agent came.

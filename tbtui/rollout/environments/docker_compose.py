@@ -71,6 +71,8 @@ class Project:
     environment: Mapping[str, str] = field(default_factory=dict)
     volumes: Sequence[Mapping[str, Any]] = ()
     gpus: int = 0
+    hostname: str = ""
+    """Of `main`; empty: the engine gives it one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,8 @@ def _complete_main(project: Project, main: dict[str, Any], stated: Service) -> N
     main["environment"] = {**_table(stated.get("environment")), **literal(project.environment)}
     main["volumes"] = [*(stated.get("volumes") or ()), *literal(list(project.volumes))]
     main["pull_policy"] = "never"  # it is here by now
+    if project.hostname and project.network != "sidecar":  # there it is the sidecar's
+        main["hostname"] = project.hostname
     deploy = main.get("deploy") or {}
     if project.gpus and not (main.get("gpus") or deploy.get("resources")):
         device = {"driver": "nvidia", "count": project.gpus, "capabilities": ["gpu"]}

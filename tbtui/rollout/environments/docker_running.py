@@ -120,16 +120,19 @@ class RunningProject:
         )
 
     async def commit(self, image: str) -> None:
-        """Keep the container's files as an image. Raises `SandboxError`."""
-        result = await run_cli([*self.engine, "commit", self.container, image])
+        """Keep the container's files as an image; it stands still meanwhile. Raises
+        `SandboxError`."""
+        pause = ["--pause=true"] if self.engine[0] == "podman" else []  # as Docker does anyway
+        result = await run_cli([*self.engine, "commit", *pause, self.container, image])
         if result.exit_code != 0:
             await self.check()
             raise SandboxError(f"the container can't be kept as an image: {result.complaint}")
 
-    async def shell(self, script: str, *args: str) -> CliResult:
+    async def shell(self, script: str, *args: str, stdin: bytes | None = None) -> CliResult:
         """Runs a script of ours as the container's root, by the container's own shell."""
-        argv = [*self.engine, "exec", "-u", "0", self.container, "sh", "-c", script, "sh", *args]
-        return await run_cli(argv)
+        reads = ["-i"] if stdin is not None else []
+        argv = [*self.engine, "exec", *reads, "-u", "0", self.container]
+        return await run_cli([*argv, "sh", "-c", script, "sh", *args], stdin=stdin)
 
     async def run(
         self,
@@ -188,11 +191,16 @@ class RunningProject:
             OSError: the port is taken there.
             SandboxError: its network can't be entered from here.
         """
-        pid = await self._ask("inspect", "--format", "{{.State.Pid}}", self.container)
+        pid = await self.ask("inspect", "--format", "{{.State.Pid}}", self.container)
         try:
             return await _in_new_thread(lambda: _listen_in(f"/proc/{pid.strip()}/ns/net", port))
         except (PermissionError, FileNotFoundError) as error:
             raise SandboxError(f"the container's network can't be entered: {error}") from error
+
+    @property
+    def spared(self) -> tuple[str, ...]:
+        """Processes that `spare_processes` found, by the container's numbers."""
+        return self._spared
 
     async def spare_processes(self) -> None:
         """What runs now is not ended by `end_processes`.
@@ -282,14 +290,14 @@ class RunningProject:
         Raises:
             SandboxError: the engine can't list them.
         """
-        listed = (await self._ask("top", self.container, "-o", "pid")).splitlines()
+        listed = (await self.ask("top", self.container, "-o", "pid")).splitlines()
         return frozenset(int(line) for line in listed[1:])
 
     async def _all(self, verb: str, status: str) -> None:
         label = f"label=com.docker.compose.project={self.name}"
-        listed = await self._ask("ps", "-q", "--filter", label, "--filter", f"status={status}")
+        listed = await self.ask("ps", "-q", "--filter", label, "--filter", f"status={status}")
         if containers := listed.split():
-            await self._ask(verb, *containers)
+            await self.ask(verb, *containers)
 
     async def connect(self, public: bool) -> None:
         """Gives the container the engine's default network, or takes every network away.
@@ -298,18 +306,19 @@ class RunningProject:
             SandboxError: the engine can't.
         """
         form = "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}"
-        networks = (await self._ask("inspect", "--format", form, self.container)).split()
+        networks = (await self.ask("inspect", "--format", form, self.container)).split()
         outside = [name for name in networks if name != "none"]
         if public and not outside:
             if "none" in networks:
-                await self._ask("network", "disconnect", "none", self.container)
+                await self.ask("network", "disconnect", "none", self.container)
             default = "podman" if self.engine[0] == "podman" else "bridge"
-            await self._ask("network", "connect", default, self.container)
+            await self.ask("network", "connect", default, self.container)
         elif not public:
             for name in outside:
-                await self._ask("network", "disconnect", "--force", name, self.container)
+                await self.ask("network", "disconnect", "--force", name, self.container)
 
-    async def _ask(self, *args: str) -> str:
+    async def ask(self, *args: str) -> str:
+        """What the engine's client prints. Raises `SandboxError`: it fails."""
         result = await run_cli([*self.engine, *args])
         if result.exit_code != 0:
             raise SandboxError(f"{self.engine[0]} {args[0]}: {result.complaint}")
@@ -322,7 +331,7 @@ class RunningProject:
 
     async def _too_much(self, size: int) -> None:
         self.lost = f"killed: it had written {size >> 20} MiB, more than its storage limit"
-        await self._ask("kill", self.container)
+        await self.ask("kill", self.container)
 
     async def end(self, *, keep: bool) -> None:
         """Kills and removes everything; or stops it, for a person to look at.
@@ -334,7 +343,7 @@ class RunningProject:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
         if keep:
-            await self._ask("kill", self.container)
+            await self.ask("kill", self.container)
             self.record.keep()
         else:
             await self.record.remove(images=self.images)

@@ -77,6 +77,8 @@ class StartRequest:
     variables: Mapping[str, str]
     """What compose files may refer to."""
     sidecar_files: tuple[Path, ...] = ()
+    hostname: str = ""
+    """Empty: the engine gives the container one."""
 
 
 async def start_project(request: StartRequest) -> RunningProject:
@@ -140,6 +142,7 @@ class _Start:
             environment=request.environment,
             volumes=request.volumes,
             gpus=request.gpus,
+            hostname=request.hostname,
         )
 
     async def run(self) -> RunningProject:

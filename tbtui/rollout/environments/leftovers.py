@@ -34,6 +34,7 @@ from tbtui.rollout.environments.ledger import (
     started,
     state_directory,
 )
+from tbtui.rollout.environments.snapshots import STATE_IMAGES, remove_images
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ async def remove_project(engine: Sequence[str], project: str, *, images: bool = 
         form = "{{.Repository}}:{{.Tag}}"
         argv = [*engine, "image", "ls", "--format", form, "--filter", label]
         # One that lost its name to a later build goes with `docker image prune`.
-        others = (f"{TASK_IMAGES}:", f"{AGENT_IMAGES}:", "<none>:")
+        others = (f"{TASK_IMAGES}:", f"{AGENT_IMAGES}:", f"{STATE_IMAGES}:", "<none>:")
         names = [name for name in (await _run(argv)).split() if not name.startswith(others)]
         if names:
             await _run([*engine, "image", "rm", *names])
@@ -226,6 +227,8 @@ def reap_leftovers(
             except OSError as error:  # what runs in there does not even react to being killed
                 _log.warning("%s: left for a later start: %s", path.stem, error)
                 continue
+        if entry.directories and not _removed_images(entry.directories):
+            continue
         for directory_left in entry.directories:
             shutil.rmtree(directory_left, ignore_errors=True)
         path.unlink(missing_ok=True)
@@ -233,6 +236,22 @@ def reap_leftovers(
     _remove_partials(directory, owner_is_dead)
     remove_orphans(find_cgroups(), owner_is_dead)
     return ReapReport(boxes, killed)
+
+
+def _removed_images(directories: Collection[str]) -> bool:
+    """Remove the images of states; False: an engine did not, and a later start tries again."""
+
+    async def remove() -> None:
+        for directory in directories:
+            await remove_images(Path(directory))
+
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: asyncio.run(remove())).result()
+    except SandboxError as error:
+        _log.warning("states of containers: left for a later start: %s", error)
+        return False
+    return True
 
 
 def _remove_partials(directory: Path, owner_is_dead: Callable[[int, float], bool]) -> None:

@@ -472,6 +472,10 @@ class SandboxEnvironment(BaseEnvironment):
         """Let its shells save what is in no file. Call it before `start`."""
         self._keeps_states = True
 
+    async def has_state(self, stored: StoredSnapshot) -> bool:
+        """Whether it is a sandbox's."""
+        return stored.snapshot.image is not None
+
     def begin_from(self, stored: StoredSnapshot) -> None:
         """Start with these files, and build nothing. Call it before `start`."""
         self._restored = stored

@@ -1,17 +1,20 @@
 """Snapshots of a trial's environment, on the host: files, bound, thinning, and their end.
 
 A trial's snapshots lie in one directory. Of each turn there are a description and, for a sandbox,
-an index and a pack (`box_snapshot`). A pack stays as long as some index points into it. A run's
-snapshots are written down in the ledger, so that the next start removes what a killed run has left.
+an index and a pack (`box_snapshot`), for a container the name of the engine's image that has its
+files. A pack stays as long as some index points into it. An image's name is written before there is
+the image, and a run's snapshots are written down in the ledger, so that the next start removes what
+a killed run has left.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,9 +22,16 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from tbtui.paths import read_plain
+from tbtui.rollout.environments.base import SandboxError
+from tbtui.rollout.environments.docker_cli import run_cli
 from tbtui.rollout.environments.ledger import Ledger
 
 _TURN = re.compile(r"turn-(\d{5,})\.json")
+_IMAGE, _DROPPED = "image", "dropped"
+"""Endings of the files that name an image, and one whose snapshot was removed."""
+_REMOVE_SEC = 60.0
+_NO_IMAGE = re.compile("no such image|image not known", re.IGNORECASE)
+_IN_USE = re.compile(r"is using its|in use by|being used by", re.IGNORECASE)
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|[\x01\x02]")
 # In the box: what the shell saves before each prompt, the prompt, what it prints when it begins.
 STATE, PROMPT, SCREEN = "/run/.shell", "/run/.prompt", "/run/.screen"
@@ -35,6 +45,8 @@ KEEPS_STATE = (
 shell has that is in no file. It runs builtins alone, and leaves `$?` as it was."""
 
 
+STATE_IMAGES = "tbtui-state"
+"""The repository of the images that are states of containers."""
 MOST_PACKS = 100
 """That one snapshot points into; the next one begins anew."""
 
@@ -55,6 +67,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a sandbox starts commands with."""
     container_image: str = ""
     """What a container was committed as."""
+    hostname: str = ""
+    """A container's, which prompts show."""
     packs: tuple[int, ...] = ()
     written: int = 0
     """Bytes that it added on the host."""
@@ -83,6 +97,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return not self.programs and not self.not_at_prompt
 
 
+class StateImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of an engine that is the state of a container."""
+
+    engine: str
+    """The engine's client."""
+    name: str
+    written: int = 0
+    """Bytes that it has beyond the image that its container was started from."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
     """A snapshot, and where its files are."""
@@ -105,6 +129,10 @@ class KeepsStates(Protocol):
 
     def keep_states(self) -> None:
         """Prepare for `save_state`: called before it starts."""
+
+    async def has_state(self, stored: StoredSnapshot) -> bool:
+        """Whether it can start in this state."""
+        ...
 
     def begin_from(self, stored: StoredSnapshot) -> None:
         """Start in this state: called before it starts."""
@@ -207,6 +235,7 @@ class SnapshotStore:
             removed.append(oldest)
             self.index(oldest.turn).unlink(missing_ok=True)
             self._description(oldest.turn).unlink(missing_ok=True)
+            self._drop_image(oldest.turn)
             self._drop_packs(kept)
         return removed
 
@@ -214,19 +243,37 @@ class SnapshotStore:
         """Remove the files of a snapshot that was not described."""
         self.index(turn).unlink(missing_ok=True)
         self.pack(turn).unlink(missing_ok=True)
+        self._drop_image(turn)
+
+    def note_image(self, turn: int, image: StateImage) -> None:
+        """Write down the image of a turn: before there is one, and when its size is known."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._image(turn)
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(msgspec.json.encode(image))
+        partial.replace(path)
 
     def size(self) -> int:
-        """Bytes of its files."""
+        """Bytes of its files, and of the images that belong to them."""
         try:
-            return sum(path.stat().st_size for path in self.directory.iterdir())
+            files = sum(path.stat().st_size for path in self.directory.iterdir())
         except OSError:
             return 0
+        return files + sum(image.written for _, image in _images(self.directory.glob("*.image")))
 
     def _drop_packs(self, kept: Iterable[Snapshot]) -> None:
         wanted = {number for snapshot in kept for number in snapshot.packs}
         for path in self.directory.glob("*.pack"):
             if path.stem.isdigit() and int(path.stem) not in wanted:
                 path.unlink(missing_ok=True)
+
+    def _drop_image(self, turn: int) -> None:
+        """Leave the image to `remove_images`: only the engine's client can remove it."""
+        with contextlib.suppress(FileNotFoundError):
+            self._image(turn).rename(self.directory / f"turn-{turn:05d}.{_DROPPED}")
+
+    def _image(self, turn: int) -> Path:
+        return self.directory / f"turn-{turn:05d}.{_IMAGE}"
 
     def _description(self, turn: int) -> Path:
         return self.directory / f"turn-{turn:05d}.json"
@@ -254,8 +301,36 @@ def without_escapes(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
-@contextlib.contextmanager
-def held_snapshots(directory: Path, *, keep: bool) -> Iterator[None]:
+def _images(files: Iterable[Path]) -> Iterator[tuple[Path, StateImage]]:
+    for path in sorted(files):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            yield path, msgspec.json.decode(read_plain(path), type=StateImage)
+
+
+async def remove_images(directory: Path, *, dropped_only: bool = False) -> None:
+    """Remove the engines' images that are written down below a directory, and forget them.
+
+    Args:
+        dropped_only: those alone whose snapshots were removed.
+
+    Raises:
+        SandboxError: an engine does not answer, or has not removed one.
+    """
+    endings = (_DROPPED,) if dropped_only else (_DROPPED, _IMAGE)
+    files = await asyncio.to_thread(
+        lambda: [path for ending in endings for path in directory.rglob(f"*.{ending}")]
+    )
+    for path, image in _images(files):
+        result = await run_cli([image.engine, "image", "rm", image.name], timeout_sec=_REMOVE_SEC)
+        if result.exit_code != 0 and not _NO_IMAGE.search(result.stderr):
+            if dropped_only and _IN_USE.search(result.stderr):
+                continue  # a fork began from it and still runs
+            raise SandboxError(f"{image.engine} image rm {image.name}: {result.complaint}")
+        path.unlink(missing_ok=True)
+
+
+@contextlib.asynccontextmanager
+async def held_snapshots(directory: Path, *, keep: bool) -> AsyncIterator[None]:
     """A run's directory of snapshots, for as long as the run goes on; with `keep` it stays."""
     if keep:
         yield
@@ -268,8 +343,11 @@ def held_snapshots(directory: Path, *, keep: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        ledger.forget(name)
+        # An engine that does not remove them has them removed at a later start: the entry stays.
+        with contextlib.suppress(SandboxError):
+            await asyncio.shield(remove_images(directory))
+            shutil.rmtree(directory, ignore_errors=True)
+            ledger.forget(name)
 
 
 def screen_script(snapshot: Snapshot, height: int) -> str:

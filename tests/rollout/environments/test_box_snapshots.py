@@ -125,10 +125,12 @@ def test_the_snapshots_of_a_killed_run_are_removed_at_the_next_start(tmp_path: P
     directory = tmp_path / "snapshots"
     (directory / "trial").mkdir(parents=True)
     hold = (
-        "import sys, time; from pathlib import Path\n"
+        "import asyncio, sys, time; from pathlib import Path\n"
         "from tbtui.rollout.environments.snapshots import held_snapshots\n"
-        "with held_snapshots(Path(sys.argv[1]), keep=False):\n"
-        "    print('held', flush=True); time.sleep(60)\n"
+        "async def hold():\n"
+        "    async with held_snapshots(Path(sys.argv[1]), keep=False):\n"
+        "        print('held', flush=True); time.sleep(60)\n"
+        "asyncio.run(hold())\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", hold, str(directory)], stdout=subprocess.PIPE, text=True
