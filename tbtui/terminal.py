@@ -16,7 +16,7 @@ _COMBINING_RUN = re.compile(
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ\\`-~])"
 )
-"""Of ECMA-48: control sequences, strings (titles, links) with what ends them, other escapes."""
+"""ECMA-48's control sequences, strings (titles, links) with what ends them, other escapes."""
 
 
 def on_terminal() -> bool:

@@ -38,7 +38,7 @@ KEYS = (
 )
 
 
-def answer_by_turn(request: SampleRequest, keys: Sequence[str] = KEYS) -> str:
+def answer_by_turn(request: SampleRequest, keys: Sequence[str]) -> str:
     """The keys of the turn that it is, and then twice that the task is complete."""
     turn = "".join(map(chr, request.prompt_ids)).count("<user>") - 1
     answer: dict[str, Any] = {"analysis": "a", "plan": "p", "commands": []}
@@ -60,7 +60,7 @@ class Forked(RealRun):
 
     def __init__(self, where: Path, **settings: Any) -> None:
         super().__init__(where, **settings)
-        self.keys: Sequence[str] = KEYS
+        self.keys = KEYS
         self.policy.say = lambda request: answer_by_turn(request, self.keys)
 
     async def reach(self, turn: int) -> None:
@@ -215,12 +215,10 @@ async def test_a_fork_of_a_fork_shares_what_both_share(run: Forked) -> None:
     assert (end.outcome, end.turns) == ("solved", 5)
 
 
-async def test_where_the_keys_lead_elsewhere_the_fork_stops_and_says_at_which_turn(
-    run: Forked, monkeypatch: pytest.MonkeyPatch
+async def test_where_the_keys_lead_elsewhere_the_fork_stops_and_says_where(
+    run: Forked,
 ) -> None:
-    monkeypatch.setattr(
-        "tests.engines.test_forks.KEYS", ("cat /dev/urandom | head -c 9 | xxd\n", *KEYS[1:])
-    )
+    run.keys = ("cat /dev/urandom | head -c 9 | xxd\n", *KEYS[1:])
     await run.reach(3)
     await run.fork(3, trials=1)
     await until(lambda: run.events(TrialForked))
@@ -235,12 +233,8 @@ async def test_where_the_keys_lead_elsewhere_the_fork_stops_and_says_at_which_tu
     )
 
 
-async def test_asked_to_go_on_it_does_and_its_facts_say_so(
-    run: Forked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "tests.engines.test_forks.KEYS", ("cat /dev/urandom | head -c 9 | xxd\n", *KEYS[1:])
-    )
+async def test_asked_to_go_on_it_does_and_its_facts_say_so(run: Forked) -> None:
+    run.keys = ("cat /dev/urandom | head -c 9 | xxd\n", *KEYS[1:])
     await run.reach(3)
     await run.fork(3, trials=1, go_on=True)
     await run.end()

@@ -21,8 +21,8 @@ class Forks(Stragglers, frozen=True, kw_only=True):
             pattern="^(off|turns|every=[1-9][0-9]*)$", description="off, turns or every=N"
         ),
         About(
-            "At which turns a trial's sandbox or container is kept, so that forks need not type its keys"
-            " again: off, turns (all), every=N",
+            "At which turns a trial's sandbox or container is kept, so that forks need not type its"
+            " keys again: off, turns (all), every=N",
             "off: forks of short trials type faster than copies are worth",
         ),
         Live("holds for trials that start from now on"),

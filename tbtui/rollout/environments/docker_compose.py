@@ -72,7 +72,7 @@ class Project:
     volumes: Sequence[Mapping[str, Any]] = ()
     gpus: int = 0
     hostname: str = ""
-    """Of `main`; empty: the engine gives it one."""
+    """Name of `main` in its own eyes; empty: the engine gives it one."""
 
 
 @dataclass(frozen=True, slots=True)
