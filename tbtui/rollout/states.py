@@ -74,22 +74,18 @@ class States:
         """Take the snapshot of the state before a turn; what prevents it is reported only."""
         began = time.monotonic()
         trial = self._link.spec.trial
+        removed: list[Snapshot] = []
         try:
             snapshot = await self._taken(turn)
             seconds = time.monotonic() - began
             snapshot = msgspec.structs.replace(snapshot, seconds=seconds)
             removed = await asyncio.to_thread(self._store.add, snapshot)
-            if removed:
-                await remove_images(self._store.directory, dropped_only=True)
         except (SandboxError, OSError, RuntimeError) as error:
             _log.info("%s: turn %d: %s", trial, turn, error)
             await asyncio.to_thread(self._store.discard, turn)
-            with contextlib.suppress(SandboxError):  # it is tried again when the run ends
-                await remove_images(self._store.directory, dropped_only=True)
-            self._link.post(SnapshotTaken(trial, turn, error=str(error)))
-            return
-        self._link.post(
-            SnapshotTaken(
+            taken = SnapshotTaken(trial, turn, error=str(error))
+        else:
+            taken = SnapshotTaken(
                 trial,
                 turn,
                 snapshot.written,
@@ -99,7 +95,11 @@ class States:
                 seconds,
                 tuple(each.turn for each in removed),
             )
-        )
+        self._link.post(taken)
+        if removed or taken.error:
+            # What the engine does not remove now, it is asked to when the run ends.
+            with contextlib.suppress(SandboxError):
+                await remove_images(self._store.directory, dropped_only=True)
 
     async def _taken(self, turn: int) -> Snapshot:
         pane = await self._session.pane()

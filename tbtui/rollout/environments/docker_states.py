@@ -24,6 +24,9 @@ _PREPARE = """\
 mkdir -p /run && for file in "$@"; do : >>"$file" && chmod 666 "$file" || exit; done
 """
 _LIST_PROCESSES = """\
+for program in cat tr cut; do
+    command -v $program >/dev/null || { echo "no $program"; exit 1; }
+done
 for directory in /proc/[0-9]*; do
     process=${directory#/proc/}
     case " $$ $* " in *" $process "*) continue ;; esac
