@@ -88,6 +88,9 @@ LossName = Literal["importance_sampling", "ppo", "cispo", "gspo", "dro"]
 Advantage = Literal["centred", "std", "leave_one_out", "batch", "turn_value"]
 """See `algorithm/advantages.py`."""
 
+GroupFrom = Literal["task", "fork"]
+"""See `algorithm/fork_groups.py`."""
+
 Normalizer = Literal["token", "sequence", "trial", "sum"]
 """What a batch's loss is divided by."""
 

@@ -33,6 +33,11 @@ def agent_problems(config: RunConfig) -> Iterator[Problem]:
             f"advantage=turn_value: only Terminus-2's trials have turns that can be forked, and"
             f" agent={config.agent} is another; give advantage=leave_one_out"
         )
+    if other and config.group_from == "fork":
+        yield error(
+            f"group_from=fork: only Terminus-2's trials have turns that can be forked, and"
+            f" agent={config.agent} is another; give group_from=task"
+        )
     for name in () if other else _OTHERS_ALONE:
         if name in config.given:
             yield warning(f"{name}: not used by agent={config.agent}")

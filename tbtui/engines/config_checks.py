@@ -105,6 +105,8 @@ def _learning(config: RunConfig) -> Iterator[Problem]:
     for name in sorted({"demo_weight", "demos_per_step"} & given):
         if config.demos != "train":
             yield warning(f"{name}: not used without demos=train")
+    if "fork_groups_per_step" in given and config.group_from != "fork":
+        yield warning("fork_groups_per_step: not used without group_from=fork")
     if "overlong_buffer" in given and not config.overlong_penalty:
         yield warning("overlong_buffer: without overlong_penalty there is nothing to rise")
     if "proactive_summarization_threshold" in given and not config.enable_summarize:

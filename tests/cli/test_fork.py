@@ -15,6 +15,7 @@ from tbtui.journal.events import (
     ForksStarted,
     RunFinished,
     StepFinished,
+    TrialFinished,
     TrialQueued,
     TurnsValued,
 )
@@ -140,3 +141,40 @@ def test_a_step_that_is_killed_while_turns_are_valued_comes_to_the_same(tmp_path
     (one,), (other,) = events_of(whole, StepFinished), events_of(killed, StepFinished)
     for name in ("optim/loss", "optim/grad_norm", "value/trials", "tokens/trained"):
         assert one.metrics[name] == other.metrics[name], name
+
+
+@pytest.mark.slow
+def test_a_step_that_is_killed_in_its_groups_of_forks_comes_to_the_same(tmp_path: Path) -> None:
+    settings = (
+        f"logs_dir={tmp_path}", "tasks=copy-03,count-01", "eval_every=0", "batch_size=2",
+        "group_size=4", "max_steps=2", "n_parallel_envs=1", "group_from=fork",
+    )  # fmt: skip
+    whole, killed = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "killed")
+    result = tbtui("run", "--no-ui", "run_name=whole", *settings)
+    assert result.returncode == 0, result.stderr
+    forks = [e.trial for e in events_of(whole, TrialQueued) if e.purpose == "fork"]
+    assert forks
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tbtui", "run", "--no-ui", "run_name=killed", *settings],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not (
+        killed.database.exists()
+        and any(event.trial == forks[1] for event in events_of(killed, TrialFinished))
+    ):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    again = tbtui("run", "--no-ui", "--resume", str(killed.path))
+    assert again.returncode == 0, again.stderr
+    assert [e.group for e in events_of(killed, ForksStarted)] == [
+        e.group for e in events_of(whole, ForksStarted)
+    ]
+    for one, other in zip(
+        events_of(whole, StepFinished), events_of(killed, StepFinished), strict=True
+    ):
+        for name in ("optim/loss", "optim/grad_norm", "forks/groups", "tokens/trained"):
+            assert one.metrics.get(name) == other.metrics.get(name), name
+    shown = tbtui("whatif", str(whole.path))
+    assert shown.returncode == 0, shown.stderr

@@ -56,7 +56,8 @@ def test_a_text_is_found_and_shown_without_its_escapes(console: CliRunner) -> No
     found = console.invoke(app, ["runs", "search", "SAW", "first"])
     assert found.exit_code == 0
     assert found.stdout.count("copy-01/") == 2
-    assert "␛[1msaw" in found.stdout
+    assert found.stdout.count(", saw: saw\n") == 2
+    assert not {"\x1b", "␛"} & set(found.stdout)
     lines = console.invoke(app, ["runs", "search", "saw", "--json"]).stdout.splitlines()
     assert {json.loads(line)["run"] for line in lines} == {"first", "second"}
     assert console.invoke(app, ["runs", "search", "elsewhere"]).exit_code == 1

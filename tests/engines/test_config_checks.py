@@ -51,6 +51,12 @@ def test_the_defaults_are_honoured() -> None:
             "error",
             "advantage=turn_value: only Terminus-2's trials have turns that can be forked",
         ),
+        (
+            "group_from=fork agent=mini-swe-agent",
+            "error",
+            "group_from=fork: only Terminus-2's trials have turns that can be forked",
+        ),
+        ("fork_groups_per_step=3", "warning", "fork_groups_per_step: not used without group_from"),
         ("demo_weight=2", "warning", "demo_weight: not used without demos=train"),
         ("min_group=9", "error", "min_group=9: no group has more than group_size=8"),
         (

@@ -326,3 +326,53 @@ async def test_training_gives_each_turn_the_credit_that_its_forks_measure(tmp_pa
     assert [float(part[0]) for part in np.split(given, changes)] == [1.0, -1.0, 0.0]
     (step,) = run.events(StepFinished)
     assert (step.metrics["value/trials"], step.metrics["value/forks"]) == (1.0, 8.0)
+
+
+class Parting:
+    """Answers as `answer_by_turn`, but one of two, by turns, spoils the last one."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, request: SampleRequest) -> str:
+        prompt = "".join(map(chr, request.prompt_ids))
+        if prompt.count("<user>") == len(KEYS):
+            self.asked += 1
+            if self.asked % 2:
+                return answer_by_turn(request, (*KEYS[:-1], "pwd\n"))
+        return answer_by_turn(request, KEYS)
+
+
+async def test_forks_are_a_group_of_the_step_that_is_trained(tmp_path: Path) -> None:
+    run = Forked(
+        tmp_path / "run", group_from="fork", fork_groups_per_step=2, group_size=4, seed=2
+    )  # fmt: skip
+    run.policy.say = Parting()
+    try:
+        run.policy.go.set()
+        run._task = asyncio.create_task(run.controlled.run())
+        end = await run.end()
+    finally:
+        await run.stop()
+    assert end.status == "finished", end.reason
+    (started,) = run.events(ForksStarted)  # the step has one group
+    assert (started.search, started.trials) == ("trained", 4)
+    whole, forked = run.events(GroupScored)
+    assert started.parent in whole.trials
+    assert set(forked.trials) == {event.trial for event in run.forks()}
+    assert forked.group == f"{started.parent}-g{started.turn}"
+    ((data, _),) = run.policy.trained
+    reader = JournalReader(run.directory)
+    own = sum(
+        len(sample.completion_ids) for trial in forked.trials for sample in reader.samples(trial)
+    )
+    reader.close()
+    trained = sum(score.tokens for score in forked.trials.values())
+    # What they share is in their prompts alone: no token of it is trained on.
+    assert trained == own
+    assert sum(int(datum.mask.sum()) for datum in data) == own * (
+        forked.disposition == "trained"
+    ) + sum(score.tokens for score in whole.trials.values())
+    (step,) = run.events(StepFinished)
+    assert step.metrics["forks/groups"] == 1.0
+    assert step.metrics["env/all/total_episodes"] == 4.0

@@ -111,6 +111,9 @@ WAYS: dict[str, Way] = {
     "tbtui run advantage=turn_value value_rollouts_per_step=64 snapshots=turns": replace(
         _OWN_RUN, more=f"--no-ui value_rollouts_per_turn=1 {SMALL}"
     ),
+    "tbtui run group_from=fork fork_groups_per_step=2 snapshots=turns": replace(
+        _OWN_RUN, more=f"--no-ui {SMALL}"
+    ),
     "tbtui bisect NAME copy-07": Way(more="-n 2"),
     "tbtui bisect NAME copy-07 -n 16 --json": Way(instead=("-n 16", "-n 2")),
     "tbtui fork NAME s0001-copy-03-2 --turn 2 -n 8": Way(more="-n 1 --no-ui"),

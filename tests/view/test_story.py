@@ -73,9 +73,7 @@ def test_colours_are_neither_shown_nor_in_the_way() -> None:
     red, off, bold = "\x1b[31m", "\x1b[0m", "\x1b[01m\x1b[K"
     link = "\x1b]8;;https://gcc.gnu.org\x07-Werror\x1b]8;;\x1b\\"
     told = story(
-        turn(
-            1, "cat x\n", saw=f"$ cat x\ncat: {bold}x{off}: {red}No such file or directory{off}\n"
-        ),
+        turn(1, "cat x\n", saw=f"$ cat x\ncat: {bold}x{off}: {red}Permission denied{off}\n"),
         end=ended(
             output=f"{red}FAILED{off} test_a.py::{bold}test_sum{off} - assert 3 == 4 [{link}]\n"
         ),

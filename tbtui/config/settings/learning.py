@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from tbtui.config.settings.about import About, Fixed, Live, mapped, refused, remarked
 from tbtui.config.settings.tasks import Order
-from tbtui.vocabulary import Advantage, LossName, Normalizer, Schedule
+from tbtui.vocabulary import Advantage, GroupFrom, LossName, Normalizer, Schedule
 
 OWN_GROUPS = "Prime-RL fills its groups by rules of its own"
 _OWN_LOSS = "Prime-RL has a loss of its own (masked by DPPO, with a KL term: [trainer.loss])"
@@ -85,6 +85,27 @@ class Learning(Order, frozen=True, kw_only=True):
         Fixed.LEARNING,
         remarked("its trials can't begin at a turn of another", 4),
     ] = 4
+    group_from: Annotated[
+        GroupFrom,
+        About(
+            "Where a step's groups begin: at the start of a task alone, or some, besides, at a turn"
+            " of a trial of the step, whose siblings share what came before (fork)",
+            "task: every rollout is spent on whole trials",
+        ),
+        Fixed.LEARNING,
+        refused("its trials can't begin at a turn of another", "task"),
+    ] = "task"
+    fork_groups_per_step: Annotated[
+        int,
+        About(
+            "With group_from=fork: groups of forks in a step, in those of its groups whose rewards"
+            " vary most",
+            "half as many as the default step's groups",
+            ge=1,
+        ),
+        Fixed.LEARNING,
+        remarked("its trials can't begin at a turn of another", 2),
+    ] = 2
     demos: Annotated[
         Literal["off", "collect", "train"],
         About(

@@ -29,6 +29,7 @@ from tbtui.engines.grpo.config_checks import changed_config, differences, in_wor
 from tbtui.engines.grpo.curriculum import Curriculum
 from tbtui.engines.grpo.demonstrations import DemonstrationKeeper
 from tbtui.engines.grpo.failures import HaltError, one_cause, require_evidence
+from tbtui.engines.grpo.fork_groups import ForkGroups, fork_metrics
 from tbtui.engines.grpo.forks import ForkRequest, Forks, fork_origin, forks_line, values_line
 from tbtui.engines.grpo.group import BatchRules
 from tbtui.engines.grpo.learning import LearningStep, group_scored, recipe_of
@@ -156,6 +157,7 @@ class GrpoEngine:
         )
         runner.keep_demonstration = self._demonstrations.keep
         self._credit = TurnCredit(self._forks, lambda: self.config, journal)
+        self._fork_groups = ForkGroups(self._forks, lambda: self.config, journal)
         self.commands = RunCommands(
             journal,
             runner.steering,
@@ -311,8 +313,12 @@ class GrpoEngine:
         learning = LearningStep(self._recipe, self._policy, rate, config.batch_size, scored)
         self._learning = learning
         self._credit.begin(config.batch_size)
+        groups = []
         while (rollouts := await self._resting(batch.next_group(), batch)) is not None:
+            groups.append(rollouts)
             await learning.add(await self._credit.valued(rollouts))
+        for group in await self._fork_groups.sampled(step, groups):
+            await learning.add(group)
         require_evidence(learning.rollouts, self._unusable)
         sampled = time.monotonic()
         self._enter(RunPhase.TRAINING)
@@ -329,24 +335,23 @@ class GrpoEngine:
         published = await self._publications.publish(step)
         del self._sampling[step]
         self.step, self._learning = step, None
-        expected = self._curriculum.finish(
-            step, [group_scored(step, group) for group in learning.scored]
-        )
+        own, forked = _by_purpose(learning.scored)
+        expected = self._curriculum.finish(step, [group_scored(step, group) for group in own])
         if recorded.finished:
             # All of it is in the journal, but that it was trained once more.
             self._spending.add(learning.tokens())
             self._raise(*published.alarms)
             return
         now = time.monotonic()
-        metrics |= {**step_metrics(learning.scored, config.max_tokens), **published.metrics}
+        metrics |= {**step_metrics(own, config.max_tokens), **published.metrics}
         tokens = batch.tokens() + learning.tokens()
-        useful = useful_groups(learning.scored)
+        useful = useful_groups(own)
         metrics |= self._spending.step(tokens, useful, batch.rollouts) | expected
         metrics |= step_times(sampled - started, now - sampled, self._reviewing_sec)
         if not recorded.attempts:
             metrics |= sampling_speed(tokens, metrics, ahead=config.max_steps_off_policy > 0)
         metrics["progress/batch"] = float(step)
-        metrics |= self._credit.metrics()
+        metrics |= self._credit.metrics() | fork_metrics(forked)
         if asked_again := self._runner.completions.take_retried():
             metrics["sampling/asked_again"] = float(asked_again)
         for trial, logprobs in learning.trained_logprobs().items():
@@ -537,3 +542,12 @@ class GrpoEngine:
         """The batches whose trials can still be steered."""
         evaluating = [self._evaluating] if self._evaluating else []
         return [*evaluating, *self._sampling.values(), *self._forks.batches]
+
+
+def _by_purpose(
+    groups: Sequence[ScoredGroup[Rollout]],
+) -> tuple[list[ScoredGroup[Rollout]], list[ScoredGroup[Rollout]]]:
+    """A step's groups of whole trials, and those of forks."""
+    of_forks = [group.rollouts[0].plan.purpose == "fork" for group in groups]
+    pairs = list(zip(groups, of_forks, strict=True))
+    return [group for group, fork in pairs if not fork], [group for group, fork in pairs if fork]

@@ -1,6 +1,7 @@
 """Forks that people ask for: trials that go on from a turn of another one, beside the batches.
 
-They are tried as an evaluation's are, and never trained on. A run that was interrupted takes them
+They are tried as an evaluation's are, and never trained on, but for those that a training step asks
+for. A run that was interrupted takes them
 up where they were: what has ended stands, what was under way starts again from the same seed.
 """
 
@@ -41,7 +42,9 @@ from tbtui.journal.writer import JournalWriter
 MOST_FORKS = 256
 """In one group."""
 CREDIT = "credit"
-"""The search of forks that a training step asks for (`turn_credit.py`)."""
+"""The search of forks that measure turns for a training step (`turn_credit.py`)."""
+TRAINED = "trained"
+"""The search of forks that are a group of a training step (`fork_groups.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class ForkRequest:
     go_on: bool = False
     """Where a screen differs from the recorded one."""
     search: str = ""
-    """Measure the values of turns: `bisect`, `all`; or `CREDIT`, for training."""
+    """Measure the values of turns: `bisect`, `all`; or `CREDIT` or `TRAINED`, for training."""
     run: RunDirectory | None = None
     """The run that the trial is of; None: this one."""
 
@@ -219,6 +222,15 @@ class Forks:
             tried[turn] = attempts(rollout.reward for rollout in await run(batch))
         return self._value(request, course, tried)
 
+    async def group(self, request: ForkRequest) -> tuple[Rollout, ...]:
+        """Forks of a turn, tried to their end; what the journal has of them is not tried again.
+
+        Raises:
+            ForkError, JournalError: the turn can't be forked.
+        """
+        batch, _ = await self.begin(request)
+        return await self._to_its_end(batch)
+
     async def credit(self, request: ForkRequest, course: Course) -> dict[int, float]:
         """V(k) of a trial's turns from the second on, for training; of those that could be scored.
 
@@ -368,9 +380,10 @@ class Forks:
     def _started(self, request: ForkRequest, origin: Origin) -> ForksStarted:
         self._begun += 1
         group = f"f{self._begun:04d}-{origin.task.replace('/', '--')}"
-        if request.search == CREDIT:
+        if request.search in (CREDIT, TRAINED):
             # Its draws derive from its name, and a step that is interrupted takes the same ones.
-            group = f"{request.trial}-t{request.turn}"
+            kind = "t" if request.search == CREDIT else "g"
+            group = f"{request.trial}-{kind}{request.turn}"
         return ForksStarted(
             group=group,
             task=origin.task,

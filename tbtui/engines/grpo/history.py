@@ -156,9 +156,11 @@ class _HistoryFold:
                 if batch := start.batches.get(step):
                     batch.review.closed = True
             case GroupScored(step=step):
-                start.rates.score(step, event.group, event.task, event.rewards)
-                if batch := start.batches.get(step):
+                batch = start.batches.get(step)
+                if batch:
                     batch.scored[event.group] = event
+                if event.group not in start.forks:  # whose trials began half-way
+                    start.rates.score(step, event.group, event.task, event.rewards)
             case DemonstrationsTrained(step=step):
                 if batch := start.batches.get(step):
                     batch.demonstrations = event
