@@ -49,7 +49,12 @@ class ForkGroups:
         if config.group_from != "fork":
             return []
         rng = random.Random(derive_seed(config.seed, TRAINED, step))
-        trunks = [[_trunk(rollout) for rollout in group] for group in groups]
+        # Groups come in the order in which they end, which may be another one after a resume.
+        ordered = sorted(groups, key=lambda group: group[0].plan.group)
+        trunks = [
+            [_trunk(rollout) for rollout in sorted(group, key=lambda r: r.plan.index)]
+            for group in ordered
+        ]
         places = fork_places(trunks, config.fork_groups_per_step, rng)
         temperatures = {r.trial: r.plan.temperature for group in groups for r in group}
         with one_cause():
