@@ -17,9 +17,9 @@ from tbtui.rollout.environments.snapshots import (
     SnapshotStore,
     Terminal,
     nearest,
+    plain_text,
     remove_images,
     screen_script,
-    without_escapes,
 )
 from tbtui.rollout.forking import ForkPoint, ForkReport, SnapshotPlan
 from tbtui.rollout.link import TrialLink
@@ -106,7 +106,7 @@ class States:
         draft = Snapshot(
             turn=turn,
             screen=pane.coloured,
-            plain=without_escapes(pane.coloured),
+            plain=plain_text(pane.coloured),
             seen=self._session.previous_buffer or "",
             history=pane.history,
             row=pane.row,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tbtui.journal.events import SnapshotKept, TrialFinished, TrialForked, TurnObserved
+from tbtui.journal.events import SnapshotKept, TrialForked
 from tbtui.rollout.environments.choose import EnvironmentChoice
 from tbtui.rollout.environments.ledger import state_directory
 from tbtui.rollout.environments.leftovers import reap_leftovers
@@ -23,7 +23,7 @@ from tbtui.rollout.environments.snapshots import (
 )
 from tests.docker.conftest import docker
 from tests.docker.test_trials import IMPORT_PATH
-from tests.engines.test_forks import Forked
+from tests.engines.test_forks import Forked, expect_the_second_turn_back
 
 pytestmark = pytest.mark.timeout(600)
 DOCKER = EnvironmentChoice("docker", "asked for", import_path=IMPORT_PATH)
@@ -46,27 +46,7 @@ async def run(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[F
 
 
 async def test_a_commit_brings_files_shell_and_screen_back(run: Forked) -> None:
-    await run.reach(3)
-    await run.fork(2, trials=1)
-    end = await run.end()
-    assert end.status == "finished", end.reason
-    kept = [event for event in run.events(SnapshotKept) if event.trial == run.first]
-    assert [(event.turn, event.error, event.programs) for event in kept][:3] == [
-        (1, "", ()),
-        (2, "", ()),
-        (3, "", ()),
-    ]
-    assert not any(event.not_at_prompt for event in kept)
-    (reached,) = run.events(TrialForked)
-    assert (reached.way, reached.snapshot_turn) == ("snapshot", 2)
-    assert (reached.replayed, reached.parted, reached.lost) == (0, (), ())
-    fork = run.forks()[0].trial
-    (end_of_it,) = [event for event in run.events(TrialFinished) if event.trial == fork]
-    assert end_of_it.outcome == "solved"
-    seen = {(e.trial, e.turn): e.observation for e in run.events(TurnObserved)}
-    assert seen[fork, 2] == seen[run.first, 2]
-    assert "shared" in seen[fork, 2]
-    assert not (run.directory.path / "snapshots").exists()
+    await expect_the_second_turn_back(run)
 
 
 async def test_without_its_image_the_keys_are_typed_again(run: Forked) -> None:

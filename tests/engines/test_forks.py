@@ -245,8 +245,8 @@ async def test_asked_to_go_on_it_does_and_its_facts_say_so(run: Forked) -> None:
     assert end.outcome == "solved"
 
 
-@pytest.mark.parametrize("run", [{"snapshots": "turns"}], indirect=True)
-async def test_a_snapshot_brings_files_shell_and_screen_back(run: Forked) -> None:
+async def expect_the_second_turn_back(run: Forked) -> None:
+    """Fork a trial that keeps snapshots at its second turn: all is as it was."""
     await run.reach(3)
     await run.fork(2, trials=1)
     end = await run.end()
@@ -270,6 +270,11 @@ async def test_a_snapshot_brings_files_shell_and_screen_back(run: Forked) -> Non
     assert "shared" in seen[fork, 2]
     # All are gone with the run.
     assert not (run.directory.path / "snapshots").exists()
+
+
+@pytest.mark.parametrize("run", [{"snapshots": "turns"}], indirect=True)
+async def test_a_snapshot_brings_files_shell_and_screen_back(run: Forked) -> None:
+    await expect_the_second_turn_back(run)
 
 
 async def test_a_message_is_in_the_next_prompt_and_marks_the_trial(run: Forked) -> None:

@@ -20,7 +20,7 @@ from tests.ui.styled_text import StyledTextExtension, styled_text
 SIZES = ((80, 24), (160, 45), (240, 70))
 
 
-def row(run: str, **facts: Any) -> Row:
+def row(run: str | None, **facts: Any) -> Row:
     """A row of a run that is over."""
     return {
         **dict.fromkeys(("host", "reason", "waiting_for", "alarm", "phase", "policy", "model"), ""),
@@ -49,7 +49,7 @@ ROWS = (
         curve=[0.2, 0.66], policy="tinker", model="Qwen/Qwen3-8B", cost_usd=8.1, started_at=2.0,
     ),
     row("first", pass_rate=0.87, curve=[0.1, 0.5, 0.87], seconds=300.0),
-    row(None, host="gpu2", status="unreachable", reason="Connection refused", step=None),  # type: ignore[arg-type]
+    row(None, host="gpu2", status="unreachable", reason="Connection refused", step=None),
 )  # fmt: skip
 
 

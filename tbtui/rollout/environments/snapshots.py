@@ -25,6 +25,7 @@ from tbtui.paths import read_plain
 from tbtui.rollout.environments.base import SandboxError
 from tbtui.rollout.environments.docker_cli import run_cli
 from tbtui.rollout.environments.ledger import Ledger
+from tbtui.terminal import without_escapes
 
 _TURN = re.compile(r"turn-(\d{5,})\.json")
 _IMAGE, _DROPPED = "image", "dropped"
@@ -32,7 +33,8 @@ _IMAGE, _DROPPED = "image", "dropped"
 _REMOVE_SEC = 60.0
 _NO_IMAGE = re.compile("no such image|image not known", re.IGNORECASE)
 _IN_USE = re.compile(r"is using its|in use by|being used by", re.IGNORECASE)
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|[\x01\x02]")
+_MARKS = re.compile("[\x01\x02]")
+"""Around what a prompt prints without taking room."""
 # In the box: what the shell saves before each prompt, the prompt, what it prints when it begins.
 STATE, PROMPT, SCREEN = "/run/.shell", "/run/.prompt", "/run/.screen"
 KEEPS_STATE = (
@@ -181,7 +183,7 @@ class Terminal:
         running = [command for _, parent, command in processes if parent == self.shell]
         if self.full_screen:
             return f"{(running or ['a program'])[0]} had the whole screen"
-        expected = without_escapes(prompt).rpartition("\n")[2].rstrip()
+        expected = plain_text(prompt).rpartition("\n")[2].rstrip()
         if not expected or self.line.rstrip() != expected:
             return f"{running[0]} ran in the terminal" if running else "it was not at its prompt"
         return ""
@@ -296,9 +298,9 @@ def nearest(
     return None
 
 
-def without_escapes(text: str) -> str:
+def plain_text(text: str) -> str:
     """A terminal's text without colours and marks."""
-    return _ESCAPES.sub("", text)
+    return _MARKS.sub("", without_escapes(text))
 
 
 def _images(files: Iterable[Path]) -> Iterator[tuple[Path, StateImage]]:
