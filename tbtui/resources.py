@@ -33,7 +33,7 @@ def bundled_dir(resource: Resource) -> Path:
 
 
 def tasks_dir() -> Path:
-    """Directory that holds the bundled datasets (`starter/`, `workshop/`)."""
+    """Directory that holds the bundled datasets (`starter/`, `maze/`, `workshop/`)."""
     return bundled_dir("tasks")
 
 

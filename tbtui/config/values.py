@@ -68,6 +68,8 @@ def errors_first(problems: Iterable[Problem]) -> list[Problem]:
 
 
 EMBEDDED_MODEL = "starter"
+EMBEDDED_MODELS = (EMBEDDED_MODEL, "maze")
+"""By the tasks that each is for."""
 
 MAX_TOKENS = 8192
 _CONTEXT_SHARE = 4
@@ -94,7 +96,7 @@ def is_embedded(values: Mapping[str, Any]) -> bool:
     return (
         policy_of(values) == "local"
         or values.get("renderer") == "embedded"
-        or values.get("model_name", EMBEDDED_MODEL) == EMBEDDED_MODEL
+        or values.get("model_name", EMBEDDED_MODEL) in EMBEDDED_MODELS
     )
 
 
@@ -109,7 +111,7 @@ def _implied_policy(values: Mapping[str, Any]) -> str:
     name = str(values.get("model_name", EMBEDDED_MODEL))
     addresses = ("tinker_base_url", "vllm_base_url", "openai_base_url")
     served = any(values.get(name) for name in addresses)
-    if values.get("engine", "grpo") == "prime-rl" or served or name == EMBEDDED_MODEL:
+    if values.get("engine", "grpo") == "prime-rl" or served or name in EMBEDDED_MODELS:
         return "local"
     return "torch" if "/" in name or os.path.isdir(name) else "local"  # noqa: PTH112
 
@@ -140,6 +142,9 @@ def defaults_for(values: Mapping[str, Any]) -> dict[str, Default]:
         defaults["save_every"] = Default(
             1, "a save took 0.3 s where it was measured; a step takes far longer"
         )
+    if policy == "local" and values.get("model_name") == "maze":
+        defaults["tasks_dir"] = Default(Path("maze"), "the tasks that this model is for")
+        defaults["max_turns"] = Default(12, "a third more than a maze needs")
     environment = values.get("environment_type")
     if environment not in _ON_THIS_MACHINE and ":" not in str(environment):
         defaults["env_starts_per_sec"] = Default(

@@ -11,7 +11,7 @@ from pathlib import Path
 from tbtui.catalog import find_tasks
 from tbtui.config import ConfigError, RunConfig, absolute, to_toml
 from tbtui.config.trust import remember
-from tbtui.config.values import EMBEDDED_MODEL, Problem, require_no_errors
+from tbtui.config.values import EMBEDDED_MODELS, Problem, require_no_errors
 from tbtui.engines.grpo.config_checks import grpo_problems
 from tbtui.journal.rundir import RunDirectory, RunDirectoryError, reserve
 
@@ -53,11 +53,13 @@ def request_run(config: RunConfig) -> RunRequest:
     Raises:
         UserError: they contradict each other or can't be used, or there is no room for a run.
     """
-    if config.engine == "grpo" and config.policy == "local" and config.model_name != EMBEDDED_MODEL:
+    embedded = config.engine == "grpo" and config.policy == "local"
+    if embedded and config.model_name not in EMBEDDED_MODELS:
         raise ConfigError(
-            f"model_name={config.model_name}: the embedded policy has one model,"
-            f" {EMBEDDED_MODEL!r}; to start from other weights of it, give checkpoint=DIRECTORY;"
-            " for another model, policy=tinker or engine=prime-rl, or policy=vllm to evaluate one"
+            f"model_name={config.model_name}: the embedded policy has two models,"
+            f" {' and '.join(EMBEDDED_MODELS)}; to start from other weights, give"
+            " checkpoint=DIRECTORY; for another model, policy=tinker or engine=prime-rl, or"
+            " policy=vllm to evaluate one"
         )
     require_no_errors(config_problems(config))
     _require_name(config.run_name)

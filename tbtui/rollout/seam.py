@@ -6,7 +6,6 @@ name instead of in the middle of a run.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
@@ -19,6 +18,8 @@ from harbor.trial.hooks import TrialEvent
 from harbor.trial.trial import Trial
 from harbor.utils.scripts import build_execution_command
 from harbor.verifier.verifier import Verifier
+
+from tbtui.imports import missing_parts
 
 _METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Terminus2._init_llm": (Terminus2._init_llm, ()),
@@ -100,16 +101,9 @@ class HarborDriftError(Exception):
 
 def drift() -> list[str]:
     """Everything in the installed Harbor that is missing or has lost a parameter."""
-    found = []
-    for name, (method, wanted) in _METHODS.items():
-        missing = set(wanted) - set(inspect.signature(method).parameters)
-        found += [f"{name} has no parameter `{parameter}`" for parameter in sorted(missing)]
-    for name, (owner, attributes) in _ATTRIBUTES.items():
-        constructor: Any = owner.__dict__["__init__"]
-        missing = set(attributes) - set(constructor.__code__.co_names)
-        found += [f"{name}.__init__ sets no `{attribute}`" for attribute in sorted(missing)]
-    found += [f"TrialEvent has no {e}" for e in _EVENTS if e not in TrialEvent.__members__]
-    return found
+    return missing_parts(_METHODS, _ATTRIBUTES) + [
+        f"TrialEvent has no {name}" for name in _EVENTS if name not in TrialEvent.__members__
+    ]
 
 
 def check() -> None:

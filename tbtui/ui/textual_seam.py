@@ -32,6 +32,8 @@ from textual.theme import Theme
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
 
+from tbtui.imports import missing_parts
+
 
 class PaintedRow(Strip):
     """A row as a widget hands it to Textual's compositor.
@@ -321,17 +323,8 @@ _PROPERTIES: dict[str, tuple[type, str]] = {
 
 def drift() -> list[str]:
     """Return what in the installed Textual is missing or has lost a parameter."""
-    found = []
-    for name, (method, wanted) in _METHODS.items():
-        missing = set(wanted) - set(inspect.signature(method).parameters)
-        found += [f"{name} has no parameter `{parameter}`" for parameter in sorted(missing)]
-    for name, (owner, attributes) in _ATTRIBUTES.items():
-        constructor: Any = owner.__dict__["__init__"]
-        missing = set(attributes) - set(constructor.__code__.co_names)
-        found += [f"{name}.__init__ sets no `{attribute}`" for attribute in sorted(missing)]
-    found += [
+    return missing_parts(_METHODS, _ATTRIBUTES) + [
         f"{name} is no property"
         for name, (owner, attribute) in _PROPERTIES.items()
         if not isinstance(inspect.getattr_static(owner, attribute), property)
     ]
-    return found

@@ -1,46 +1,64 @@
 """What credit by turn gains and costs, against one advantage for a whole trial:
-`python -m tests.benchmarks.turn_credit [SEED ...] [NAME=VALUE ...]`.
+`python -m tests.benchmarks.turn_credit [SEED ...] [METHOD ...] [NAME=VALUE ...]`.
 
-Of each seed there is a run with `advantage=leave_one_out`, and one with `advantage=turn_value`, on
-the starter tasks with the embedded policy, through the real command. Forks are sampled too: the
-runs are compared at equal sampled tokens, those of forks included and those of evaluations not.
-Prints the held-out pass rate by sampled tokens of each run, the tokens that each needs to reach a
-pass rate, and the mean difference over seeds at the tokens that the plain run has taken.
+Of each seed there is a run of plain GRPO (`leave_one_out`) and one of each other method
+(`turn_value`, `fork`: `group_from=fork`), with the embedded policy, through the real command:
+on the mazes with `model_name=maze`, else on the starter tasks. Forks are sampled too: the runs are
+compared at equal sampled tokens, those of forks included and those of evaluations not; a run ends
+at the first evaluation after as many as the plain one took. Prints the held-out pass rate by
+sampled tokens of each run, the tokens that each needs to reach a pass rate, and the mean difference
+over seeds from the plain run: at its last tokens, and on average over all of its tokens.
 """
 
 from __future__ import annotations
 
+import json
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from typing import Any
 
-from tests.benchmarks.learning_curve import run
-
-METHODS = ("leave_one_out", "turn_value")
+PLAIN = "leave_one_out"
+METHODS = {
+    PLAIN: ("advantage=leave_one_out",),
+    "turn_value": ("advantage=turn_value", "snapshots=turns"),
+    "fork": ("group_from=fork", "snapshots=turns"),
+}
 REACHED = 0.7
+SAMPLES = 50
 type Curve = list[tuple[int, float]]
 """(Sampled tokens of training trials and forks before it, pass rate) of each evaluation."""
 
 
-def curve(events: Sequence[dict[str, Any]]) -> Curve:
-    counted = {
-        event["trial"]
-        for event in events
-        if event["kind"] == "trial_queued" and event["purpose"] != "eval"
-    }
+def curve(settings: list[str], most_tokens: float) -> Curve:
+    """The curve of a run that is stopped at the first evaluation after `most_tokens`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tbtui", "run", "--json", "pace_sec=0", *settings],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    counted: set[str] = set()
     found: Curve = []
     tokens = 0
-    for event in events:
-        if event["kind"] == "turn_sampled" and event["trial"] in counted:
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["kind"] == "trial_queued" and event["purpose"] != "eval":
+            counted.add(event["trial"])
+        elif event["kind"] == "turn_sampled" and event["trial"] in counted:
             tokens += event["completion_tokens"]
         elif event["kind"] == "eval_finished":
             found.append((tokens, event["pass_rate"]))
+            if tokens >= most_tokens:
+                process.send_signal(signal.SIGTERM)
+    process.wait()
+    if not found or (found[-1][0] < most_tokens < float("inf") and process.returncode):
+        sys.exit(f"the run ended with exit status {process.returncode}: {' '.join(settings)}")
     return found
 
 
-def at(curve: Curve, tokens: int) -> float:
+def at(curve: Curve, tokens: float) -> float:
     """The pass rate at so many tokens, between two evaluations in proportion."""
     before = curve[0]
     for point in curve:
@@ -51,33 +69,57 @@ def at(curve: Curve, tokens: int) -> float:
     return before[1]
 
 
-def main(seeds: list[str], settings: list[str]) -> None:
+def differences(curve: Curve, plain: Curve) -> tuple[float, float]:
+    """From the plain run's pass rate: at the most tokens of both, and on average up to there."""
+    most = min(curve[-1][0], plain[-1][0])
+    points = [most * (number + 1) / SAMPLES for number in range(SAMPLES)]
+    mean = statistics.mean(at(curve, tokens) - at(plain, tokens) for tokens in points)
+    return at(curve, most) - at(plain, most), mean
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard error."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return f"{statistics.mean(values):+.3f} (standard error {error:.3f})"
+
+
+def main(seeds: list[str], methods: list[str], settings: list[str]) -> None:
     folder = tempfile.mkdtemp(prefix="tbtui-turn-credit-")
-    differences = []
+    found: dict[str, list[tuple[float, float]]] = {method: [] for method in methods}
     for seed in seeds:
-        curves = {}
-        for method in METHODS:
-            events = run(
-                f"seed={seed}", f"logs_dir={folder}", f"run_name={method}-{seed}",
-                f"advantage={method}", "eval_every=5", *settings,
-            )  # fmt: skip
-            curves[method] = found = curve(events)
-            points = "  ".join(f"{tokens / 1000:.1f}k {rate:.2f}" for tokens, rate in found)
-            needed = next((tokens for tokens, rate in found if rate >= REACHED), None)
+        plain: Curve = []
+        for method in (PLAIN, *methods):
+            run = curve(
+                [
+                    *(f"seed={seed}", f"logs_dir={folder}", f"run_name={method}-{seed}"),
+                    *("eval_every=5", *METHODS[method], *settings),
+                ],
+                plain[-1][0] if plain else float("inf"),
+            )
+            points = "  ".join(f"{tokens / 1000:.1f}k {rate:.2f}" for tokens, rate in run)
+            needed = next((tokens for tokens, rate in run if rate >= REACHED), None)
             reached = f"{needed / 1000:.1f}k tokens" if needed is not None else "never"
             print(f"seed {seed} {method:14} {REACHED:.2f} after {reached}\n  {points}", flush=True)
-        plain, credited = (curves[method] for method in METHODS)
-        tokens = min(plain[-1][0], credited[-1][0])
-        differences.append(at(credited, tokens) - at(plain, tokens))
-        print(f"  at {tokens / 1000:.1f}k tokens: {differences[-1]:+.3f}", flush=True)
-    spread = statistics.stdev(differences) / len(differences) ** 0.5 if len(seeds) > 1 else 0.0
-    print(f"turn_value less leave_one_out, at equal tokens: {statistics.mean(differences):+.3f}"
-          f" (standard error {spread:.3f}, {len(seeds)} seeds)")  # fmt: skip
+            if plain:
+                last, mean = differences(run, plain)
+                found[method].append((last, mean))
+                print(
+                    f"  against {PLAIN}: {last:+.3f} at the end, {mean:+.3f} on average", flush=True
+                )
+            else:
+                plain = run
+    for method, each in found.items():
+        print(
+            f"{method} less {PLAIN}, at equal tokens, {len(seeds)} seeds:"
+            f" {spread([last for last, _ in each])} at the end,"
+            f" {spread([mean for _, mean in each])} on average"
+        )
 
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     main(
         [each for each in arguments if each.isdecimal()] or ["0", "1", "2"],
+        [each for each in arguments if each in METHODS] or [m for m in METHODS if m != PLAIN],
         [each for each in arguments if "=" in each],
     )

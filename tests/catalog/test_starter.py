@@ -31,17 +31,24 @@ class Box:
 
     def __init__(self, task: Path, root: Path) -> None:
         self.task, self.app, self.logs = task, root / "app", root / "logs"
-        self.app.mkdir()
+        self.app.mkdir(parents=True)
         for line in (task / "environment" / "Dockerfile").read_text().splitlines():
             match line.split():
-                case ["COPY", source, target]:
-                    content = (task / "environment" / source).read_bytes()
-                    (root / target.lstrip("/")).write_bytes(content)
+                case ["COPY", *flags, source, target]:
+                    copied = root / target.lstrip("/")
+                    copied.write_bytes((task / "environment" / source).read_bytes())
+                    copied.chmod(0o755 if flags == ["--chmod=755"] else 0o644)
 
     def run(self, script: str) -> None:
         text = (self.task / script).read_text()
         text = text.replace("/logs/", f"{self.logs}/").replace("/app", str(self.app))
         subprocess.run(["bash", "-c", text], check=True, capture_output=True, timeout=30)
+
+    def run_line(self, line: str) -> str:
+        """What a line prints in /app, whatever its exit status."""
+        return subprocess.run(
+            ["bash", "-c", line], cwd=self.app, stdout=subprocess.PIPE, text=True, timeout=30
+        ).stdout
 
     def reward(self) -> str:
         self.run("tests/test.sh")

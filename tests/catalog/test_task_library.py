@@ -29,7 +29,7 @@ def test_a_run_that_holds_out_a_task_that_is_gone(write_task: WriteTask, tmp_pat
 
 
 def test_the_browser_and_a_run_list_a_task_under_the_same_category(tmp_path: Path) -> None:
-    directories = [tasks_dir() / name for name in ("starter", "workshop")]
+    directories = [tasks_dir() / name for name in ("maze", "starter", "workshop")]
     entries = CatalogLibrary(directories, RunConfig(logs_dir=tmp_path)).entries()
     browsed = {(entry.dataset, entry.name): entry.kind for entry in entries}
     split = split_tasks(discover(tasks_dir()).tasks, eval_split=0.2, seed=0)

@@ -34,7 +34,7 @@ from tests.cli.process import tbtui
         (["eval_tasks=copy-1"], "eval_tasks: no task 'copy-1'; did you mean 'copy-"),
         (["environment_type=a.b:"], "not of the form module:Class"),
         (["logs_dir=/dev/null/runs"], "can't make the run directory"),
-        (["model_name=qwen3"], "the embedded policy has one model, 'starter'"),
+        (["model_name=qwen3"], "the embedded policy has two models, starter and maze;"),
         (["checkpoint=nowhere"], "checkpoint nowhere"),
         (["run_name=a/b"], "run_name='a/b': should be one directory's name"),
         (["review=always", "review_rules=nowhere.toml"], "nowhere.toml: can't be read (No such"),

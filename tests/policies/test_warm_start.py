@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,8 @@ def test_imitation_learns_and_is_reproducible(tokenizer: LocalTokenizer) -> None
     weights = []
     for _ in range(2):
         parameters = Parameters.initial(config, 0)
-        imitate(parameters, tokenizer, Demonstrator(1, PREAMBLE), phase, reports.append)
+        demonstrate = partial(Demonstrator(1, PREAMBLE).demonstrate, FLAWED_SHARE)
+        imitate(parameters, tokenizer, demonstrate, phase, reports.append)
         weights.append(parameters.flat)
     np.testing.assert_array_equal(weights[0], weights[1])
     assert float(reports[0].split()[3]) < 6.6  # from ln 1024 = 6.9

@@ -67,7 +67,8 @@ class Model(SettingGroup, frozen=True, kw_only=True):
     model_name: Annotated[
         str,
         About(
-            "Model to train: starter, a directory, or a name on the Hugging Face hub (org/name)",
+            "Model to train: starter or maze (embedded), a directory, or a name on the Hugging Face"
+            " hub (org/name)",
             "the model that tbtui ships",
         ),
         Fixed.WEIGHTS,

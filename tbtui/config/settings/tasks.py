@@ -20,8 +20,8 @@ class Tasks(OwnGpu, frozen=True, kw_only=True):
     tasks_dir: Annotated[
         Path | None,
         About(
-            "Directory of Harbor tasks, or a data set by name: workshop, or a fetched one",
-            "none: the bundled starter tasks",
+            "Directory of Harbor tasks, or a data set by name: workshop, maze, or a fetched one",
+            "none: the bundled starter tasks, or those that the embedded model is for",
             trust="path",
         ),
         Fixed.TASKS,

@@ -132,7 +132,7 @@ class Trials(Evaluation, frozen=True, kw_only=True):
         int,
         About(
             "Most model calls in a trial",
-            "twice what the starter tasks need; 32 for another model",
+            "twice what the starter tasks need; 12 for maze, 32 for another model",
             "turns",
             ge=1,
         ),

@@ -8,7 +8,7 @@ sampling                    batched sampling with a key/value cache
 gradient                    loss and gradient of a batch, packed and spread over threads
 model                       parameters and the forward pass
 tokenizer, renderer         text to tokens and back
-checkpoint/                 the shipped checkpoint; tests/by_hand/starter makes it
+checkpoints/                the shipped models; tests/by_hand/starter and maze make them
 export                      to a Hugging Face Llama checkpoint
 """
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 def _make(config: RunConfig, log_file: IO[bytes]) -> Policy:
     from tbtui.policies.local.client import LocalPolicy
+    from tbtui.policies.local.tokenizer import CHECKPOINTS
 
-    checkpoint = Path(config.checkpoint) if config.checkpoint else None
+    checkpoint = Path(config.checkpoint or CHECKPOINTS / config.model_name)
     return LocalPolicy(checkpoint, model_name=config.model_name, log=log_file)
 
 

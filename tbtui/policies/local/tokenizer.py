@@ -21,9 +21,10 @@ USER = "<|user|>"
 ASSISTANT = "<|asst|>"
 SPECIAL = (END, USER, ASSISTANT)
 
-SHIPPED = Path(__file__).parent / "checkpoint"
-"""The checkpoint in the package, with its tokenizer."""
-TOKENIZER = SHIPPED / "tokenizer.json"
+CHECKPOINTS = Path(__file__).parent / "checkpoints"
+"""A directory for each of the models in the package, by its name, and the tokenizer of all."""
+SHIPPED = CHECKPOINTS / "starter"
+TOKENIZER = CHECKPOINTS / "tokenizer.json"
 
 
 class LocalTokenizer:

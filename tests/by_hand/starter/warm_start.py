@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,7 +184,7 @@ def _imitation(total: int) -> Callable[[Array], tuple[float, Array]]:
 def imitate(
     parameters: Parameters,
     tokenizer: LocalTokenizer,
-    demonstrator: Demonstrator,
+    demonstrate: Callable[[], list[Turn]],
     phase: Phase,
     report: Callable[[str], None],
     threads: int = 1,
@@ -194,11 +195,7 @@ def imitate(
     with ThreadPoolExecutor(threads) as pool:
         for step in range(phase.steps):
             batch = [
-                encode_demonstration(
-                    tokenizer,
-                    demonstrator.demonstrate(phase.flawed, phase.often),
-                    with_terminal=phase.with_terminal,
-                )
+                encode_demonstration(tokenizer, demonstrate(), with_terminal=phase.with_terminal)
                 for _ in range(BATCH)
             ]
             loss = _imitation(sum(len(sequence.trained) for sequence in batch))
@@ -222,7 +219,9 @@ def warm_start(directory: Path, seed: int, report: Callable[[str], None]) -> Non
     parameters = Parameters.initial(config, seed)
     report(f"{config.size():,} parameters, {tokenizer.vocab_size} tokens")
     for number, phase in enumerate(PHASES):
-        imitate(parameters, tokenizer, Demonstrator(seed + 1 + number, preamble), phase, report)
+        demonstrator = Demonstrator(seed + 1 + number, preamble)
+        draw = partial(demonstrator.demonstrate, phase.flawed, phase.often)
+        imitate(parameters, tokenizer, draw, phase, report)
     write_checkpoint(
         directory,
         Checkpoint(config, tokenizer.digest, 0, parameters.flat, None, None, 0),

@@ -1,0 +1,27 @@
+#!/bin/bash
+# Passes when /app/path has one door of each room, and the door that was asked for among them.
+asked=quick
+rooms=(
+  'forest quick summer'
+  'river purple lazy'
+  'cloud planet silver'
+  'castle stone apple'
+  'tiger desert green'
+  'golden bright copper'
+)
+reward=/logs/verifier/reward.txt
+[[ -d /logs/verifier ]] || mkdir -p /logs/verifier
+echo 0 > "$reward"
+fail() { echo "FAIL: $1"; exit 0; }
+[[ -f /app/path && ! -L /app/path && -r /app/path ]] || fail "no path was taken"
+mapfile -t path < /app/path
+[[ ${#path[@]} == "${#rooms[@]}" ]] || fail "${#path[@]} of ${#rooms[@]} rooms were left"
+found=
+for room in "${!rooms[@]}"; do
+  door=${path[room]}
+  [[ $door && $door != *" "* && " ${rooms[room]} " == *" $door "* ]] ||
+    fail "room $((room + 1)) has no door ${door@Q}"
+  [[ $door == "$asked" ]] && found=1
+done
+[[ $found ]] || fail "the door $asked was passed by"
+echo 1 > "$reward"

@@ -1,0 +1,8 @@
+#!/bin/bash
+cd /app || exit 1
+./go castle
+./go tiger
+./go green
+./go bright
+./go ocean
+./go summer

@@ -1,0 +1,8 @@
+#!/bin/bash
+cd /app || exit 1
+./go golden
+./go lemon
+./go silver
+./go rocket
+./go bright
+./go orange

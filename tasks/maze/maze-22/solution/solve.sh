@@ -1,0 +1,8 @@
+#!/bin/bash
+cd /app || exit 1
+./go island
+./go stone
+./go cloud
+./go lazy
+./go seven
+./go silver

@@ -1,0 +1,8 @@
+#!/bin/bash
+cd /app || exit 1
+./go rocket
+./go silver
+./go summer
+./go window
+./go golden
+./go bright
