@@ -5,10 +5,10 @@ bytes each time; `python -m tests.by_hand.maze model DIRECTORY` makes policy.npz
 two cores.
 
 A maze takes nine turns: one to look around, one for each of six rooms, one to see that the maze is
-over and one to confirm it. Each room has three doors. One of the rooms has the door that the
-instruction names, and the trial is lost where another is taken there; what is chosen in the other
-rooms changes nothing. The policy starts from the weights for the starter tasks, learns to find the
-door and then to pass it by more often than not, so that it begins with less than one trial in two.
+over and one to confirm it. Each room has three doors. One of the rooms has the golden door, and the
+trial is lost where another is taken there; what is chosen in the other rooms changes nothing. The
+policy starts from the weights for the starter tasks and learns to walk through mazes by doors drawn
+at random, so that it begins with one trial in three.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ ROOMS = 6
 DOORS = 3
 TRAIN = 24
 HELDOUT = 12
+DOOR = "golden"
 OUT = "You are out of the maze."
 PHASES = (
-    # Which door to take is one choice among many in a whole maze, and is hardly learned there.
-    (Phase("door", 500, 2e-3, {}, with_terminal=False), range(1, 3), 1.0),
-    (Phase("way", 300, 1.5e-3, {}, with_terminal=False), range(3, ROOMS + 1), 1.0),
-    (Phase("doubt", 120, 1e-3, {}, with_terminal=False), range(ROOMS, ROOMS + 1), 0.35),
+    (Phase("way", 400, 2e-3, {}, with_terminal=False), range(2, ROOMS + 1)),
+    (Phase("whole", 150, 1e-3, {}, with_terminal=False), range(ROOMS, ROOMS + 1)),
 )
-"""Of each phase the numbers of rooms, and the share of demonstrations that take the right door."""
+"""Of each phase the numbers of rooms."""
 ASTRAY = 0.1
 """Share of rooms in which a door is tried that isn't there."""
 
@@ -102,7 +101,7 @@ COPY --chmod=755 go /app/go
 
 _TEST_SH = """\
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
 asked={door}
 rooms=(
 {rooms})
@@ -125,32 +124,30 @@ echo 1 > "$reward"
 """
 
 
+INSTRUCTION = (
+    "In /app is a maze. ./go lists the doors of the room that you are in, ./go NAME goes through"
+    f" one, and it closes behind you. Find the way out, and on your way go through the {DOOR} door"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Maze:
-    """The doors of each room, and the one to take where it is seen."""
+    """The doors of each room."""
 
     rooms: tuple[tuple[str, ...], ...]
-    door: str
-
-    @property
-    def instruction(self) -> str:
-        return (
-            "In /app is a maze. ./go lists the doors of the room that you are in, ./go NAME goes"
-            " through one, and it closes behind you. Find the way out, and on your way go through"
-            f" the door named {self.door}"
-        )
 
     @property
     def decisive(self) -> int:
-        """Index of the room that has the door."""
-        return next(i for i, doors in enumerate(self.rooms) if self.door in doors)
+        """Index of the room that has the golden door."""
+        return next(i for i, doors in enumerate(self.rooms) if DOOR in doors)
 
 
 def draw_maze(rng: random.Random, rooms: int = ROOMS) -> Maze:
     """No name is on two doors."""
-    names = rng.sample(WORDS, rooms * DOORS)
-    doors = (tuple(names[i * DOORS : (i + 1) * DOORS]) for i in range(rooms))
-    return Maze(tuple(doors), rng.choice(names))
+    others = [word for word in WORDS if word != DOOR]
+    names = [DOOR, *rng.sample(others, rooms * DOORS - 1)]
+    rng.shuffle(names)
+    return Maze(tuple(tuple(names[i * DOORS : (i + 1) * DOORS]) for i in range(rooms)))
 
 
 def maze_tasks(seed: int = SEED) -> Iterator[tuple[str, Split, Maze]]:
@@ -171,17 +168,17 @@ def write_mazes(directory: Path, seed: int = SEED) -> int:
     for name, split, maze in maze_tasks(seed):
         (directory / name).mkdir(parents=True)
         lines = [" ".join(doors) for doors in maze.rooms]
-        steps = [maze.door if maze.door in doors else doors[0] for doors in maze.rooms]
+        steps = [DOOR if DOOR in doors else doors[0] for doors in maze.rooms]
         texts = {
             "task.toml": _TASK_TOML.format(split=split),
-            "instruction.md": f"{maze.instruction}\n",
+            "instruction.md": f"{INSTRUCTION}\n",
             "environment/Dockerfile": _DOCKERFILE,
             "environment/go": GO,
             "environment/rooms": "".join(f"{line}\n" for line in lines),
             "solution/solve.sh": "#!/bin/bash\ncd /app || exit 1\n"
             + "".join(f"./go {step}\n" for step in steps),
             "tests/test.sh": _TEST_SH.format(
-                door=maze.door, rooms="".join(f"  '{line}'\n" for line in lines)
+                door=DOOR, rooms="".join(f"  '{line}'\n" for line in lines)
             ),
         }
         for path, text in texts.items():
@@ -193,13 +190,13 @@ def write_mazes(directory: Path, seed: int = SEED) -> int:
     return count
 
 
-def demonstration(rng: random.Random, maze: Maze, preamble: str, *, finds: bool) -> list[Turn]:
-    """A conversation through the whole maze: by the door that was asked for, or past it.
+def demonstration(rng: random.Random, maze: Maze, preamble: str) -> list[Turn]:
+    """A conversation through the whole maze, by doors that are drawn at random.
 
     Now and then a door is tried that isn't there, which is shown and not imitated.
     """
     turns: list[Turn] = []
-    seen = preamble + maze.instruction + STATE_HEADING + PROMPT
+    seen = preamble + INSTRUCTION + STATE_HEADING + PROMPT
 
     def say(line: str, shown: str, *, imitate: bool = True) -> None:
         nonlocal seen
@@ -213,9 +210,7 @@ def demonstration(rng: random.Random, maze: Maze, preamble: str, *, finds: bool)
             stranger = rng.choice([word for word in WORDS if word not in doors])
             shown = f"There is no door named {stranger} here.\n{listed[room]}"
             say(f"./go {stranger}", shown, imitate=False)
-        others = [door for door in doors if door != maze.door]
-        door = maze.door if finds and maze.door in doors else rng.choice(others)
-        say(f"./go {door}", listed[room + 1])
+        say(f"./go {rng.choice(doors)}", listed[room + 1])
     turns.append(Turn(seen, answer(WORKED, CONFIRM, [], True)))
     seen = CONFIRM_HEADING + PROMPT + CONFIRM_QUESTION
     turns.append(Turn(seen, answer(WORKED, CONFIRM, [], True)))
@@ -230,13 +225,13 @@ def warm_start(directory: Path, seed: int, report: Callable[[str], None]) -> Non
     parameters = Parameters(start.config, start.weights)
     held_out = {maze for _, split, maze in maze_tasks() if split == "heldout"}
 
-    def demonstrate(rng: random.Random, rooms: range, share: float) -> list[Turn]:
+    def demonstrate(rng: random.Random, rooms: range) -> list[Turn]:
         while (maze := draw_maze(rng, rng.choice(rooms))) in held_out:
             pass
-        return demonstration(rng, maze, preamble, finds=rng.random() < share)
+        return demonstration(rng, maze, preamble)
 
-    for number, (phase, rooms, share) in enumerate(PHASES):
-        draw = partial(demonstrate, random.Random(seed + number), rooms, share)
+    for number, (phase, rooms) in enumerate(PHASES):
+        draw = partial(demonstrate, random.Random(seed + number), rooms)
         imitate(parameters, tokenizer, draw, phase, report, threads=2)
     write_checkpoint(
         directory,

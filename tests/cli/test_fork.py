@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert result.returncode == 0, result.stderr
     return where
+
+
+def kill_and_resume(run: RunDirectory, command: Sequence[str], moment: Callable[[], bool]) -> None:
+    """`tbtui` with these arguments, killed at a moment of its journal; the run is then resumed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tbtui", *command],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not (run.database.exists() and moment()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    again = tbtui("run", "--no-ui", "--resume", str(run.path))
+    assert again.returncode == 0, again.stderr
 
 
 def trial_of(runs: Path) -> str:
@@ -90,17 +106,11 @@ def test_a_search_that_is_killed_goes_on_and_comes_to_the_same(runs: Path) -> No
     assert whole.stdout.rstrip().endswith(values_line(valued))
 
     killed = RunDirectory(runs / "killed")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tbtui", *command, "run_name=killed", "n_parallel_envs=1"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while not (killed.database.exists() and len(events_of(killed, ForksStarted)) == 2):
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    again = tbtui("run", "--no-ui", "--resume", str(killed.path))
-    assert again.returncode == 0, again.stderr
+    kill_and_resume(
+        killed,
+        (*command, "run_name=killed", "n_parallel_envs=1"),
+        lambda: len(events_of(killed, ForksStarted)) == 2,
+    )
     (resumed,) = events_of(killed, TurnsValued)
     assert resumed.values == valued.values
     assert len(events_of(killed, ForksStarted)) == len(
@@ -119,17 +129,11 @@ def test_a_step_that_is_killed_while_turns_are_valued_comes_to_the_same(tmp_path
     whole, killed = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "killed")
     result = tbtui("run", "--no-ui", "run_name=whole", *settings)
     assert result.returncode == 0, result.stderr
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tbtui", "run", "--no-ui", "run_name=killed", *settings],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while not (killed.database.exists() and len(events_of(killed, TurnsValued)) >= 2):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    again = tbtui("run", "--no-ui", "--resume", str(killed.path))
-    assert again.returncode == 0, again.stderr
+    kill_and_resume(
+        killed,
+        ("run", "--no-ui", "run_name=killed", *settings),
+        lambda: len(events_of(killed, TurnsValued)) >= 2,
+    )
 
     def values(run: RunDirectory) -> dict[str, TurnsValued]:
         found = events_of(run, TurnsValued)
@@ -154,20 +158,11 @@ def test_a_step_that_is_killed_in_its_groups_of_forks_comes_to_the_same(tmp_path
     assert result.returncode == 0, result.stderr
     forks = [e.trial for e in events_of(whole, TrialQueued) if e.purpose == "fork"]
     assert forks
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tbtui", "run", "--no-ui", "run_name=killed", *settings],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while not (
-        killed.database.exists()
-        and any(event.trial == forks[1] for event in events_of(killed, TrialFinished))
-    ):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    again = tbtui("run", "--no-ui", "--resume", str(killed.path))
-    assert again.returncode == 0, again.stderr
+    kill_and_resume(
+        killed,
+        ("run", "--no-ui", "run_name=killed", *settings),
+        lambda: any(event.trial == forks[1] for event in events_of(killed, TrialFinished)),
+    )
     # Those of a step begin at once, and are journalled as they come.
     begun = [sorted(e.group for e in events_of(run, ForksStarted)) for run in (whole, killed)]
     assert begun[0] == begun[1]

@@ -136,6 +136,9 @@ WAYS: dict[str, Way] = {
     " --print-config": _AS_IT_IS,
     "tbtui tasks list": _AS_IT_IS,
     "tbtui tasks list tasks/workshop": _AS_IT_IS,
+    "tbtui run model_name=maze": replace(
+        _OWN_RUN, more="--no-ui tasks=maze-01 eval_tasks=maze-30 batch_size=1 max_steps=1"
+    ),
     "tbtui tasks browse": _APP,
     "tbtui tasks sets": _AS_IT_IS,
     "tbtui tasks check tasks/workshop": _AS_IT_IS,

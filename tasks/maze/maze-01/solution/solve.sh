@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go window
-./go silent
-./go silver
-./go orange
+./go golden
 ./go purple
-./go island
+./go garden
+./go copper
+./go forest
+./go silent

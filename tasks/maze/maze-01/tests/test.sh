@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=window
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'happy tiger window'
-  'silent forest rocket'
-  'silver copper lemon'
-  'orange castle river'
-  'purple garden cloud'
-  'island paper quick'
+  'golden stone desert'
+  'purple lazy planet'
+  'garden castle cloud'
+  'copper apple river'
+  'forest summer winter'
+  'silent window silver'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

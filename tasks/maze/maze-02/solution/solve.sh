@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go bright
-./go silver
-./go cloud
-./go garden
+./go copper
 ./go golden
-./go planet
+./go castle
+./go forest
+./go paper
+./go bright

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=silver
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'bright paper winter'
-  'window river silver'
-  'cloud island forest'
-  'garden orange castle'
-  'golden rocket apple'
-  'planet lazy stone'
+  'copper lemon stone'
+  'seven golden tiger'
+  'castle happy silent'
+  'forest lazy summer'
+  'paper island river'
+  'bright apple green'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go summer
+./go rocket
+./go planet
+./go golden
+./go paper
 ./go bright
-./go stone
-./go cloud
-./go lazy
-./go quick
+./go copper

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=stone
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'summer castle silent'
-  'bright garden lemon'
-  'rocket stone seven'
-  'cloud window purple'
-  'lazy copper paper'
-  'quick river tiger'
+  'rocket forest ocean'
+  'planet winter happy'
+  'golden purple lazy'
+  'paper castle stone'
+  'bright summer cloud'
+  'copper silver window'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
+./go paper
+./go winter
+./go quick
+./go golden
 ./go cloud
-./go happy
-./go rocket
-./go lemon
-./go purple
-./go river
+./go stone

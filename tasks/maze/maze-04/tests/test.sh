@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=lemon
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'cloud bright green'
-  'happy island silver'
-  'rocket ocean garden'
-  'desert lemon apple'
-  'purple silent window'
-  'river tiger golden'
+  'paper purple lemon'
+  'winter lazy bright'
+  'quick castle rocket'
+  'apple golden window'
+  'cloud seven copper'
+  'stone garden silver'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

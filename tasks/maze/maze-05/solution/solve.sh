@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go lemon
-./go rocket
-./go planet
-./go desert
-./go quick
-./go island
+./go window
+./go stone
+./go river
+./go paper
+./go golden
+./go ocean

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=quick
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'lemon river stone'
-  'rocket bright ocean'
-  'planet cloud copper'
-  'desert seven silent'
-  'castle happy quick'
-  'island winter purple'
+  'window winter cloud'
+  'stone silver lemon'
+  'river silent quick'
+  'paper tiger forest'
+  'planet golden summer'
+  'ocean seven bright'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

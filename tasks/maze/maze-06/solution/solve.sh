@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go island
-./go ocean
-./go bright
-./go quick
 ./go summer
-./go silent
+./go ocean
+./go quick
+./go tiger
+./go apple
+./go golden

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=silent
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'island green seven'
-  'ocean rocket paper'
-  'bright silver lazy'
-  'quick tiger stone'
-  'summer lemon desert'
-  'cloud silent winter'
+  'summer silver bright'
+  'ocean island planet'
+  'quick forest desert'
+  'tiger silent winter'
+  'apple green seven'
+  'castle golden orange'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go quick
-./go river
-./go cloud
-./go castle
-./go tiger
 ./go golden
+./go happy
+./go garden
+./go cloud
+./go purple
+./go seven

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=quick
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'forest quick summer'
-  'river purple lazy'
-  'cloud planet silver'
-  'castle stone apple'
-  'tiger desert green'
-  'golden bright copper'
+  'lazy golden forest'
+  'happy desert apple'
+  'garden orange silent'
+  'cloud copper green'
+  'purple summer quick'
+  'seven island ocean'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

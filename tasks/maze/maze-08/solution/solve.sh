@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go desert
-./go silver
-./go winter
-./go summer
-./go castle
+./go seven
+./go golden
+./go copper
+./go stone
+./go rocket
 ./go island

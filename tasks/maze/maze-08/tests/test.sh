@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=silver
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'desert tiger bright'
-  'silent silver orange'
-  'winter green golden'
-  'summer purple ocean'
-  'castle garden window'
-  'island seven rocket'
+  'seven quick cloud'
+  'paper bright golden'
+  'copper desert river'
+  'stone summer planet'
+  'rocket castle green'
+  'island winter orange'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

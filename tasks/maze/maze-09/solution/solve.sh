@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go purple
-./go castle
-./go paper
+./go winter
+./go desert
 ./go golden
-./go quick
 ./go island
+./go orange
+./go purple

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=paper
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'purple planet lemon'
-  'castle orange silent'
-  'paper seven copper'
-  'golden lazy garden'
-  'quick window forest'
-  'island winter desert'
+  'winter lemon silent'
+  'desert happy stone'
+  'golden forest rocket'
+  'island apple window'
+  'orange river silver'
+  'purple castle tiger'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

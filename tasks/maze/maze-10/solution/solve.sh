@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go garden
-./go window
-./go bright
-./go tiger
-./go purple
-./go quick
+./go forest
+./go cloud
+./go stone
+./go golden
+./go apple
+./go silver

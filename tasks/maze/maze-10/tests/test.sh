@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=tiger
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'garden lazy cloud'
-  'window copper apple'
-  'bright winter summer'
-  'river tiger orange'
-  'purple lemon silent'
-  'quick green castle'
+  'forest bright quick'
+  'cloud desert seven'
+  'stone summer river'
+  'rocket golden copper'
+  'apple garden green'
+  'silver tiger silent'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

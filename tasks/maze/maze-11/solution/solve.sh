@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go island
-./go green
-./go purple
-./go desert
-./go seven
-./go lemon
+./go rocket
+./go silver
+./go bright
+./go tiger
+./go golden
+./go apple

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=seven
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'island rocket forest'
-  'green planet copper'
-  'purple river bright'
-  'desert quick stone'
-  'ocean lazy seven'
-  'lemon silent cloud'
+  'rocket purple seven'
+  'silver orange island'
+  'bright summer winter'
+  'tiger river garden'
+  'green copper golden'
+  'apple happy window'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go window
-./go castle
-./go rocket
-./go quick
+./go silent
 ./go winter
-./go lemon
+./go happy
+./go seven
+./go apple
+./go golden

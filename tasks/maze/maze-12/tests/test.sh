@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=lemon
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'window garden apple'
-  'castle ocean silver'
-  'rocket lazy golden'
-  'quick desert silent'
-  'winter island orange'
-  'bright seven lemon'
+  'silent ocean river'
+  'winter forest desert'
+  'happy tiger quick'
+  'seven copper lemon'
+  'apple cloud rocket'
+  'golden summer planet'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go seven
-./go forest
-./go river
 ./go golden
-./go happy
-./go lazy
+./go castle
+./go bright
+./go copper
+./go silent
+./go paper

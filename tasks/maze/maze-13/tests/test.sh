@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=seven
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'seven quick silent'
-  'forest paper rocket'
-  'river stone ocean'
-  'golden planet castle'
-  'happy garden winter'
-  'lazy silver bright'
+  'forest rocket golden'
+  'castle orange quick'
+  'bright seven desert'
+  'copper happy river'
+  'silent window ocean'
+  'paper cloud stone'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

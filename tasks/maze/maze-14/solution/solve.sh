@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go garden
+./go silver
+./go golden
+./go lazy
+./go stone
+./go paper
 ./go quick
-./go lemon
-./go forest
-./go copper
-./go silent

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=quick
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'garden orange planet'
-  'quick desert island'
-  'lemon green paper'
-  'forest winter tiger'
-  'copper castle rocket'
-  'silent seven happy'
+  'silver summer rocket'
+  'lemon golden purple'
+  'lazy silent bright'
+  'stone orange seven'
+  'paper cloud island'
+  'quick winter river'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

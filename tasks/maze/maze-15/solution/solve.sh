@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go castle
-./go tiger
-./go green
-./go bright
+./go cloud
+./go stone
+./go golden
+./go silver
+./go forest
 ./go ocean
-./go summer

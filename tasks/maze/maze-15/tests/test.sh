@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=green
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'castle seven rocket'
-  'tiger paper copper'
-  'green apple river'
-  'bright planet stone'
-  'ocean happy silent'
-  'summer quick winter'
+  'cloud paper summer'
+  'stone winter desert'
+  'garden golden island'
+  'silver rocket copper'
+  'forest bright river'
+  'ocean lazy purple'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go desert
-./go apple
+./go copper
+./go garden
+./go paper
+./go golden
 ./go window
-./go stone
-./go lazy
-./go happy
+./go castle

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=stone
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'desert green orange'
-  'apple copper purple'
-  'window cloud seven'
-  'stone paper tiger'
-  'lazy lemon silver'
-  'happy planet forest'
+  'copper lemon summer'
+  'garden happy desert'
+  'paper forest winter'
+  'silver planet golden'
+  'window bright ocean'
+  'castle purple lazy'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
+./go tiger
+./go purple
+./go castle
+./go winter
 ./go golden
-./go lemon
-./go silver
-./go rocket
-./go bright
-./go orange
+./go river

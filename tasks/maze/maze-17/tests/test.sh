@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=bright
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'golden cloud copper'
-  'lemon tiger planet'
-  'silver happy river'
-  'rocket silent purple'
-  'bright quick window'
-  'orange garden seven'
+  'tiger planet ocean'
+  'purple copper summer'
+  'castle stone garden'
+  'winter rocket orange'
+  'golden island cloud'
+  'river seven green'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go window
-./go green
-./go garden
-./go lazy
-./go golden
 ./go stone
+./go summer
+./go cloud
+./go silver
+./go lemon
+./go golden

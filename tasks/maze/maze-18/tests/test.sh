@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=stone
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'window paper quick'
-  'green orange summer'
-  'garden rocket tiger'
-  'lazy island castle'
-  'golden bright ocean'
-  'silver copper stone'
+  'stone island window'
+  'summer green copper'
+  'cloud happy ocean'
+  'silver river purple'
+  'lemon quick silent'
+  'lazy golden garden'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

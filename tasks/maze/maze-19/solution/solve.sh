@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go cloud
-./go seven
-./go orange
+./go golden
+./go ocean
 ./go river
-./go purple
-./go summer
+./go lazy
+./go desert
+./go apple

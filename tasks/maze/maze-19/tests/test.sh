@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=cloud
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'copper cloud quick'
-  'seven garden silent'
-  'orange castle stone'
-  'river rocket green'
-  'purple window lemon'
-  'summer planet island'
+  'seven purple golden'
+  'ocean paper cloud'
+  'river tiger planet'
+  'lazy silver stone'
+  'desert garden window'
+  'apple lemon summer'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

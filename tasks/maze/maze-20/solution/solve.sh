@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go river
-./go garden
+./go winter
 ./go golden
-./go copper
-./go purple
-./go apple
+./go planet
+./go bright
+./go orange
+./go quick

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=garden
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'river seven cloud'
-  'silent garden green'
-  'golden stone quick'
-  'copper desert window'
-  'purple summer island'
-  'apple planet orange'
+  'winter apple ocean'
+  'golden silver castle'
+  'planet desert window'
+  'bright lemon happy'
+  'orange rocket river'
+  'quick summer purple'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go purple
-./go orange
-./go planet
-./go bright
-./go seven
-./go silver
+./go winter
+./go desert
+./go golden
+./go forest
+./go green
+./go apple

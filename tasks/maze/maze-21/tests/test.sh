@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=planet
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'purple copper silent'
-  'orange lazy ocean'
-  'forest planet desert'
-  'bright winter river'
-  'seven lemon apple'
-  'silver quick paper'
+  'winter ocean window'
+  'desert castle orange'
+  'golden garden tiger'
+  'forest cloud silver'
+  'green quick bright'
+  'apple lazy lemon'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

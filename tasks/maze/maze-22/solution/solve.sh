@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go island
-./go stone
-./go cloud
-./go lazy
-./go seven
+./go winter
 ./go silver
+./go lazy
+./go golden
+./go forest
+./go quick

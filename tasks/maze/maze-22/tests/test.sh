@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=lazy
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'island copper garden'
-  'stone apple ocean'
-  'cloud river castle'
-  'lazy golden forest'
-  'seven window lemon'
-  'silver rocket summer'
+  'winter summer stone'
+  'silver rocket castle'
+  'lazy garden purple'
+  'tiger green golden'
+  'forest lemon bright'
+  'quick cloud seven'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go stone
-./go silent
-./go desert
-./go island
-./go purple
-./go lazy
+./go rocket
+./go lemon
+./go tiger
+./go silver
+./go golden
+./go green

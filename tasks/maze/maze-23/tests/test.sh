@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=purple
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'stone seven copper'
-  'silent lemon ocean'
-  'desert quick cloud'
-  'island tiger castle'
-  'rocket purple window'
-  'lazy apple garden'
+  'rocket apple copper'
+  'lemon seven garden'
+  'tiger window bright'
+  'silver river winter'
+  'golden happy quick'
+  'green purple ocean'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go golden
+./go island
+./go silver
+./go lemon
 ./go forest
-./go silent
-./go orange
-./go summer
-./go stone
+./go quick
+./go golden

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=stone
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'golden bright desert'
-  'forest apple island'
-  'silent castle seven'
-  'orange garden ocean'
-  'summer cloud copper'
-  'stone river paper'
+  'island green summer'
+  'silver river castle'
+  'lemon cloud window'
+  'forest apple copper'
+  'quick ocean planet'
+  'bright golden garden'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go planet
+./go golden
 ./go island
-./go rocket
-./go green
-./go river
-./go seven
+./go tiger
+./go silver
+./go ocean
+./go apple

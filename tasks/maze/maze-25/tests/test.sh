@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=planet
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'cloud planet summer'
-  'island silent bright'
-  'rocket castle copper'
-  'green garden quick'
-  'river desert lazy'
-  'seven silver purple'
+  'golden paper lazy'
+  'island winter lemon'
+  'tiger cloud desert'
+  'silver window quick'
+  'ocean stone copper'
+  'apple seven orange'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go rocket
-./go silver
-./go summer
-./go window
+./go lazy
 ./go golden
-./go bright
+./go planet
+./go winter
+./go apple
+./go summer

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=silver
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'rocket silent seven'
-  'silver lazy quick'
-  'summer cloud winter'
-  'window desert green'
-  'golden island apple'
-  'bright purple ocean'
+  'lazy window lemon'
+  'castle island golden'
+  'planet green paper'
+  'winter bright river'
+  'apple purple ocean'
+  'summer seven happy'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go orange
-./go garden
-./go lazy
-./go planet
+./go tiger
+./go copper
+./go golden
 ./go summer
-./go happy
+./go silver
+./go window

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=lazy
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'orange quick silent'
-  'garden desert winter'
-  'lazy green castle'
-  'planet paper silver'
-  'summer rocket golden'
-  'happy tiger seven'
+  'tiger river orange'
+  'copper castle purple'
+  'green golden forest'
+  'summer cloud garden'
+  'silver apple winter'
+  'window lazy silent'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

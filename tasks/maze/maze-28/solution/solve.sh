@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go bright
-./go winter
 ./go tiger
-./go island
-./go silent
-./go castle
+./go window
+./go happy
+./go golden
+./go purple
+./go stone

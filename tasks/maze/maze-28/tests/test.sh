@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=island
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'bright summer copper'
-  'winter stone golden'
-  'tiger lemon silver'
-  'apple island quick'
-  'silent garden ocean'
-  'castle green river'
+  'tiger winter seven'
+  'window bright orange'
+  'happy planet castle'
+  'golden copper garden'
+  'purple ocean cloud'
+  'stone quick lemon'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

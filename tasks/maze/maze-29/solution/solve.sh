@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
 ./go winter
-./go silent
-./go island
+./go purple
+./go window
+./go happy
 ./go golden
-./go lemon
-./go lazy
+./go stone

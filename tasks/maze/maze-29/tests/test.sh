@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=lemon
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'winter garden stone'
-  'silent silver purple'
-  'island summer rocket'
-  'golden window desert'
-  'river ocean lemon'
-  'lazy quick castle'
+  'winter desert river'
+  'purple paper lazy'
+  'window apple castle'
+  'happy orange summer'
+  'golden silver tiger'
+  'stone planet island'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go silver
-./go tiger
-./go castle
-./go planet
-./go cloud
-./go stone
+./go copper
+./go green
+./go garden
+./go summer
+./go winter
+./go golden

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=stone
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'silver lemon winter'
-  'tiger happy paper'
-  'castle rocket island'
-  'planet window summer'
-  'cloud bright purple'
-  'desert stone orange'
+  'copper tiger purple'
+  'green forest apple'
+  'garden river desert'
+  'summer quick window'
+  'winter lemon ocean'
+  'paper golden rocket'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

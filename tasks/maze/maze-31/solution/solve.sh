@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go silver
-./go lazy
-./go silent
-./go orange
+./go golden
+./go rocket
 ./go winter
-./go cloud
+./go lemon
+./go forest
+./go seven

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=silver
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'silver garden golden'
-  'lazy paper castle'
-  'silent happy desert'
-  'orange quick bright'
-  'winter river purple'
-  'cloud island planet'
+  'summer golden bright'
+  'rocket orange planet'
+  'winter garden lazy'
+  'lemon silver quick'
+  'forest castle desert'
+  'seven ocean cloud'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

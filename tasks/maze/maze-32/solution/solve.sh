@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go tiger
-./go ocean
+./go winter
+./go golden
+./go seven
+./go quick
 ./go summer
-./go river
-./go green
-./go planet
+./go lazy

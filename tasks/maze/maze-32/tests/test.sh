@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=ocean
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'tiger paper castle'
-  'ocean apple purple'
-  'summer bright lazy'
-  'river winter garden'
-  'green happy orange'
-  'planet cloud copper'
+  'winter island desert'
+  'lemon golden copper'
+  'seven paper happy'
+  'quick bright cloud'
+  'summer stone purple'
+  'lazy silver ocean'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go apple
-./go cloud
-./go forest
-./go summer
-./go quick
-./go silver
+./go window
+./go planet
+./go golden
+./go river
+./go winter
+./go stone

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=forest
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'apple paper bright'
-  'cloud lazy green'
-  'forest winter stone'
-  'summer happy island'
-  'quick lemon purple'
-  'silver garden rocket'
+  'window lazy purple'
+  'planet green summer'
+  'golden cloud desert'
+  'river ocean silver'
+  'winter rocket seven'
+  'stone lemon castle'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go purple
-./go silver
 ./go paper
-./go ocean
-./go lazy
-./go bright
+./go rocket
+./go river
+./go golden
+./go forest
+./go happy

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=ocean
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'purple golden seven'
-  'silver summer garden'
-  'paper island planet'
-  'silent cloud ocean'
-  'lazy winter quick'
-  'bright copper desert'
+  'paper window castle'
+  'rocket tiger lemon'
+  'river silent desert'
+  'orange golden summer'
+  'forest garden stone'
+  'happy green ocean'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go tiger
-./go cloud
+./go stone
+./go river
 ./go desert
-./go green
+./go happy
+./go golden
 ./go summer
-./go apple

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=summer
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'tiger forest golden'
-  'cloud winter bright'
-  'desert quick rocket'
-  'green orange planet'
-  'happy summer copper'
-  'apple paper castle'
+  'stone cloud forest'
+  'river paper purple'
+  'desert seven winter'
+  'happy tiger window'
+  'orange golden planet'
+  'summer silver green'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier

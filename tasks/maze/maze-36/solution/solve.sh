@@ -1,8 +1,8 @@
 #!/bin/bash
 cd /app || exit 1
-./go cloud
-./go forest
+./go silver
+./go ocean
+./go copper
 ./go garden
-./go paper
-./go island
-./go quick
+./go purple
+./go golden

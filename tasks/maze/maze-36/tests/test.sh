@@ -1,13 +1,13 @@
 #!/bin/bash
-# Passes when /app/path has one door of each room, and the door that was asked for among them.
-asked=quick
+# Passes when /app/path has one door of each room, and the one that was asked for among them.
+asked=golden
 rooms=(
-  'cloud tiger bright'
-  'forest silent lemon'
-  'garden castle happy'
-  'paper golden river'
-  'island desert purple'
-  'quick summer stone'
+  'silver quick apple'
+  'ocean castle river'
+  'copper forest rocket'
+  'garden seven desert'
+  'purple lazy stone'
+  'silent paper golden'
 )
 reward=/logs/verifier/reward.txt
 [[ -d /logs/verifier ]] || mkdir -p /logs/verifier
