@@ -14,11 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import get_args
 
 from tbtui.vocabulary import SuspectName
-
-SUSPECTS: tuple[SuspectName, ...] = get_args(SuspectName)
 
 SIBLINGS = 3
 """Siblings with the same verdict that a comparison needs: the median of two is either's."""

@@ -13,9 +13,6 @@ from tbtui.endpoint.calls import Api, CallRefused, ModelAnswer, ModelCall
 
 _encode = msgspec.json.Encoder().encode
 
-RUN_DECIDES = frozenset({"temperature", "top_p", "top_k", "min_p", "seed"})
-"""Parameters of sampling: what is trained on is sampled as the run's settings say."""
-
 
 class Stream(Protocol):
     """The SSE frames of one streamed answer."""

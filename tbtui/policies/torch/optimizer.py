@@ -47,11 +47,6 @@ class MasterAdamW:
         # From the start on: what doesn't fit is known before the first trial.
         self._set_moments({})
 
-    @property
-    def has_gradient(self) -> bool:
-        """Whether any gradient has been added up since the last step."""
-        return bool(self._gradients)
-
     def gradients(self) -> dict[str, torch.Tensor]:
         """What has been added up since the last step, in fp32, by name."""
         return dict(self._gradients)

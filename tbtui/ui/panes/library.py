@@ -257,7 +257,6 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
         super().__init__(id=id, classes="pane")
         self._palette = palette
         self._rows: list[Strip] = []
-        self._width = 0
         self.tab = 0
         self._entry: TaskEntry | None = None
         self._record = TaskRecord()
@@ -315,7 +314,7 @@ class TaskPreview(ScrollView, Painted, can_focus=True):
                 self.choose_tab(index)
 
     def _draw(self) -> None:
-        self._width = width = self.scrollable_content_region.width
+        width = self.scrollable_content_region.width
         if not width:
             return
         self._rows = [row(width, *spans) for spans in self._lines(width - 2)]
