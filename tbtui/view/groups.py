@@ -124,9 +124,16 @@ def grouped(trials: Iterable[TrialView], state: RunState) -> list[TrialGroup]:
         once = key[0] == "eval" and key[1] not in repeated
         groups.setdefault(("eval", key[1], "", "") if once else key, []).extend(some)
     return [
-        TrialGroup(key, key[3] or HELD_OUT, tuple(some), state.groups.get(key[2]))
+        TrialGroup(key, _name(key, some), tuple(some), state.groups.get(key[2]))
         for key, some in groups.items()
     ]
+
+
+def _name(key: GroupKey, trials: Sequence[TrialView]) -> str:
+    """Its task; of forks with the turn, as `tbtui fork` names it: there are many of one task."""
+    if key[0] == "fork":
+        return f"{key[3]}@{trials[0].fork_turn}"
+    return key[3] or HELD_OUT
 
 
 def ordered(

@@ -92,7 +92,8 @@ def main(seeds: list[str], methods: list[str], settings: list[str]) -> None:
             run = curve(
                 [
                     *(f"seed={seed}", f"logs_dir={folder}", f"run_name={method}-{seed}"),
-                    *("eval_every=5", *METHODS[method], *settings),
+                    # One that is stopped before its last step has had the same learning rates.
+                    *("lr_schedule=constant", "eval_every=5", *METHODS[method], *settings),
                 ],
                 plain[-1][0] if plain else float("inf"),
             )

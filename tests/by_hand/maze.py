@@ -51,14 +51,14 @@ PHASES = (
     (Phase("way", 400, 2e-3, {}, with_terminal=False), range(2, ROOMS + 1)),
     (Phase("whole", 150, 1e-3, {}, with_terminal=False), range(ROOMS, ROOMS + 1)),
 )
-"""Of each phase the numbers of rooms."""
+"""How long each phase is, and how many rooms its mazes have."""
 ASTRAY = 0.1
 """Share of rooms in which a door is tried that isn't there."""
 
 GO = """\
 #!/bin/bash
 # Without a word: what doors this room has. With the name of one: through it, for good.
-cd "${BASH_SOURCE[0]%/*}" || exit 1
+[[ $0 == */* ]] && { cd "${0%/*}" || exit 1; }
 mapfile -t rooms < rooms
 path=()
 [[ -e path ]] && mapfile -t path < path

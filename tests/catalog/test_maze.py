@@ -73,6 +73,7 @@ def test_what_go_says(tmp_path: Path) -> None:
     maze = MAZES["maze-01"]
     box = box_of("maze-01", tmp_path)
     shown = [f"doors: {' '.join(doors)}\n" for doors in maze.rooms]
+    assert box.run_line("bash go") == shown[0]
     assert walk(box, "", "", maze.rooms[1][0], f"{maze.rooms[0][0]} ") == [
         shown[0],
         shown[0],
@@ -125,7 +126,7 @@ def test_its_model_walks_the_whole_maze_and_takes_any_door(tmp_path: Path) -> No
     run = RunDirectory(tmp_path / "maze")
     trials = events_of(run, TrialFinished)
     assert len(trials) == 48
-    assert sum(trial.turns == 9 for trial in trials) > 40
+    assert sum(trial.turns >= 9 for trial in trials) > 40, sorted(trial.turns for trial in trials)
     (evaluation,) = events_of(run, EvalFinished)
     assert evaluation.pass_rate is not None
     assert 0.15 <= evaluation.pass_rate <= 0.5

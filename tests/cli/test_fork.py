@@ -21,9 +21,11 @@ from tbtui.journal.events import (
     TurnsValued,
 )
 from tbtui.journal.rundir import RunDirectory
+from tests.by_hand.maze import maze_tasks
 from tests.cli.process import tbtui
 from tests.events import events_of
 
+MAZES = {name: maze for name, _, maze in maze_tasks()}
 SETTINGS = ("tasks=copy-03", "eval_tasks=copy-07", "batch_size=1", "group_size=2", "max_steps=1")
 
 
@@ -116,6 +118,32 @@ def test_a_search_that_is_killed_goes_on_and_comes_to_the_same(runs: Path) -> No
     assert len(events_of(killed, ForksStarted)) == len(
         events_of(RunDirectory(runs / "whole"), ForksStarted)
     )
+
+
+@pytest.mark.slow
+def test_a_maze_was_won_at_the_golden_door(tmp_path: Path) -> None:
+    """Which turn decides is known there: one for a look around, then one for each room."""
+    evaluated = tbtui(
+        *("run", "--no-ui", "model_name=maze", "max_steps=0", "eval_group_size=2"),
+        *(f"logs_dir={tmp_path}", "run_name=maze"),
+    )
+    assert evaluated.returncode == 0, evaluated.stderr
+    trial = next(
+        each.trial
+        for each in events_of(RunDirectory(tmp_path / "maze"), TrialFinished)
+        if each.outcome == "solved" and each.turns == 9
+    )
+    decisive = MAZES[trial.removeprefix("e0000-").rpartition("-")[0]].decisive + 2
+    forked = tbtui(
+        *("fork", str(tmp_path / "maze"), trial, "--turn", "all", "-n", "16", "--no-ui"),
+        "run_name=values",
+    )
+    assert forked.returncode == 0, forked.stderr
+    assert f"{trial}: won at turn {decisive}: " in forked.stdout, forked.stdout
+    (valued,) = events_of(RunDirectory(tmp_path / "values"), TurnsValued)
+    assert [each.turn for each in valued.values] == list(range(1, 10))
+    for each in valued.values:
+        assert each.passed <= 12 if each.turn <= decisive else each.passed >= 12
 
 
 @pytest.mark.slow

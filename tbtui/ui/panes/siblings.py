@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual import events
 from textual.message import Message
@@ -284,7 +285,9 @@ def _block(
     rows = [row(body, *heading, base=palette.selected if here else palette.on_raised)]
     if parts and cell.where == "action" and difference is not None:
         rows.append(_difference_row(difference, palette, body))
-    if chosen and turn.analysis:
+    # Without a plan the heading has said it, unless it was cut.
+    whole = turn.analysis == heading[-1][0] and sum(cell_len(text) for text, _ in heading) <= body
+    if chosen and turn.analysis and not whole:
         rows += _text(turn.analysis, dim or palette.muted, body, "   ", most)
     if turn.error:
         rows += _text(turn.error, dim or palette.bad, body, " ✗ ", most)
