@@ -49,7 +49,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["fetch", "x", "--registry", "REGISTRY"], 2, "has no data set 'x'"),
         (["fetch", "x", "--registry", "none.json"], 1, "none.json can't be read"),
         (["list", "workshpo"], 2, "did you mean 'workshop'"),
-        (["try", "copy-0"], 2, "no task 'copy-0' in maze, starter, workshop; did you mean 'copy-0"),
+        (["try", "copy-0"], 2, "no task 'copy-0' in starter, maze, workshop; did you mean 'copy-0"),
         (["try", "workshop/copy-01"], 2, "no task 'copy-01'"),
         (["try", "copy-01", "eval_group_size=3"], 2, "eval_group_size: one trial of copy-01"),
         (["try", "copy-01", "tasks_dir=nosuch"], 2, "no data set is called 'nosuch'"),
