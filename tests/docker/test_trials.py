@@ -59,8 +59,9 @@ async def _harbor(task: Path, agent: str, folder: Path) -> float | None:
     return reward_of(await run_trial(task, agent, folder, import_path=IMPORT_PATH))
 
 
-async def test_oracle_solves_and_nop_does_not(tmp_path: Path) -> None:
-    task = tasks_dir() / "starter" / "append-01"
+@pytest.mark.parametrize("name", ["starter/append-01", "maze/maze-01"])
+async def test_oracle_solves_and_nop_does_not(name: str, tmp_path: Path) -> None:
+    task = tasks_dir() / name
     assert await _harbor(task, "oracle", tmp_path) == 1.0
     assert await _harbor(task, "nop", tmp_path) == 0.0
 
