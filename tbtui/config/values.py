@@ -68,8 +68,9 @@ def errors_first(problems: Iterable[Problem]) -> list[Problem]:
 
 
 EMBEDDED_MODEL = "starter"
-EMBEDDED_MODELS = (EMBEDDED_MODEL, "maze")
-"""By the tasks that each is for."""
+MAZE_MODEL = "maze"
+EMBEDDED_MODELS = (EMBEDDED_MODEL, MAZE_MODEL)
+"""Each has the name of the bundled data set that it is for."""
 
 MAX_TOKENS = 8192
 _CONTEXT_SHARE = 4
@@ -142,8 +143,8 @@ def defaults_for(values: Mapping[str, Any]) -> dict[str, Default]:
         defaults["save_every"] = Default(
             1, "a save took 0.3 s where it was measured; a step takes far longer"
         )
-    if policy == "local" and values.get("model_name") == "maze":
-        defaults["tasks_dir"] = Default(Path("maze"), "the tasks that this model is for")
+    if not prime_rl and policy == "local" and values.get("model_name") == MAZE_MODEL:
+        defaults["tasks_dir"] = Default(Path(MAZE_MODEL), "the tasks that this model is for")
         defaults["max_turns"] = Default(12, "a third more than a maze needs")
     environment = values.get("environment_type")
     if environment not in _ON_THIS_MACHINE and ":" not in str(environment):

@@ -203,7 +203,8 @@ _RANKS: dict[Order, Callable[[TrialGroup], tuple[int | str, float]]] = {
     "state": lambda group: min(map(_state_rank, group.trials)),
     "age": lambda group: min(map(_age_rank, group.trials)),
     "reward": _reward_rank,
-    "task": lambda group: (group.name, group.step),
+    # Groups of forks stay in their turns' order.
+    "task": lambda group: (group.key[3] or group.name, group.step),
 }
 
 

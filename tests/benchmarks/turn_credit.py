@@ -25,6 +25,8 @@ METHODS = {
     "turn_value": ("advantage=turn_value", "snapshots=turns"),
     "fork": ("group_from=fork", "snapshots=turns"),
 }
+# A run that is stopped before its last step is to have had the same learning rates.
+DEFAULTS = ("lr_schedule=constant", "eval_every=5", "pace_sec=0")
 REACHED = 0.7
 SAMPLES = 50
 type Curve = list[tuple[int, float]]
@@ -34,14 +36,14 @@ type Curve = list[tuple[int, float]]
 def curve(settings: list[str], most_tokens: float) -> Curve:
     """The curve of a run that is stopped at the first evaluation after `most_tokens`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tbtui", "run", "--json", "pace_sec=0", *settings],
+        [sys.executable, "-m", "tbtui", "run", "--json", *settings],
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     counted: set[str] = set()
     found: Curve = []
-    tokens = 0
+    tokens, stopped = 0, False
     for line in process.stdout:
         event = json.loads(line)
         if event["kind"] == "trial_queued" and event["purpose"] != "eval":
@@ -50,10 +52,10 @@ def curve(settings: list[str], most_tokens: float) -> Curve:
             tokens += event["completion_tokens"]
         elif event["kind"] == "eval_finished":
             found.append((tokens, event["pass_rate"]))
-            if tokens >= most_tokens:
+            if tokens >= most_tokens and not stopped:
                 process.send_signal(signal.SIGTERM)
-    process.wait()
-    if not found or (found[-1][0] < most_tokens < float("inf") and process.returncode):
+                stopped = True
+    if process.wait() and not stopped:
         sys.exit(f"the run ended with exit status {process.returncode}: {' '.join(settings)}")
     return found
 
@@ -85,6 +87,7 @@ def spread(values: list[float]) -> str:
 
 def main(seeds: list[str], methods: list[str], settings: list[str]) -> None:
     folder = tempfile.mkdtemp(prefix="tbtui-turn-credit-")
+    given = {each.partition("=")[0] for each in settings}
     found: dict[str, list[tuple[float, float]]] = {method: [] for method in methods}
     for seed in seeds:
         plain: Curve = []
@@ -92,8 +95,8 @@ def main(seeds: list[str], methods: list[str], settings: list[str]) -> None:
             run = curve(
                 [
                     *(f"seed={seed}", f"logs_dir={folder}", f"run_name={method}-{seed}"),
-                    # One that is stopped before its last step has had the same learning rates.
-                    *("lr_schedule=constant", "eval_every=5", *METHODS[method], *settings),
+                    *(*METHODS[method], *settings),
+                    *(each for each in DEFAULTS if each.partition("=")[0] not in given),
                 ],
                 plain[-1][0] if plain else float("inf"),
             )

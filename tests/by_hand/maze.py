@@ -8,7 +8,7 @@ A maze takes nine turns: one to look around, one for each of six rooms, one to s
 over and one to confirm it. Each room has three doors. One of the rooms has the golden door, and the
 trial is lost where another is taken there; what is chosen in the other rooms changes nothing. The
 policy starts from the weights for the starter tasks and learns to walk through mazes by doors drawn
-at random, so that it begins with one trial in three.
+at random. One trial in three would so be solved; some go astray, and about one in five is.
 """
 
 from __future__ import annotations

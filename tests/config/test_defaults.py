@@ -100,6 +100,23 @@ def test_a_models_name_says_where_it_runs(
     assert ("policy" in config.given) == ("policy=vllm" in arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "tasks", "turns"),
+    [
+        (("model_name=maze",), Path("maze"), 12),
+        (("model_name=maze", "tasks_dir=starter", "max_turns=3"), Path("starter"), 3),
+        (("model_name=maze", "policy=tinker"), None, 6),
+        (("model_name=maze", "engine=prime-rl"), None, 32),
+        ((), None, 6),
+    ],
+)
+def test_an_embedded_model_brings_its_tasks(
+    arguments: tuple[str, ...], tasks: Path | None, turns: int
+) -> None:
+    config = parse_settings(arguments)
+    assert (config.tasks_dir, config.max_turns) == (tasks, turns)
+
+
 def test_a_directory_is_a_model_to_train(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     file = tmp_path / "run.toml"

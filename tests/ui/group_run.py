@@ -86,18 +86,20 @@ COUNTS = (
 GROUPS = {"copy-03": COPIES, "count-01": COUNTS}
 
 
-def write_group_run(path: Path, *, scored: bool = True, normalizer: str = "token") -> RunDirectory:
-    """`scored`: the step has ended; else its groups wait for that."""
+def write_group_run(
+    path: Path, *, scored: bool = True, normalizer: str = "token", plans: bool = True
+) -> RunDirectory:
+    """`scored`: the step has ended; else its groups wait for that. `plans`: answers have some."""
     run = RunDirectory.create(path)
     clock = [START]
     with JournalWriter(run, clock=lambda: clock[0]) as writer:
-        _Writing(writer, clock).all(scored, normalizer)
+        _Writing(writer, clock, plans).all(scored, normalizer)
     return run
 
 
 class _Writing:
-    def __init__(self, writer: JournalWriter, clock: list[float]) -> None:
-        self._writer, self._clock = writer, clock
+    def __init__(self, writer: JournalWriter, clock: list[float], plans: bool) -> None:
+        self._writer, self._clock, self._plans = writer, clock, plans
 
     def all(self, scored: bool, normalizer: str) -> None:
         write = self._writer.append
@@ -178,7 +180,7 @@ class _Writing:
                 trial=trial,
                 turn=number,
                 analysis="A prompt and two names.",
-                plan=said.plan,
+                plan=said.plan if self._plans else "",
                 commands=keys,
                 task_complete=said.done,
             )

@@ -78,6 +78,15 @@ async def test_where_they_part_is_marked_down_to_the_token(
         assert "≠ different answer" in text(pilot, "siblings")
 
 
+async def test_an_answer_without_a_plan_is_said_once(opened: Opener, tmp_path: Path) -> None:
+    run = write_group_run(tmp_path / "run", plans=False)
+    async with opened((160, 40), directory=run, **LATER) as pilot:
+        await press(pilot, "g")
+        first, rest = text(pilot, "siblings").split("\n", 1)
+        assert first.count("A prompt and two names.") == 4
+        assert "A prompt and two names." not in rest.split("ls", 1)[0]
+
+
 async def test_the_foot_goes_from_reward_to_the_share_of_the_steps_gradient(
     opened: Opener, parting: RunDirectory
 ) -> None:

@@ -76,19 +76,21 @@ def test_the_chosen_group_keeps_its_place_while_others_are_sorted() -> None:
     assert [name for name in moved if name != chosen] == without
 
 
-def test_groups_of_forks_are_named_for_their_turns() -> None:
+def test_groups_of_forks_are_named_for_their_turns_and_stay_in_their_order() -> None:
     """Those of one trial are all of its task, and a search has one for each turn."""
     forks = [
         trial_queued(
             f"f{turn}-{number}", group=f"f{turn}", purpose="fork", parent="a", fork_turn=turn
         )
-        for turn in (2, 3)
+        for turn in (2, 10)
         for number in (1, 2)
     ]
     state = standing({}, queued("a"), *forks)
     assert {name: each.name for name, each in groups_of(state).items()} == {
-        "g": "copy-01", "f2": "copy-01@2", "f3": "copy-01@3",
+        "g": "copy-01", "f2": "copy-01@2", "f10": "copy-01@10",
     }  # fmt: skip
+    listed = names(Listing(order="task"), state)
+    assert [name for name in listed if name != "a"] == ["f2-1", "f2-2", "f10-1", "f10-2"]
 
 
 def test_after_a_move_no_group_moves_until_the_next_key_is_out() -> None:

@@ -16,11 +16,19 @@ from tbtui.config import (
     settings,
     to_json,
 )
-from tbtui.config.values import Problem, error, errors_first, require_no_errors
+from tbtui.config.values import (
+    EMBEDDED_MODELS,
+    Problem,
+    error,
+    errors_first,
+    require_no_errors,
+    warning,
+)
 from tbtui.engines.config_checks import common_problems, context_problems, listed
 from tbtui.engines.grpo.review_rules import load_rules
 from tbtui.engines.prices import price_list
 from tbtui.policies.registry import policy_problems
+from tbtui.resources import tasks_dir as bundled_tasks
 
 if TYPE_CHECKING:
     from tbtui.policies.base import PolicyInfo
@@ -31,6 +39,7 @@ def grpo_problems(config: RunConfig) -> list[Problem]:
     return [
         *_without_prime_rl(config),
         *policy_problems(config),
+        *_tasks_of_others(config),
         *_budget(config),
         *common_problems(config),
     ]
@@ -46,6 +55,22 @@ def _without_prime_rl(config: RunConfig) -> Iterator[Problem]:
     for name in ("prime_rl_dir", "prime_rl_config", "num_train_gpus", "num_infer_gpus"):
         if name in config.given:
             yield error(f"{name}: only for engine=prime-rl; give that too, or leave it out")
+
+
+def _tasks_of_others(config: RunConfig) -> Iterator[Problem]:
+    """Bundled tasks with an embedded model that was made for others."""
+    given = config.tasks_dir
+    if config.policy != "local" or config.checkpoint is not None or given is None:
+        return
+    found = given.resolve() if given.is_dir() else bundled_tasks() / given
+    if found.parent == bundled_tasks() and found.name != config.model_name:
+        whose = (
+            f"model_name={found.name} is" if found.name in EMBEDDED_MODELS else "larger models are"
+        )
+        yield warning(
+            f"tasks_dir={given}: the embedded model {config.model_name} solves none of these tasks;"
+            f" {whose} made for them"
+        )
 
 
 def _budget(config: RunConfig) -> Iterator[Problem]:
