@@ -169,7 +169,7 @@ class Ending:
         if not self._run:
             return
         trains = self.trains
-        if trains:
+        if trains or not self._finished:
             more = f" {self._longer()}" if self._finished and self._step else ""
             yield "next", f"tbtui run --resume {name}{more}"
         if trains and self._settings.get("engine") != "prime-rl" and self._saved is not None:

@@ -140,6 +140,14 @@ def test_an_evaluation_names_its_weights_and_counts_its_trials() -> None:
     assert "step 0" not in text
 
 
+def test_an_evaluation_that_was_interrupted_can_be_gone_on_with() -> None:
+    begun = run_started(settings={"max_steps": 0}, tasks=TASKS)
+    lines = told(begun, RunFinished(status="interrupted", reason="stopped by ada"))
+    assert lines[-3:-1] == ["next    tbtui run --resume r", "next    tbtui replay r"]
+    whole = told(begun, evaluation(0, 0.5), RunFinished(status="finished", reason="done"))
+    assert not any("--resume" in line for line in whole)
+
+
 def test_one_trial_has_a_reward_and_no_rate() -> None:
     only = evaluation(0, 1.0, scored=1)
     lines = told(run_started(settings={"max_steps": 0, "agent": "oracle"}, tasks=TASKS), only)
