@@ -84,7 +84,7 @@ class Trainer:
         causal = load_base(settings.model_name, self.dtype, self.device)
         self.context_limit = context_of(causal.config, settings.context_limit, settings.model_name)
         self._head = OutputHead(causal)
-        self._causal = _without_chance(causal)
+        self._causal = _with_every_token(_without_chance(causal))
         self._head.check(causal, settings.model_name)
         if settings.lora_rank:
             self._model = with_lora(
@@ -400,6 +400,18 @@ def _without_chance(causal: Any) -> Any:
         for name, value in list(vars(module).items()):
             if isinstance(value, float) and ("drop" in name or "jitter" in name):
                 setattr(module, name, 0.0)
+    return causal
+
+
+def _with_every_token(causal: Any) -> Any:
+    """The model with a gradient for the embedding of each token.
+
+    transformers leaves out that of `pad_token_id`, which for many models also ends a message.
+    What pads a batch here has no part in the loss, whatever token it is.
+    """
+    for module in causal.modules():
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None
     return causal
 
 
