@@ -100,7 +100,10 @@ TaskSampling = Literal["uniform", "learnability", "thompson"]
 BudgetUnit = Literal["dollars", "hours", "rollouts", "tokens"]
 """What a run's budget counts."""
 
-TASK_HALF_LIFE = 40.0
+UNTRIED_SHARE = 0.5
+"""Share of the draws by weight that are of untried tasks, while there are any."""
+
+TASK_HALF_LIFE = 15.0
 """Optimiser steps after which a group's rewards count half in what is believed of its task, unless
 the settings say otherwise."""
 

@@ -9,8 +9,10 @@ bandits whose arms drift: Raj & Kalyani 2017, arXiv 1707.09727). Two ways to dra
 - `thompson`: a p is drawn from each posterior, and the tasks with the largest p(1-p) are taken
   (Thompson 1933).
 
-Under both a share of the draws, the floor, is uniform, so that no task is forgotten. People weigh
-single tasks (`Say`): that multiplies a weight; 0 mutes a task, a pinned one is in every batch.
+Under both a share of the draws, the floor, is uniform, so that no task is forgotten. Of the others
+half are of untried tasks, while there are any: what is known of a few would else be trained on
+until it is learned, before the rest is ever seen. People weigh single tasks (`Say`): that
+multiplies a weight; 0 mutes a task, a pinned one is in every batch.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from tbtui.vocabulary import TaskSampling
+from tbtui.vocabulary import UNTRIED_SHARE, TaskSampling
 
-Why = Literal["weight", "floor", "pinned"]
+Why = Literal["weight", "floor", "untried", "pinned"]
 """What a task was drawn by."""
 
 _PRIOR = 0.1
@@ -183,6 +185,14 @@ class Chooser:
         """What draws that are not uniform go by, on average; of the tasks that can be drawn."""
         return {task: self._weight(task) for task in tasks if not self._say(task).muted}
 
+    def untried(self, tasks: Sequence[str]) -> dict[str, float]:
+        """Those of these tasks of which nothing is known, with the factors that people gave them;
+        none where that doesn't matter."""
+        if self.sampling == "uniform":
+            return {}
+        factors = {task: self._say(task).factor for task in tasks if not self.rates.seen(task)}
+        return {task: factor for task, factor in factors.items() if factor}
+
     def draw(
         self, tasks: Sequence[str], count: int, rng: random.Random, taken: Iterable[str] = ()
     ) -> list[Draw]:
@@ -214,6 +224,8 @@ class Chooser:
         weights = [scores[task] for task in left]
         if by_floor or not any(weights):
             return rng.choice(left), "floor"
+        if (untried := self.untried(left)) and rng.random() < UNTRIED_SHARE:
+            return rng.choices([*untried], [*untried.values()])[0], "untried"
         if self.sampling == "thompson":
             return max(left, key=scores.__getitem__), "weight"
         return rng.choices(left, weights)[0], "weight"

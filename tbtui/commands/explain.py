@@ -82,7 +82,11 @@ def _curriculum_lines(config: RunConfig) -> Iterator[str]:
         "learnability": "Tasks are drawn by their expected p(1-p), p being their pass rate",
         "thompson": "Of a p drawn for each task from its posterior, the largest p(1-p) are taken",
     }[config.task_sampling]
-    floor = "" if config.task_sampling == "uniform" else f"; {config.task_floor:.0%} uniformly"
+    floor = (
+        ""
+        if config.task_sampling == "uniform"
+        else f"; half of the draws are of untried tasks, {config.task_floor:.0%} uniform"
+    )
     yield f"{how}{floor} (task_sampling)."
     if limits := config.limits:
         texts = (f"{unit} {limit:g}" for unit, limit in limits.items())
@@ -172,6 +176,12 @@ def _lines(config: RunConfig, policy: OutcomePolicy) -> Iterator[str]:
 
 def _constant(config: RunConfig) -> str:
     equal = "A group whose rewards are all equal has nothing to teach"
+    if config.screen_trials:
+        rest = _times(config.group_size - config.screen_trials, "other")
+        equal = (
+            f"A group begins with {_times(config.screen_trials, 'trial')}; the {rest} follow only"
+            f" if rewards differ (screen_trials). {equal}"
+        )
     if config.replace_constant_groups:
         others = _times(config.replace_constant_groups, "other")
         return f"{equal}; a step starts up to {others} instead (replace_constant_groups)."

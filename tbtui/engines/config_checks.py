@@ -83,6 +83,17 @@ def _schedule(config: RunConfig) -> Iterator[Problem]:
             f"min_group={config.min_group}: no group has more than group_size={config.group_size}"
             " trials, so none would be trained on"
         )
+    yield from _screen(config)
+
+
+def _screen(config: RunConfig) -> Iterator[Problem]:
+    screen, least = config.screen_trials, max(2, config.min_group)
+    if screen and not least <= screen < config.group_size:
+        yield error(
+            f"screen_trials={screen}: rewards of the first trials of a group are compared, so it"
+            f" should be from {least} (min_group, and at least 2) to {config.group_size - 1}, less"
+            f" than group_size={config.group_size}; 0 begins all at once"
+        )
 
 
 def _learning(config: RunConfig) -> Iterator[Problem]:

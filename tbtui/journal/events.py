@@ -183,7 +183,7 @@ class DrawnTask(msgspec.Struct, frozen=True, kw_only=True):
     """A group's task, and what was believed of it when it was drawn."""
 
     task: str
-    why: Literal["weight", "floor", "pinned"]
+    why: Literal["weight", "floor", "untried", "pinned"]
     share: float
     """Its chance to be the next one to be drawn."""
     belief: TaskBelief

@@ -20,7 +20,7 @@ from tbtui.journal.events import (
     RunPhaseChanged,
     RunStarted,
 )
-from tbtui.vocabulary import BudgetUnit
+from tbtui.vocabulary import UNTRIED_SHARE, BudgetUnit
 
 
 def total_steps(max_steps: int | None, n_epochs: int | None, tasks: int, batch_size: int) -> int:
@@ -167,15 +167,23 @@ def dollars(usd: float) -> str:
     return f"${usd:.2g}" if usd >= 1e-4 else "<$0.0001"
 
 
-def task_shares(weights: Mapping[str, float], floor: float) -> dict[str, float]:
-    """Each task's chance to be the next one drawn: a share `floor` of the draws is uniform.
+def task_shares(
+    weights: Mapping[str, float], floor: float, untried: Mapping[str, float]
+) -> dict[str, float]:
+    """Each task's chance to be the next one drawn: a share `floor` of the draws is uniform, and of
+    the others `UNTRIED_SHARE` is of untried tasks.
 
-    `weights`: of the tasks that can be drawn, from 0 up. Without any weight all draws are uniform.
+    Args:
+        weights: of the tasks that can be drawn, from 0 up. Without any all draws are uniform.
+        untried: those of which nothing is known, with the weights that they have among each other.
     """
-    total = fsum(weights.values())
+    total, of_untried = fsum(weights.values()), fsum(untried.values())
     uniform = floor if total else 1.0
+    first = (1 - uniform) * UNTRIED_SHARE if of_untried else 0.0
     return {
-        task: uniform / len(weights) + ((1 - uniform) * weight / total if total else 0.0)
+        task: uniform / len(weights)
+        + (first * untried.get(task, 0.0) / of_untried if of_untried else 0.0)
+        + ((1 - uniform - first) * weight / total if total else 0.0)
         for task, weight in weights.items()
     }
 

@@ -30,7 +30,12 @@ def shares(state: RunState) -> dict[str, float]:
         for task in state.tasks.values()
         if task.split == "train" and task.name not in state.unusable and not muted(task)
     }
-    return task_shares(weights, floor)
+    untried = {
+        name: state.tasks[name].factor
+        for name in weights
+        if not uniform and state.tasks[name].belief is None
+    }
+    return task_shares(weights, floor, untried)
 
 
 def no_signal(tasks: Iterable[TaskView], state: RunState) -> float | None:

@@ -126,12 +126,26 @@ def test_a_task_is_drawn_as_often_as_its_share_says(sampling: TaskSampling) -> N
     rates = rates_of([{"t0": [0, 1, 0, 1], "t1": [0] * 8, "t2": [1] * 8, "t3": [1, 0, 0, 0]}])
     chooser = Chooser(sampling, 0.2, rates, {"t3": Say(3.0), "t4": Say(0.0)})
     floor = 0.2 if sampling == "learnability" else 0.0
-    shares = task_shares(chooser.weights(TASKS), floor)
+    shares = task_shares(chooser.weights(TASKS), floor, chooser.untried(TASKS))
     assert math.fsum(shares.values()) == pytest.approx(1)
     rng, draws = random.Random(1), 20_000
     counts = Counter(chooser.draw(TASKS, 1, rng)[0].task for _ in range(draws))
     for task in TASKS:
         assert counts[task] / draws == pytest.approx(shares.get(task, 0.0), abs=0.015)
+
+
+@pytest.mark.parametrize("sampling", ["learnability", "thompson"])
+def test_untried_tasks_have_half_of_the_draws(sampling: TaskSampling) -> None:
+    rates = rates_of([{"t0": [0, 1, 0, 1]}])
+    chooser = Chooser(sampling, 0.0, rates, {"t1": Say(3.0), "t2": Say(0.0)})
+    rng = random.Random(0)
+    drawn = [chooser.draw(TASKS, 1, rng)[0] for _ in range(8000)]
+    untried = Counter(draw.task for draw in drawn if draw.why == "untried")
+    assert untried.total() / 8000 == pytest.approx(0.5, abs=0.02)
+    assert untried["t1"] == pytest.approx(3 * untried["t3"], rel=0.2)
+    assert not {"t0", "t2"} & untried.keys()
+    known = Chooser(sampling, 0.0, rates_of([{task: [0.0, 1.0] for task in TASKS}]))
+    assert {draw.why for draw in known.draw(TASKS, 8, rng)} == {"weight"}
 
 
 @pytest.mark.parametrize("sampling", ["learnability", "thompson"])

@@ -5,6 +5,8 @@ verifier wants what nobody can know), a quarter is solved already (it is content
 distractors look like the starter tasks, and are of their kinds. Each seed is one `tbtui run` for
 each way to choose tasks, on the same tasks and with the same held-out ones, stopped at the first
 evaluation that reaches .70. Prints the rollouts that it took, and their ratio to uniform's.
+
+`--ways uniform,thompson:3` adds `screen_trials=3` to Thompson's runs alone.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", nargs="*", type=int)
     parser.add_argument("--tasks", type=int, default=24, help="starter tasks to train on")
-    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--ways", default=",".join(WAYS), help="of task_sampling[:screen_trials]")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     ways = options.ways.split(",")
@@ -107,9 +109,11 @@ def main() -> None:
         write_tasks(tasks, options.tasks)
         for seed in options.seeds or (0, 1, 2):
             for way in ways:
+                sampling, _, screen = way.partition(":")
                 found = rollouts_to_goal(
                     *(f"tasks_dir={tasks}", f"seed={seed}", f"logs_dir={place}/runs"),
-                    *(f"run_name={way}-{seed}", f"task_sampling={way}", "max_steps=150"),
+                    *(f"run_name={sampling}{screen}-{seed}", f"task_sampling={sampling}"),
+                    *(f"screen_trials={screen or 0}", "max_steps=150"),
                     *("eval_group_size=2", "save_every=0", "lr_schedule=constant"),
                     *(
                         ()
@@ -123,8 +127,9 @@ def main() -> None:
     for way in ways:
         ratios = [mine / theirs for mine, theirs in zip(taken[way], taken[ways[0]], strict=True)]
         print(
-            f"{way:<13} {fmean(taken[way]):6.0f} rollouts to {GOAL} held out;"
-            f" ratio to {ways[0]}: {fmean(ratios):.2f} ({', '.join(f'{r:.2f}' for r in ratios)})"
+            f"{way:<13} {fmean(taken[way]):6.0f} rollouts to {GOAL} held out; ratio of the means"
+            f" to {ways[0]}: {fmean(taken[way]) / fmean(taken[ways[0]]):.2f},"
+            f" of each seed {', '.join(f'{ratio:.2f}' for ratio in ratios)}"
         )
 
 

@@ -361,6 +361,14 @@ VARIANTS: dict[str, tuple[Script, dict[str, Any]]] = {
         by_what_it_says,
         {"task_sampling": "thompson", "task_half_life": 2.0, "max_steps": 4, "save_every": 0},
     ),
+    "screen": (
+        hopeless,
+        {
+            "on_outcome": {"provider_error": "mask"},
+            **{"screen_trials": 2, "group_size": 4, "replace_constant_groups": 1},
+            **{"max_steps": 3, "eval_every": 0},
+        },
+    ),
     "no-checkpoint": (by_what_it_says, {"save_every": 0, "max_steps": 2}),
     "longer": (by_what_it_says, {"max_steps": 4}),
     "handed-back": (

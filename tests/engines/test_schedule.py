@@ -206,6 +206,53 @@ async def test_constant_groups_are_replaced_within_bounds(bench: Bench) -> None:
     assert len({g.task for g in scored}) == 5  # the order of tasks goes on
 
 
+async def test_a_group_whose_first_trials_end_alike_begins_no_others(bench: Bench) -> None:
+    """Of one group the first rewards are equal, of another they differ, of the third too, once a
+    trial has taken the place of one that infrastructure broke."""
+    names: list[str] = []
+
+    def script(pool: FakePool, spec: TrialSpec) -> object:
+        if not spec.trial.startswith("s"):
+            return by_index(pool, spec)
+        group, _, index = spec.trial.rpartition("-")
+        if group not in names:
+            names.append(group)
+        if names.index(group) == 0:
+            return pool.end(spec, facts(0.0))
+        if names.index(group) == 2 and index == "2":
+            return pool.end(spec, facts(None, "provider_error", "silence"), 1)
+        return pool.end(spec, facts(1.0 if index == "3" else 0.0))
+
+    bench.script = script
+    settings = {"on_outcome": {"provider_error": "mask"}, "min_group": 2, "eval_every": 0}
+    await bench.engine(batch_size=3, group_size=6, screen_trials=3, **settings).run()
+    queued = [e.trial for e in bench.events(TrialQueued) if e.purpose == "train"]
+    begun = Counter(trial.rpartition("-")[0] for trial in queued)
+    assert [begun[name] for name in names] == [3, 6, 6]
+    scored = {event.group: event.disposition for event in bench.events(GroupScored)}
+    assert [scored[name] for name in names] == ["constant", "trained", "trained"]
+    # The rest begins as soon as two rewards differ; where one was lost, after one more.
+    third = [t.rpartition("-")[2] for t in queued if t.startswith(f"{names[2]}-")]
+    assert third == ["1", "2", "3", "4", "5", "6"]
+    evaluated = [e for e in bench.events(TrialQueued) if e.purpose == "eval"]
+    assert len({e.trial.rpartition("-")[2] for e in evaluated}) <= 1
+
+
+async def test_a_screened_group_is_replaced_like_any_constant_one(bench: Bench) -> None:
+    def constant_at_first(pool: FakePool, spec: TrialSpec) -> object:
+        first = spec.trial.startswith("s") and not bench.events(GroupAdded)
+        return pool.end(spec, facts(0.0)) if first else by_index(pool, spec)
+
+    bench.script, bench.heldout = constant_at_first, 0
+    settings = {"group_size": 4, "screen_trials": 2, "replace_constant_groups": 1}
+    await bench.engine(batch_size=1, **settings).run()
+    (added,) = bench.events(GroupAdded)
+    queued = Counter(e.group for e in bench.events(TrialQueued))
+    assert queued == {added.replaces: 2, added.group: 4}
+    (step,) = bench.events(StepFinished)
+    assert step.metrics["env/all/useful_groups_per_100_rollouts"] == pytest.approx(100 / 6)
+
+
 async def test_a_group_that_penalties_tell_apart_is_not_constant(bench: Bench) -> None:
     def all_solved(pool: FakePool, spec: TrialSpec) -> object:
         turns = 1 if spec.trial.endswith("-1") else 3

@@ -130,6 +130,7 @@ WAYS: dict[str, Way] = {
     "tbtui ctl task weight copy --unmute": _AS_IT_IS,
     "tbtui run task_sampling=thompson": _OWN_RUN,
     "tbtui run task_sampling=learnability task_floor=0.2 --explain": _AS_IT_IS,
+    "tbtui run task_sampling=thompson screen_trials=3 --explain": _AS_IT_IS,
     "tbtui run budget.rollouts=640 budget.hours=2": _OWN_RUN,
     "tbtui run --resume NAME --explain": Way(more="max_steps=2"),
     "tbtui run 'alerts=https://hooks.example.org/$HOOK,command:./notify.sh'"

@@ -175,6 +175,18 @@ class Learning(Order, frozen=True, kw_only=True):
         Fixed.LEARNING,
         mapped("orchestrator.train.filter_zero_advantages"),
     ] = False
+    screen_trials: Annotated[
+        int,
+        About(
+            "Trials that a training group begins with; the others follow only if rewards of these"
+            " differ. At least 2, less than group_size; 0: all begin at once",
+            "0: a group has its size, and none waits for its first trials",
+            "trials",
+            ge=0,
+        ),
+        Fixed.BATCHES,
+        refused("Prime-RL begins all trials of a group at once", 0),
+    ] = 0
     replace_constant_groups: Annotated[
         int,
         About(

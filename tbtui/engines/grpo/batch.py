@@ -141,7 +141,7 @@ class Batch:
 
     async def _run(self) -> None:
         for group in self.groups:
-            for plan in group.plan.trials:
+            for plan in group.begin():
                 self._start(group, plan)
             self._restore(group)
         # Those that were over get their outcome from the journal, each in a task of its own.
@@ -178,10 +178,12 @@ class Batch:
         group.replaced = name in self._recorded.replaced
         self._added += group.replaced and not self._unusable(group)
         group.refilled = name in self._recorded.refilled
-        planned = len(group.plan.trials)
-        further = sorted(i for g, i in self._recorded.places if g == name and i > planned)
+        begun = len(group.places)
+        further = sorted(i for g, i in self._recorded.places if g == name and i > begun)
         for index in further:
             self._start(group, trial_plan(group.plan.trials[0], index))
+        left = [plan for plan in group.held_back if plan.index not in further]
+        group.held_back = [] if group.refilled else left
 
     def _start(self, group: BatchGroup, plan: TrialPlan, after: Rollout | None = None) -> None:
         """Run the trial: anew `after` its outcome, or from where an interrupted run had left it."""
@@ -218,6 +220,9 @@ class Batch:
         if self._unusable(group):
             self._give_up(group)
             return
+        if group.held_back and not self._late and not self._reviewed:
+            for plan in group.release(self._rewards(group)):
+                self._start(group, plan)
         members, full = group.fill()
         if full:
             for place in group.running():
@@ -260,9 +265,11 @@ class Batch:
         return self._review is not None and self._review.progress.closed
 
     def _refill(self, group: BatchGroup, missing: int) -> None:
-        group.refilled = True
+        group.refilled, group.held_back = True, []
         last = group.places[-1].plan
-        plans = [trial_plan(last, last.index + 1 + extra) for extra in range(missing)]
+        # Those that were held back keep their numbers, whether they ever start or not.
+        number = max(last.index, len(group.plan.trials))
+        plans = [trial_plan(last, number + 1 + extra) for extra in range(missing)]
         for plan in plans:
             self._start(group, plan)
         self._journal.append(
@@ -275,13 +282,18 @@ class Batch:
 
     def _replace_if_constant(self, group: BatchGroup) -> None:
         """Dynamic sampling (Yu et al. 2025, DAPO, arXiv 2503.14476, section 3.2), with a bound."""
-        members = [self.decisions.in_force(p.rollout) for p in group.scored() if p.rollout]
-        rewards = {shaped_reward(rollout, self._recipe) for rollout in members}
         spent = self._added >= self._rules.replace_constant
-        if spent or group.replaced or self._spare is None or len(rewards) != 1:
+        constant = len(set(self._rewards(group))) == 1
+        if spent or group.replaced or self._spare is None or not constant:
             return
         self._added += 1
         self._replace(group, self._spare)
+
+    def _rewards(self, group: BatchGroup) -> list[float]:
+        """Rewards of its trials that have one, as training sees them by now."""
+        members = [self.decisions.in_force(p.rollout) for p in group.scored() if p.rollout]
+        rewards = (shaped_reward(rollout, self._recipe) for rollout in members)
+        return [reward for reward in rewards if reward is not None]
 
     def _replace(self, group: BatchGroup, spare: Callable[[], GroupPlan]) -> None:
         group.replaced = True
@@ -295,7 +307,7 @@ class Batch:
                 replaces=group.plan.group,
             )
         )
-        for plan in fresh.plan.trials:
+        for plan in fresh.begin():
             self._start(fresh, plan)
 
     # Stragglers

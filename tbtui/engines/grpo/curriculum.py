@@ -82,7 +82,8 @@ class Curriculum:
         """Journal what was drawn of `tasks` for the groups, and why."""
         sampling = self._config.task_sampling
         floor = 0.0 if sampling == "uniform" else self._config.task_floor
-        shares = task_shares(self._chooser().weights(tasks), floor)
+        chooser = self._chooser()
+        shares = task_shares(chooser.weights(tasks), floor, chooser.untried(tasks))
         drawn_tasks = {
             group.group: DrawnTask(
                 task=draw.task,
@@ -101,14 +102,14 @@ class Curriculum:
             low=low,
             high=high,
             learnability=rate.learnability,
-            no_signal=rate.no_signal(self._config.group_size),
+            no_signal=rate.no_signal(self._config.screen_trials or self._config.group_size),
         )
 
     # What came of it
 
     def expect(self, step: int, groups: Sequence[GroupPlan]) -> None:
         """Take down how many of these groups, new to the step, should have a signal."""
-        size = self._config.group_size
+        size = self._config.screen_trials or self._config.group_size
         more = math.fsum(1 - self._rates.of(group.task.name).no_signal(size) for group in groups)
         self._expected[step] = self._expected.get(step, 0.0) + more
 

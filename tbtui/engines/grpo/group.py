@@ -30,6 +30,8 @@ class BatchRules:
     """Which trials fill a group that has started more than `group_size`."""
     deadline_sec: float | None = None
     at_deadline: Literal["wait", "stop", "mask"] = "stop"
+    screen: int = 0
+    """Trials that a group begins with, if not with all: the others follow once rewards differ."""
     replace_constant: int = 0
     """Most further groups that are started in place of constant ones."""
     stream: bool = False
@@ -60,6 +62,8 @@ class BatchGroup:
     rules: BatchRules
     decisions: Decisions
     places: list[GroupPlace] = field(default_factory=list)
+    held_back: list[TrialPlan] = field(default_factory=list)
+    """Planned trials that start only if the rewards of its first ones differ."""
     refilled: bool = False
     replaced: bool = False
     handed_over: bool = False
@@ -83,6 +87,26 @@ class BatchGroup:
     def missing(self) -> int:
         """How many members the group lacks; those that still run are not missing."""
         return self.rules.group_size - len(self.scored()) - len(self.running())
+
+    def begin(self) -> list[TrialPlan]:
+        """The trials that start at once; the others are held back."""
+        first = self.rules.screen or len(self.plan.trials)
+        self.held_back = list(self.plan.trials[first:])
+        return list(self.plan.trials[:first])
+
+    def release(self, rewards: Collection[float]) -> list[TrialPlan]:
+        """The trials that are held back no longer, given the rewards that it has by now.
+
+        All follow once two rewards differ. Otherwise, when its trials are over, as many as it
+        takes to have the rewards that its screen asks for: infrastructure may have lost some.
+        """
+        count = 0
+        if len(set(rewards)) > 1:
+            count = len(self.held_back)
+        elif not self.running():
+            count = max(0, self.rules.screen - len(rewards))
+        released, self.held_back = self.held_back[:count], self.held_back[count:]
+        return released
 
     def fill(self) -> tuple[list[GroupPlace], bool]:
         """The places that make up the group by now, and whether that is all of it."""

@@ -267,6 +267,7 @@ class BatchPlanner:
             keep=config.oversample_keep,
             deadline_sec=config.step_deadline_sec,
             at_deadline=config.at_deadline,
+            screen=config.screen_trials,
             replace_constant=config.replace_constant_groups,
             stream=config.stream,
             train_touched=config.on_outcome.get("human_touched") == "train",

@@ -34,6 +34,15 @@ _WHY = {
 }
 
 
+def _why_nothing(group: GroupView, members: Sequence[TrialView], state: RunState) -> str:
+    """Why the group teaches nothing; empty where it does, or isn't scored yet."""
+    if group.disposition == "constant" and state.settings.get("screen_trials"):
+        held_back = state.settings["group_size"] - len(members)
+        if held_back > 0:
+            return f"rewards equal: the other {held_back} were not begun"
+    return _WHY.get(group.disposition or "", "")
+
+
 class GroupHead(Line):
     """Shows which group this is, and its state."""
 
@@ -70,7 +79,7 @@ class GroupHead(Line):
                 ("baseline ", palette.muted),
                 (rate(group.baseline).strip(), palette.text),
             ]
-        if why := _WHY.get(group.disposition or ""):
+        if why := _why_nothing(group, members, state):
             left += [dot, (why, palette.attention)]
         share = group_share(one.group, state)
         right = notice(frame, self.screen, said=NOT_ABOVE_TRIALS)

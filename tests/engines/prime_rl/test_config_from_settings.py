@@ -113,6 +113,7 @@ WITHOUT_A_PLACE: dict[str, str] = {
     "normalize_advantages_by_std": "normalize_advantages_by_std=true",
     "loss_normalizer": "loss_normalizer=trial",
     "replace_constant_groups": "replace_constant_groups=2",
+    "screen_trials": "screen_trials=3",
     "kl_penalty_coef": "kl_penalty_coef=0.1",
     "importance_cap": "importance_cap=2",
     "dro_beta": "dro_beta=0.1",
