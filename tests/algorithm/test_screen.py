@@ -17,7 +17,7 @@ SIZE = 6
 
 
 def gradient(rewards: Sequence[int], p: float) -> float:
-    """Of a policy that passes with chance p, by its logit: the score of an outcome is r - p."""
+    """The policy passes with chance p; by its logit the score of an outcome is r - p."""
     result = group_advantages([float(reward) for reward in rewards], "leave_one_out", 2)
     scores = [reward - p for reward in rewards]
     parts = [

@@ -207,7 +207,7 @@ async def test_constant_groups_are_replaced_within_bounds(bench: Bench) -> None:
 
 
 async def test_a_group_whose_first_trials_end_alike_begins_no_others(bench: Bench) -> None:
-    """Of one group the first rewards are equal, of another they differ, of the third too, once a
+    """The first rewards are equal in one group, differ in another, and differ in the third once a
     trial has taken the place of one that infrastructure broke."""
     names: list[str] = []
 
