@@ -271,13 +271,6 @@ class Datum:
     weights: npt.NDArray[np.float32]
 
 
-def build_data(trials: Sequence[ScoredTrial], settings: BatchSettings | None = None) -> list[Datum]:
-    """Data whose summed loss is the batch's normalised loss; in the order of the trials."""
-    chosen = settings or BatchSettings()
-    data = [datum for trial in trials for datum in trial_data(trial, chosen)]
-    return divided(data, divisor(trials, chosen))
-
-
 def trial_data(trial: ScoredTrial, settings: BatchSettings) -> list[Datum]:
     """A trial's data before the division by the batch's divisor: one for each segment that has
     action tokens."""

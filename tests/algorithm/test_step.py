@@ -15,10 +15,8 @@ from tbtui.algorithm.segments import Call, Segment, merge
 from tbtui.algorithm.step import (
     BatchSettings,
     Datum,
-    Normalizer,
     RewardSettings,
     ScoredTrial,
-    build_data,
     divided,
     divisor,
     longest_context,
@@ -28,6 +26,8 @@ from tbtui.algorithm.step import (
     truncated_importance,
     with_reference_kl,
 )
+from tbtui.vocabulary import Normalizer
+from tests.algorithm.building import build_data
 
 # Rewards
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tbtui.algorithm.losses import LossSettings
 from tbtui.algorithm.segments import Call, merge
-from tbtui.algorithm.step import BatchSettings, ScoredTrial, build_data
+from tbtui.algorithm.step import BatchSettings, ScoredTrial
 from tbtui.algorithm.whatif import RecordedTrial, StepSettings, recomputed, step_effect
 from tbtui.vocabulary import LossName
+from tests.algorithm.building import build_data
 
 
 def trial(reward: float | None, tokens: int = 4, gap: float | None = 0.0) -> RecordedTrial:

@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from tbtui.algorithm.losses import LossName, LossSettings, policy_loss
 from tbtui.algorithm.segments import Call, merge
-from tbtui.algorithm.step import Datum, ScoredTrial, build_data
+from tbtui.algorithm.step import Datum, ScoredTrial
+from tests.algorithm.building import build_data
 
 LOSSES: tuple[LossName, ...] = ("importance_sampling", "ppo", "cispo", "dro")
 """Whose loss is a sum over tokens; GSPO's depends on what a sequence is."""
