@@ -9,7 +9,9 @@ import pytest
 from textual.pilot import Pilot
 
 from tbtui.journal.commands import Command
+from tbtui.journal.events import GroupScored, StepStarted, TrialScore
 from tbtui.journal.rundir import RunDirectory
+from tbtui.journal.writer import JournalWriter
 from tbtui.ui.application import TbtuiApp
 from tbtui.ui.panes.pane import Pane
 from tbtui.ui.panes.siblings import SiblingsPane
@@ -17,6 +19,7 @@ from tbtui.ui.panes.turns import TurnPane
 from tbtui.ui.screens.cockpit import Cockpit
 from tbtui.ui.screens.group import GroupScreen
 from tbtui.ui.screens.trial import TrialScreen
+from tests.events import run_started, trial_finished, trial_queued
 from tests.ui.group_run import START, write_group_run
 from tests.ui.opening import Opener, SimulatedHost, app_of, pressing
 from tests.ui.picture import settle
@@ -40,6 +43,42 @@ async def press(pilot: Pilot[int], *keys: str) -> None:
         await pilot.press(key)
         assert isinstance(pilot.app, TbtuiApp)
         await settle(pilot.app)
+
+
+def write_screened_run(path: Path) -> RunDirectory:
+    """Its group of eight has ended with the three trials that it began with."""
+    run = RunDirectory.create(path)
+    trials = [f"g-{index}" for index in (1, 2, 3)]
+    with JournalWriter(run, clock=lambda: START) as writer:
+        writer.append(run_started(settings={"group_size": 8, "screen_trials": 3}))
+        writer.append(StepStarted(step=1, groups={"g": "copy-03"}))
+        for trial in trials:
+            writer.append(trial_queued(trial, task="copy-03", group="g"))
+            writer.append(trial_finished(trial, 0.0))
+        scores = {trial: TrialScore(reward=0.0, advantage=0.0, tokens=5) for trial in trials}
+        writer.append(
+            GroupScored(
+                step=1, group="g", task="copy-03", disposition="constant", baseline=0.0,
+                trials=scores,
+            )
+        )  # fmt: skip
+    return run
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ((80, 24), "5 not begun"),
+        ((160, 45), "rewards equal: the other 5 were not begun"),
+    ],
+)
+async def test_a_group_that_ended_at_its_screen_says_what_was_not_begun(
+    opened: Opener, tmp_path: Path, size: tuple[int, int], words: str
+) -> None:
+    run = write_screened_run(tmp_path / "run")
+    async with opened(size, directory=run, **LATER) as pilot:
+        await press(pilot, "g")
+        assert f"· {words} " in text(pilot, "head")
 
 
 async def test_g_opens_the_group_and_two_siblings_fit_a_small_window(

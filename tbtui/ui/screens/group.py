@@ -27,20 +27,23 @@ from tbtui.view.review import gradient_share, group_share
 from tbtui.view.state import GroupView, RunState, TrialView
 from tbtui.view.waiting import doing
 
+_WIDE = 110
 _WHY = {
-    "trained": "",
-    "constant": "all rewards equal: no gradient",
-    "short": "too few scored trials: dropped",
+    "constant": ("all rewards equal: no gradient", "no signal"),
+    "short": ("too few scored trials: dropped", "too few"),
 }
+"""Why a group teaches nothing, in a wide window and in a narrow one."""
 
 
-def _why_nothing(group: GroupView, members: Sequence[TrialView], state: RunState) -> str:
+def _why_nothing(group: GroupView, members: Sequence[TrialView], frame: Frame, width: int) -> str:
     """Why the group teaches nothing; empty where it does, or isn't scored yet."""
+    state = frame.state
+    words = _WHY.get(group.disposition or "", ("", ""))
     if group.disposition == "constant" and state.settings.get("screen_trials"):
         held_back = state.settings["group_size"] - len(members)
         if held_back > 0:
-            return f"rewards equal: the other {held_back} were not begun"
-    return _WHY.get(group.disposition or "", "")
+            words = f"rewards equal: the other {held_back} were not begun", f"{held_back} not begun"
+    return words[width < _WIDE]
 
 
 class GroupHead(Line):
@@ -79,14 +82,14 @@ class GroupHead(Line):
                 ("baseline ", palette.muted),
                 (rate(group.baseline).strip(), palette.text),
             ]
-        if why := _why_nothing(group, members, state):
+        if why := _why_nothing(group, members, frame, width):
             left += [dot, (why, palette.attention)]
         share = group_share(one.group, state)
         right = notice(frame, self.screen, said=NOT_ABOVE_TRIALS)
         if share is not None:
             step = state.step_view(one.step)
             so_far = " so far" if step is not None and step.finished_at is None else ""
-            words = f" of the step's gradient{so_far} " if width >= 110 else " of gradient "
+            words = f" of the step's gradient{so_far} " if width >= _WIDE else " of gradient "
             right += [(f"{share:.0%}", palette.strong), (words, palette.muted)]
         return [split_row(width, left, right, palette.on_surface)]
 
