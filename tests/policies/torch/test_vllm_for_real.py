@@ -27,6 +27,8 @@ from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
 from tbtui.policies.torch.sampling import SamplerSettings
 from tbtui.policies.torch.vllm_environment import CPU, vllm_python
 from tbtui.policies.torch.vllm_sampler import VllmSampler, VllmSettings
+from tests.by_hand.agreement import compare
+from tests.by_hand.gpu_run import Report
 from tests.policies.torch import tiny_models as tiny
 
 HOME = Path(os.environ.get("TBTUI_VLLM_HOME") or cache_dir() / "vllm")
@@ -92,6 +94,13 @@ async def test_adapters_are_published_while_completions_are_under_way(
         )  # fmt: skip
         np.testing.assert_allclose(sample.logprobs, expected.numpy(), atol=1e-3)
     assert len({sample.completion_ids for sample in drawn[8::4]}) == 5
+
+
+async def test_its_log_probabilities_are_those_of_the_other_engines() -> None:
+    report = Report()
+    await compare(report, count=8, tokens=32, home=HOME)
+    assert not report.wrong
+    assert len(report.figures) >= 14
 
 
 async def test_a_killed_server_is_a_lost_policy(model: Path, tmp_path: Path) -> None:
