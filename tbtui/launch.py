@@ -97,19 +97,11 @@ def _start(request: RunRequest, view: View, detach: bool, fps: int | None) -> in
 
 def _run(request: RunRequest, view: Lines | Shell, fps: int | None = None) -> int:
     """Run as lines or JSON; or in the app, where the shell waits for another process."""
-    # A log that can't be written must not write about that over the screen.
-    logging.raiseExceptions = False
-    logging.basicConfig(
-        filename=request.directory.log,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    # Each request with its address, which may have a password in it.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     status: int | None = None
     try:
         # Until the event loop sees to signals: what is imported before takes seconds.
         with interruptible() as raise_if_interrupted:
+            _log_to(request.directory.log)
             if isinstance(view, Shell):
                 status = _in_app(request, view, fps, raise_if_interrupted)
             else:
@@ -122,6 +114,18 @@ def _run(request: RunRequest, view: Lines | Shell, fps: int | None = None) -> in
         if status == EXIT["refused"] or not request.directory.database.exists():
             # It never began, and its name stays free.
             request.discard()
+
+
+def _log_to(path: Path) -> None:
+    # A log that can't be written must not write about that over the screen.
+    logging.raiseExceptions = False
+    logging.basicConfig(
+        filename=path,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    # Each request with its address, which may have a password in it.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def _load_secrets() -> None:
