@@ -28,6 +28,7 @@ from tbtui.journal.rundir import RunDirectory
 from tbtui.policies.registry import policy_preflight
 from tbtui.view.forecast import forecast_lines
 from tbtui.view.reading import state_at_end
+from tbtui.vocabulary import UNTRIED_SHARE
 
 _EXAMPLES = 3
 """Tasks named for each kind of obstacle."""
@@ -85,7 +86,8 @@ def _curriculum_lines(config: RunConfig) -> Iterator[str]:
     floor = (
         ""
         if config.task_sampling == "uniform"
-        else f"; half of the draws are of untried tasks, {config.task_floor:.0%} uniform"
+        else f"; {config.task_floor:.0%} uniformly, and of the others {UNTRIED_SHARE:.0%} are of"
+        " untried tasks"
     )
     yield f"{how}{floor} (task_sampling)."
     if limits := config.limits:

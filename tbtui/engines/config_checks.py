@@ -87,12 +87,19 @@ def _schedule(config: RunConfig) -> Iterator[Problem]:
 
 
 def _screen(config: RunConfig) -> Iterator[Problem]:
-    screen, least = config.screen_trials, max(2, config.min_group)
-    if screen and not least <= screen < config.group_size:
+    screen, size, least = config.screen_trials, config.group_size, max(2, config.min_group)
+    if not screen or least <= screen < size:
+        return
+    if least >= size:
+        yield error(
+            f"screen_trials={screen}: a group that is compared after {least} trials has no others"
+            f" with group_size={size}; give a larger group_size, or leave it out"
+        )
+    else:
         yield error(
             f"screen_trials={screen}: rewards of the first trials of a group are compared, so it"
-            f" should be from {least} (min_group, and at least 2) to {config.group_size - 1}, less"
-            f" than group_size={config.group_size}; 0 begins all at once"
+            f" should be from {least} (min_group, and at least 2) to {size - 1}, less than"
+            f" group_size={size}; 0 begins all at once"
         )
 
 

@@ -27,7 +27,7 @@ import torch
 from tbtui.algorithm.losses import LossName, LossSettings
 from tbtui.policies.base import Message, OptimSettings, Sample, SampleRequest
 from tbtui.policies.local.client import LocalPolicy
-from tbtui.policies.local.export import _tensors, export
+from tbtui.policies.local.export import as_tensors, export
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.model import Parameters
 from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
@@ -79,7 +79,7 @@ def gradients(numpy: Learner, ours: Trainer, data: Sequence[Any], loss: LossName
     ours.accumulate(list(data), LossSettings(loss))
     numpy.accumulate(list(data), LossSettings(loss))
     assert numpy._gradient is not None
-    layout = _tensors(Parameters(numpy.config, numpy._gradient))
+    layout = as_tensors(Parameters(numpy.config, numpy._gradient))
     theirs = torch.cat([torch.tensor(layout[name]).flatten() for name in ours.parameters])
     found = cosine(gradient_of(ours), theirs)
     ours.apply(OptimSettings(0.0))

@@ -60,6 +60,7 @@ def test_the_defaults_are_honoured() -> None:
         ("demo_weight=2", "warning", "demo_weight: not used without demos=train"),
         ("screen_trials=8", "error", "it should be from 2 (min_group, and at least 2) to 7"),
         ("screen_trials=1", "error", "less than group_size=8; 0 begins all at once"),
+        ("screen_trials=2 group_size=2", "error", "has no others with group_size=2; give a larger"),
         ("min_group=9", "error", "min_group=9: no group has more than group_size=8"),
         (
             "advantage=batch normalize_advantages_by_std=true",

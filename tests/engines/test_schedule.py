@@ -224,7 +224,7 @@ async def test_a_group_whose_first_trials_end_alike_begins_no_others(bench: Benc
         return pool.end(spec, facts(1.0 if index == "3" else 0.0))
 
     bench.script = script
-    settings = {"on_outcome": {"provider_error": "mask"}, "min_group": 2, "eval_every": 0}
+    settings = {"on_outcome": {"provider_error": "mask"}, "min_group": 2, "eval_group_size": 4}
     await bench.engine(batch_size=3, group_size=6, screen_trials=3, **settings).run()
     queued = [e.trial for e in bench.events(TrialQueued) if e.purpose == "train"]
     begun = Counter(trial.rpartition("-")[0] for trial in queued)
@@ -234,8 +234,8 @@ async def test_a_group_whose_first_trials_end_alike_begins_no_others(bench: Benc
     # The rest begins as soon as two rewards differ; where one was lost, after one more.
     third = [t.rpartition("-")[2] for t in queued if t.startswith(f"{names[2]}-")]
     assert third == ["1", "2", "3", "4", "5", "6"]
-    evaluated = [e for e in bench.events(TrialQueued) if e.purpose == "eval"]
-    assert len({e.trial.rpartition("-")[2] for e in evaluated}) <= 1
+    evaluated = Counter(e.group for e in bench.events(TrialQueued) if e.purpose == "eval")
+    assert set(evaluated.values()) == {4}
 
 
 async def test_a_screened_group_is_replaced_like_any_constant_one(bench: Bench) -> None:

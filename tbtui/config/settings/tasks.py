@@ -121,7 +121,8 @@ class Choice(Length, frozen=True, kw_only=True):
         About(
             "How a batch's tasks are chosen: each once an epoch (uniform), or by what their groups"
             " are expected to teach, p(1-p) of the pass rate p: drawn by its mean (learnability) or"
-            " the largest of draws from its posterior (thompson)",
+            " the largest of draws from its posterior (thompson); half of these draws are of"
+            " untried tasks, while there are any",
             "uniform: every task counts the same",
         ),
         Live("holds from the next batch that begins"),

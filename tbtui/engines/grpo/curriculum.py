@@ -102,15 +102,20 @@ class Curriculum:
             low=low,
             high=high,
             learnability=rate.learnability,
-            no_signal=rate.no_signal(self._config.screen_trials or self._config.group_size),
+            no_signal=rate.no_signal(self._compared),
         )
+
+    @property
+    def _compared(self) -> int:
+        """How many trials decide whether a group has a signal."""
+        return self._config.screen_trials or self._config.group_size
 
     # What came of it
 
     def expect(self, step: int, groups: Sequence[GroupPlan]) -> None:
         """Take down how many of these groups, new to the step, should have a signal."""
-        size = self._config.screen_trials or self._config.group_size
-        more = math.fsum(1 - self._rates.of(group.task.name).no_signal(size) for group in groups)
+        rates, size = self._rates, self._compared
+        more = math.fsum(1 - rates.of(group.task.name).no_signal(size) for group in groups)
         self._expected[step] = self._expected.get(step, 0.0) + more
 
     def finish(self, step: int, groups: Sequence[GroupScored]) -> dict[str, float]:

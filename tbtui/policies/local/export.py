@@ -28,7 +28,7 @@ _CHAT_TEMPLATE = (
 )
 
 
-def _tensors(parameters: Parameters) -> dict[str, Array]:
+def as_tensors(parameters: Parameters) -> dict[str, Array]:
     tensors = {
         "model.embed_tokens.weight": parameters.embedding,
         "model.norm.weight": parameters.final_norm,
@@ -91,7 +91,7 @@ def export(checkpoint: Path, directory: Path) -> None:
     if source.tokenizer_digest != tokenizer.digest:
         raise PolicyError(f"{checkpoint} was made for another tokenizer; it can't be exported")
     directory.mkdir(parents=True, exist_ok=True)
-    tensors = _tensors(Parameters(source.config, source.weights))
+    tensors = as_tensors(Parameters(source.config, source.weights))
     save_file(tensors, str(directory / "model.safetensors"), metadata={"format": "pt"})
     shutil.copyfile(TOKENIZER, directory / "tokenizer.json")
     texts: dict[str, object] = {

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from tbtui.algorithm.losses import LossName, LossSettings
 from tbtui.algorithm.step import Datum
 from tbtui.policies.base import OptimSettings, PolicyError, PolicyRefusedError
-from tbtui.policies.local.export import _tensors, export
+from tbtui.policies.local.export import as_tensors, export
 from tbtui.policies.local.learner import Learner
 from tbtui.policies.local.model import Parameters
 from tbtui.policies.local.tokenizer import SHIPPED, TOKENIZER, LocalTokenizer
@@ -105,7 +105,7 @@ def test_the_embedded_model_is_the_same_in_torch(model: Model) -> None:
         assert found.loss == pytest.approx(expected.loss, rel=1e-4)
         assert found.entropy == pytest.approx(expected.entropy, rel=1e-5)
         assert numpy._gradient is not None
-        layout = _tensors(Parameters(numpy.config, numpy._gradient))
+        layout = as_tensors(Parameters(numpy.config, numpy._gradient))
         theirs = torch.cat([torch.tensor(layout[name]).flatten() for name in sorted(layout)])
         cosine = torch.nn.functional.cosine_similarity(
             gradient_of(ours).double(), theirs.double(), dim=0
