@@ -238,7 +238,9 @@ def test_the_frame_can_not_be_mistaken(
         await settle(app)
         await pilot.press("i")
         await settle(app)
-        await pilot.pause()
+        # The notification that the command was given is replaced by the one that answers it.
+        while not any("to type in" in row.text for row in app.screen._compositor.render_strips()):
+            await pilot.pause()
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
 
