@@ -33,6 +33,13 @@ settings.register_profile(
 settings.load_profile("tbtui")
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Half as many again as there are cores, for most tests wait; no more than 8, for some don't."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return min(8, max(2, (os.cpu_count() or 1) * 3 // 2))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def state_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a person's runs have left in their state directory is nothing to a test, nor the

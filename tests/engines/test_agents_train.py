@@ -111,6 +111,8 @@ class RealAgent:
     more: Mapping[str, str] = field(default_factory=dict)
     last: str = ""
     """The command that ends its work; empty: an answer without a call does."""
+    tasks: tuple[str, ...] = TASKS
+    """What it is to solve; each trial installs the agent anew."""
 
 
 _NPM = (
@@ -133,6 +135,7 @@ REAL = {
         " ~/.local/bin/code-puppy --version",
         "shell",
         "command",
+        tasks=TASKS[:1],
     ),
     "claude-code": RealAgent(
         "registry.npmjs.org",
@@ -151,17 +154,17 @@ REAL = {
 
 
 async def trained_on(
-    policy: PlayedPolicy, where: Path, calls: range, **settings: Any
+    policy: PlayedPolicy, where: Path, calls: range, names: Sequence[str] = TASKS, **settings: Any
 ) -> RunDirectory:
-    """The run of a step on the three tasks, of two trials each; checks what it was trained on.
+    """The run of a step on these tasks, of two trials each; checks what it was trained on.
 
     Args:
-        calls: how many calls the six trials may make.
+        calls: how many calls all trials may make.
     """
     directory = RunDirectory.create(where)
     config = RunConfig(
         max_steps=1,
-        batch_size=3,
+        batch_size=len(names),
         group_size=2,
         n_workers=1,
         n_parallel_envs=2,
@@ -171,7 +174,7 @@ async def trained_on(
         **settings,
     )
     directory.config.write_text(to_toml(config))
-    tasks = [task for task in discover(WORKSHOP).require_tasks() if task.path.name in TASKS]
+    tasks = [task for task in discover(WORKSHOP).require_tasks() if task.path.name in names]
     choice = EnvironmentChoice("sandbox", "asked for", import_path=SANDBOX_IMPORT_PATH)
     split = Split(train=tuple(tasks), heldout=())
     run = Run(PreparedRun(config, WORKSHOP, split, (), choice, directory), lambda *_: policy)
@@ -180,10 +183,10 @@ async def trained_on(
 
     finished = events_of(directory, TrialFinished)
     solved = sorted(event.outcome for event in finished)
-    assert solved == [Outcome.FAILED] * 3 + [Outcome.SOLVED] * 3, finished
+    assert solved == [Outcome.FAILED] * len(names) + [Outcome.SOLVED] * len(names), finished
     assert len(events_of(directory, TurnSampled)) in calls
     ((data, _),) = policy.trained
-    assert len(data) >= 6
+    assert len(data) >= 2 * len(names)
     for datum in data:
         left = tuple(int(token) for token in datum.tokens[datum.mask])
         expected: list[float] = []
@@ -222,7 +225,8 @@ async def test_real_agents_and_a_step(tmp_path: Path, name: str) -> None:
     await trained_on(
         ToolPolicy(renderer, agent),
         tmp_path / "run",
-        range(9, 40),
+        range(3 * len(agent.tasks), 40),
+        agent.tasks,
         agent=name,
         agent_install=agent.install,
         agent_setup_network=True,

@@ -9,7 +9,7 @@ import json
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,6 +204,10 @@ class Part:
     bench: Bench
 
 
+def of_kind[E: Event](kind: type[E], entries: Sequence[Entry]) -> list[E]:
+    return [entry.event for entry in entries if isinstance(entry.event, kind)]
+
+
 @dataclass
 class Whole:
     """A run's directory, and what its events say about how it went."""
@@ -269,10 +273,11 @@ class Whole:
             return reader.read(0, 100_000)
 
     def events[E: Event](self, kind: type[E]) -> list[E]:
-        return [e.event for e in self.entries() if isinstance(e.event, kind)]
+        return of_kind(kind, self.entries())
 
     def outcome(self) -> object:
         """What must not depend on interruptions: scores, evaluations, steps."""
+        entries = self.entries()
         scores = Counter(
             (
                 event.step,
@@ -284,14 +289,16 @@ class Whole:
                     for trial, score in event.trials.items()
                 ),
             )
-            for event in self.events(GroupScored)
+            for event in of_kind(GroupScored, entries)
         )
-        steps = Counter((e.step, e.weights_version) for e in self.events(StepFinished))
+        steps = Counter((e.step, e.weights_version) for e in of_kind(StepFinished, entries))
         evaluations = Counter(
-            (e.step, e.weights_version, e.pass_rate) for e in self.events(EvalFinished)
+            (e.step, e.weights_version, e.pass_rate) for e in of_kind(EvalFinished, entries)
         )
         # Of a batch that was about to begin, the same groups may have been drawn twice.
-        drawn = {group: task for e in self.events(TasksDrawn) for group, task in e.groups.items()}
+        drawn = {
+            group: task for e in of_kind(TasksDrawn, entries) for group, task in e.groups.items()
+        }
         return scores, steps, evaluations, drawn
 
     def length(self) -> int:
@@ -300,28 +307,30 @@ class Whole:
 
 def require_order(whole: Whole) -> None:
     """Nothing is lost, doubled or left open."""
-    queued = [event.trial for event in whole.events(TrialQueued)]
-    ends = Counter(event.trial for event in whole.events(TrialFinished))
+    entries = whole.entries()
+    queued = [event.trial for event in of_kind(TrialQueued, entries)]
+    ends = Counter(event.trial for event in of_kind(TrialFinished, entries))
     assert set(ends) == set(queued)
     assert set(ends.values()) <= {1}
     assert len(queued) == len(set(queued))
     for steps in (
-        [event.step for event in whole.events(StepStarted)],
-        [event.step for event in whole.events(StepFinished)],
-        [event.step for event in whole.events(EvalStarted)],
-        [event.step for event in whole.events(EvalFinished)],
+        [event.step for event in of_kind(StepStarted, entries)],
+        [event.step for event in of_kind(StepFinished, entries)],
+        [event.step for event in of_kind(EvalStarted, entries)],
+        [event.step for event in of_kind(EvalFinished, entries)],
     ):
         assert len(steps) == len(set(steps))
-    groups = [event.group for event in whole.events(GroupScored)]
+    groups = [event.group for event in of_kind(GroupScored, entries)]
     assert len(groups) == len(set(groups))
 
 
 def useful_ends(whole: Whole) -> Counter[tuple[str, int]]:
     """How often each place came to an outcome of its own."""
-    group = {event.trial: event.group for event in whole.events(TrialQueued)}
+    entries = whole.entries()
+    group = {event.trial: event.group for event in of_kind(TrialQueued, entries)}
     return Counter(
         place_of(event.trial, group[event.trial])
-        for event in whole.events(TrialFinished)
+        for event in of_kind(TrialFinished, entries)
         if event.outcome in (Outcome.SOLVED, Outcome.FAILED)
     )
 

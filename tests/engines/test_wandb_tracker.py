@@ -28,7 +28,8 @@ def test_a_server_that_never_answers_is_one_line(tmp_path: Path) -> None:
         [sys.executable, "-m", "tbtui", "run", "--no-ui", "max_steps=0", "eval_tasks=copy-01",
          "n_workers=1", "wandb_project=p", f"logs_dir={tmp_path}"],
         env={**os.environ, "WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9",
-             "WANDB_API_KEY": "local-" + 40 * "0", "XDG_STATE_HOME": str(tmp_path)},
+             "WANDB_API_KEY": "local-" + 40 * "0", "WANDB_INIT_TIMEOUT": "5",
+             "XDG_STATE_HOME": str(tmp_path)},
         capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=110, check=False,
     )  # fmt: skip
     assert done.returncode == 0
