@@ -34,7 +34,7 @@ settings.load_profile("tbtui")
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Half as many again as there are cores, for most tests wait; no more than 8, for some don't."""
+    """Half as many again as there are cores, for most tests wait; 8 at most, for some don't."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     return min(8, max(2, (os.cpu_count() or 1) * 3 // 2))
