@@ -147,6 +147,7 @@ def test_a_maze_was_won_at_the_golden_door(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_step_that_is_killed_while_turns_are_valued_comes_to_the_same(tmp_path: Path) -> None:
     """Values that were measured are not measured again, and none is lost."""
     settings = (
@@ -176,10 +177,11 @@ def test_a_step_that_is_killed_while_turns_are_valued_comes_to_the_same(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_step_that_is_killed_in_its_groups_of_forks_comes_to_the_same(tmp_path: Path) -> None:
     settings = (
         f"logs_dir={tmp_path}", "tasks=copy-03,count-01", "eval_every=0", "batch_size=2",
-        "group_size=4", "max_steps=2", "n_parallel_envs=1", "group_from=fork",
+        "group_size=4", "max_steps=1", "n_parallel_envs=1", "group_from=fork",
     )  # fmt: skip
     whole, killed = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "killed")
     result = tbtui("run", "--no-ui", "run_name=whole", *settings)
