@@ -200,6 +200,6 @@ def test_a_step_that_is_killed_in_its_groups_of_forks_comes_to_the_same(tmp_path
         events_of(whole, StepFinished), events_of(killed, StepFinished), strict=True
     ):
         for name in ("optim/loss", "optim/grad_norm", "forks/groups", "tokens/trained"):
-            assert one.metrics.get(name) == other.metrics.get(name), name
+            assert one.metrics[name] == other.metrics[name], name
     shown = tbtui("whatif", str(whole.path))
     assert shown.returncode == 0, shown.stderr
